@@ -1,0 +1,239 @@
+"""Every error that this project raises on purpose, as one tree.
+
+::
+
+    CoreError
+    ├── OptionError (ValueError)             an option of a call or of a load
+    │   ├── InvalidOptionError               the value is out of range or of the wrong type
+    │   ├── LabelError                       the set of labels cannot be scored
+    │   └── UnsupportedOptionError           the value is fine, this backend cannot honour it
+    ├── UnsupportedOperationError            this backend does not offer the operation
+    ├── BackendError
+    │   ├── UnknownBackendError (LookupError)
+    │   ├── BackendUnavailableError          installed, cannot run on this machine
+    │   ├── BackendImportError               its plugin failed to import
+    │   ├── AmbiguousBackendError            two distributions claim one name
+    │   ├── ProtocolMismatchError            written for another version of the contract
+    │   └── BackendProcessError              its helper process died, hung, or spoke nonsense
+    ├── ModelError
+    │   ├── ModelNotFoundError (FileNotFoundError)
+    │   ├── ModelAccessError (PermissionError)
+    │   ├── InvalidModelError                broken files: config, weights
+    │   ├── TokenizerError                   tokenizer missing or broken
+    │   ├── UnsupportedModelError            sound files, no backend code for them
+    │   ├── ModelBusyError                   the call would wait for its own thread
+    │   └── ModelClosedError                 used after close()
+    ├── ConversionError                      a model could not be converted
+    └── RequestError                         one prompt failed; others are not touched
+        ├── EmptyPromptError
+        ├── PromptTooLongError
+        ├── ChatTemplateError
+        ├── OutOfMemoryError (MemoryError)
+        ├── GenerationCancelled
+        └── GenerationTimeout (TimeoutError)
+
+Every message says what happened, to what, and what to do next. Every error survives pickling,
+so it may cross a process border inside a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def _restore(cls: type[CoreError], args: tuple[object, ...], state: dict[str, object]) -> CoreError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class CoreError(Exception):
+    """Root of the tree: ``except CoreError`` catches whatever this project raises on purpose."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Subclasses take other arguments than the message, which plain pickling replays.
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+# --------------------------------------------------------------------------- options
+
+
+class OptionError(CoreError, ValueError):
+    """An option of a call or of a load cannot be used."""
+
+
+class InvalidOptionError(OptionError):
+    """An option has a wrong value. Attributes: ``option``, ``value``, ``expected``."""
+
+    def __init__(self, option: str, value: object, expected: str) -> None:
+        self.option, self.value, self.expected = option, value, expected
+        super().__init__(f"{option}={_short(value)} is not valid: expected {expected}.")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The value may be anything, also something that cannot be pickled.
+        return InvalidOptionError, (self.option, _short(self.value), self.expected)
+
+
+class LabelError(OptionError):
+    """The labels of a classify call cannot be told apart or cannot be scored."""
+
+
+class UnsupportedOptionError(OptionError):
+    """A backend cannot honour an option. Attributes: ``option``, ``backend``."""
+
+    def __init__(self, option: str, backend: str, advice: str = "") -> None:
+        self.option, self.backend = option, backend
+        advice = advice or f"Leave {option} at its default, or choose another backend."
+        super().__init__(f"Backend {backend!r} cannot honour the option {option!r}. {advice}")
+
+
+class UnsupportedOperationError(CoreError):
+    """A backend does not offer an operation. Attributes: ``operation``, ``backend``."""
+
+    def __init__(self, operation: str, backend: str, offered_by: Sequence[str] = ()) -> None:
+        self.operation, self.backend, self.offered_by = operation, backend, tuple(offered_by)
+        names = ", ".join(offered_by)
+        hint = f"Backends that do: {names}." if names else "No installed backend does."
+        super().__init__(f"Backend {backend!r} does not offer {operation}. {hint}")
+
+
+# --------------------------------------------------------------------------- backends
+
+
+class BackendError(CoreError):
+    """A backend cannot be found, imported, or used."""
+
+
+class UnknownBackendError(BackendError, LookupError):
+    """No installed distribution registers this name."""
+
+
+class BackendUnavailableError(BackendError):
+    """The backend is installed and cannot run here. Attributes: ``backend``, ``reason``."""
+
+    def __init__(self, backend: str, reason: str) -> None:
+        self.backend, self.reason = backend, reason
+        super().__init__(f"Backend {backend!r} is not available: {reason}")
+
+
+class BackendImportError(BackendError):
+    """A backend's plugin raised while it was imported; the cause is chained."""
+
+
+class AmbiguousBackendError(BackendError):
+    """Several distributions register one backend name."""
+
+
+class ProtocolMismatchError(BackendError):
+    """A backend was written for another version of the contract."""
+
+
+class BackendProcessError(BackendError):
+    """A backend's helper process died, fell silent, or broke its protocol.
+
+    Attributes: ``stderr_tail``, the last lines that the process wrote to stderr.
+    """
+
+    def __init__(self, message: str, stderr_tail: str = "") -> None:
+        self.stderr_tail = stderr_tail
+        tail = f"\nIts last words on stderr:\n{stderr_tail}" if stderr_tail else ""
+        super().__init__(message + tail)
+
+
+# --------------------------------------------------------------------------- models
+
+
+class ModelError(CoreError):
+    """A model cannot be loaded or used."""
+
+
+class ModelNotFoundError(ModelError, FileNotFoundError):
+    """There is nothing at this path, or nothing that looks like a model."""
+
+
+class ModelAccessError(ModelError, PermissionError):
+    """The model is there and this process may not read it."""
+
+
+class InvalidModelError(ModelError):
+    """The model's files are broken or contradict one another."""
+
+
+class TokenizerError(ModelError):
+    """The model's tokenizer is missing or broken."""
+
+
+class UnsupportedModelError(ModelError):
+    """The files are sound, and the backend has no code for this model."""
+
+
+class ModelBusyError(ModelError):
+    """The call would wait for something that its own thread has to finish first."""
+
+
+class ModelClosedError(ModelError):
+    """The model was used after ``close()``."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or "The model is closed. Load it again with core.load_model().")
+
+
+class ConversionError(CoreError):
+    """A model could not be converted to another format."""
+
+
+# --------------------------------------------------------------------------- one request
+
+
+class RequestError(CoreError):
+    """One prompt failed. In a batch it is that row's ``error``; the other rows finish."""
+
+
+class EmptyPromptError(RequestError):
+    """The prompt has no text."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or "The prompt is empty. Give it at least one character.")
+
+
+class PromptTooLongError(RequestError):
+    """The prompt does not fit the context. Attributes in tokens: ``length``, ``limit``."""
+
+    def __init__(self, length: int, limit: int) -> None:
+        self.length, self.limit = length, limit
+        super().__init__(
+            f"The prompt is {length} tokens long and the context holds {limit}. "
+            "Shorten it, or load the model with a larger context_len."
+        )
+
+
+class ChatTemplateError(RequestError):
+    """The model's chat template is missing, broken, or refuses these messages."""
+
+
+class OutOfMemoryError(RequestError, MemoryError):
+    """The device had no memory left for this request."""
+
+
+class GenerationCancelled(RequestError):  # noqa: N818 - the contract's name
+    """The request's ``cancel`` was set."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or "The request was cancelled.")
+
+
+class GenerationTimeout(RequestError, TimeoutError):  # noqa: N818 - the contract's name
+    """The request took longer than its ``timeout``. Attribute: ``seconds``."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(
+            f"The request was stopped after its timeout of {seconds:g} s. "
+            "Raise timeout, or ask for fewer tokens."
+        )
+
+
+def _short(value: object, limit: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,154 @@
+"""Optional protocols, one idea each. ``isinstance(model, Scoring)`` asks for one.
+
+Each has its name in `Capability`; what a backend declares and what ``isinstance`` answers on its
+models must agree. They hold methods only, so that asking never runs a property.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol, Unpack, runtime_checkable
+
+from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
+from core.protocols import TokenStream
+from core.training import TrainConfig, TrainingExample, TrainStep
+from core.types import (
+    AttentionSnapshot,
+    Choice,
+    ClassifyResult,
+    Device,
+    MemoryReport,
+    Message,
+    Score,
+    Token,
+)
+
+
+@runtime_checkable
+class Tokenizing(Protocol):
+    """A model that shows its tokenizer."""
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids as the model would read this prompt, a leading BOS included."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of these ids, special tokens left out."""
+        ...
+
+    def render_chat(self, messages: Sequence[Message]) -> str:
+        """The prompt that ``chat`` would continue (a `RenderedPrompt`)."""
+        ...
+
+
+@runtime_checkable
+class Submitting(Protocol):
+    """A model that takes new requests while others run."""
+
+    def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> TokenStream:
+        """Queue a request from any thread; its tokens wait in the stream."""
+        ...
+
+
+@runtime_checkable
+class BatchStreaming(Protocol):
+    """A model that hands out a batch's tokens as they come."""
+
+    def batch_stream(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> Iterator[tuple[int, Token]]:
+        """Pairs of row index and token, in the order they are made."""
+        ...
+
+
+@runtime_checkable
+class ClassifyStreaming(Protocol):
+    """A model that classifies a stream of prompts in constant memory."""
+
+    def classify_iter(
+        self,
+        prompts: Iterable[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ClassifyOptions],
+    ) -> Iterator[ClassifyResult]:
+        """One result per prompt, in input order."""
+        ...
+
+
+@runtime_checkable
+class Scoring(Protocol):
+    """A model that scores given continuations."""
+
+    def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
+        """How likely ``continuations[i]`` is after ``prompts[i]``; errors per row."""
+        ...
+
+
+@runtime_checkable
+class AttentionInspector(Protocol):
+    """A model that shows its attention keys."""
+
+    def inspect_attention(self, prompt: str, /) -> AttentionSnapshot:
+        """The keys that one prefill of this prompt computes."""
+        ...
+
+
+@runtime_checkable
+class MemoryReporting(Protocol):
+    """A model that knows its device memory."""
+
+    def memory(self) -> MemoryReport:
+        """What is held now, and the peak since the last reset."""
+        ...
+
+    def reset_peak_memory(self) -> None:
+        """Start the peak anew."""
+        ...
+
+
+@runtime_checkable
+class Explaining(Protocol):
+    """A model that says what was chosen for the user, and why."""
+
+    def choices(self) -> Sequence[Choice]:
+        """Device, dtype, BLAS, batch size and the like, each with its reason."""
+        ...
+
+
+@runtime_checkable
+class Trainable(Protocol):
+    """A model whose adapter can be trained in place."""
+
+    def train(
+        self, examples: Sequence[TrainingExample], config: TrainConfig | None = None, /
+    ) -> Iterator[TrainStep]:
+        """Train a LoRA adapter; yields one report per step, and trains as it is iterated."""
+        ...
+
+    def save_adapter(self, directory: str | os.PathLike[str], /) -> None:
+        """Write the adapter where ``LoadConfig.adapter_path`` can read it."""
+        ...
+
+
+@runtime_checkable
+class ModelProbe(Protocol):
+    """A backend that can tell, cheaply, whether it would load a model."""
+
+    def refusal(self, path: str | os.PathLike[str], /) -> str | None:
+        """Why it cannot, from config.json or the GGUF header alone; None when it can."""
+        ...
+
+
+@runtime_checkable
+class DeviceReporting(Protocol):
+    """A backend that lists what it would compute on."""
+
+    def devices(self) -> Sequence[Device]:
+        """The devices, best first; empty when there are none. Does not raise."""
+        ...

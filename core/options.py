@@ -1,0 +1,231 @@
+"""Options of calls and of loads: their defaults, their ranges, and how keywords join a config.
+
+Every entry point takes a config object, keywords, or both; keywords win. The TypedDicts below
+say which keywords an operation knows, for type checkers and at run time alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypedDict, TypeVar, cast, runtime_checkable
+
+from core import validate
+from core.errors import InvalidOptionError, LabelError
+
+ContextOverflow = Literal["stop", "rotate"]
+_OVERFLOWS = ("stop", "rotate")
+_MAX_SEED = 2**64 - 1
+C = TypeVar("C", "GenerateConfig", "LoadConfig")
+
+
+@runtime_checkable
+class CancelToken(Protocol):
+    """Anything that can say whether it was set: ``threading.Event`` is one."""
+
+    def is_set(self) -> bool:
+        """True once the request should stop."""
+        ...
+
+
+class SamplingOptions(TypedDict, total=False):
+    """Keywords that every operation which draws a token knows."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repeat_penalty: float
+    seed: int | None
+    return_logprobs: bool
+    cancel: CancelToken | None
+    timeout: float | None
+
+
+class GenerateOptions(SamplingOptions, total=False):
+    """Keywords of ``generate``, ``chat`` and ``batch_generate``."""
+
+    max_tokens: int
+    stop: str | tuple[str, ...] | list[str]
+    stop_tokens: tuple[int, ...] | list[int]
+
+
+class ClassifyOptions(SamplingOptions, total=False):
+    """Keywords of ``classify``."""
+
+    return_logits: bool
+    labels: tuple[str, ...] | list[str]
+    label_prefix: str
+
+
+class LoadOptions(TypedDict, total=False):
+    """Keywords of ``load_model``."""
+
+    backend: str
+    context_len: int
+    context_overflow: ContextOverflow
+    gpu_layers: int
+    parallel_slots: int
+    adapter_path: str | os.PathLike[str] | None
+    options: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateConfig:
+    """Options of one request. A wrong value raises `InvalidOptionError` here, by name.
+
+    ``temperature=0`` is greedy; ``top_k=0``, ``top_p=1``, ``min_p=0`` and ``repeat_penalty=1``
+    are off. ``timeout`` is in seconds. A config may carry fields that an operation does not use.
+    """
+
+    max_tokens: int = 256
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repeat_penalty: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_tokens: tuple[int, ...] = ()
+    return_logprobs: bool = False
+    return_logits: bool = False
+    labels: tuple[str, ...] = ()
+    label_prefix: str = " "
+    cancel: CancelToken | None = None
+    timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        _normalise(
+            self,
+            max_tokens=validate.integer("max_tokens", self.max_tokens, 1),
+            temperature=validate.real("temperature", self.temperature, 0.0),
+            top_k=validate.integer("top_k", self.top_k, 0),
+            top_p=validate.real("top_p", self.top_p, 0.0, 1.0, above=True),
+            min_p=validate.real("min_p", self.min_p, 0.0, 1.0),
+            repeat_penalty=validate.real("repeat_penalty", self.repeat_penalty, 0.0, above=True),
+            seed=_seed(self.seed),
+            stop=validate.texts("stop", (self.stop,) if isinstance(self.stop, str) else self.stop),
+            stop_tokens=validate.integers("stop_tokens", self.stop_tokens, 0),
+            return_logprobs=validate.flag("return_logprobs", self.return_logprobs),
+            return_logits=validate.flag("return_logits", self.return_logits),
+            labels=_labels(self.labels),
+            label_prefix=validate.text("label_prefix", self.label_prefix),
+            cancel=_cancel(self.cancel),
+            timeout=_timeout(self.timeout),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadConfig:
+    """Options of a load. ``context_len=0`` is the model's own, ``gpu_layers=-1`` is all layers.
+
+    ``parallel_slots=0`` is the backend's default. ``options`` are a backend's own, by name.
+    """
+
+    backend: str = ""
+    context_len: int = 0
+    context_overflow: ContextOverflow = "stop"
+    gpu_layers: int = -1
+    parallel_slots: int = 0
+    adapter_path: str | os.PathLike[str] | None = None
+    options: Mapping[str, object] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        _normalise(
+            self,
+            backend=validate.text("backend", self.backend),
+            context_len=validate.integer("context_len", self.context_len, 0),
+            context_overflow=validate.one_of("context_overflow", self.context_overflow, _OVERFLOWS),
+            gpu_layers=validate.integer("gpu_layers", self.gpu_layers, -1),
+            parallel_slots=validate.integer("parallel_slots", self.parallel_slots, 0),
+            adapter_path=_path("adapter_path", self.adapter_path),
+            options=_named_options(self.options),
+        )
+
+
+def resolve_generate(
+    config: GenerateConfig | None, options: GenerateOptions, operation: str = "generate"
+) -> GenerateConfig:
+    """Join a config with the keywords of ``generate``, ``chat`` or ``batch_generate``.
+
+    Raises TypeError for a keyword that the operation does not know, `OptionError` for a value.
+    """
+    return _resolve(GenerateConfig, config, options, GenerateOptions, operation)
+
+
+def resolve_classify(config: GenerateConfig | None, options: ClassifyOptions) -> GenerateConfig:
+    """Join a config with the keywords of ``classify``; raises like `resolve_generate`."""
+    return _resolve(GenerateConfig, config, options, ClassifyOptions, "classify")
+
+
+def resolve_load(config: LoadConfig | None, options: LoadOptions) -> LoadConfig:
+    """Join a config with the keywords of ``load_model``; raises like `resolve_generate`."""
+    return _resolve(LoadConfig, config, options, LoadOptions, "load_model")
+
+
+def _resolve(
+    kind: type[C], config: C | None, options: object, known: type, operation: str
+) -> C:
+    if config is None:
+        config = kind()
+    elif not isinstance(config, kind):
+        wanted, got = kind.__name__, type(config).__name__
+        raise TypeError(f"{operation}() takes a {wanted} as its config, got {got}.")
+    keywords = cast("dict[str, object]", options)
+    if not keywords:
+        return config
+    names = known.__annotations__
+    for name in keywords:
+        if name not in names:
+            raise TypeError(_unknown_keyword(operation, name, tuple(names)))
+    return dataclasses.replace(config, **keywords)  # type: ignore[arg-type]
+
+
+def _unknown_keyword(operation: str, name: str, known: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return f"{operation}() has no option {name!r}.{hint} It knows: {', '.join(sorted(known))}."
+
+
+def _normalise(config: object, **values: object) -> None:
+    for name, value in values.items():
+        object.__setattr__(config, name, value)  # frozen to users, not to its own constructor
+
+
+def _seed(value: object) -> int | None:
+    return None if value is None else validate.integer("seed", value, 0, _MAX_SEED)
+
+
+def _timeout(value: object) -> float | None:
+    return None if value is None else validate.real("timeout", value, 0.0, above=True)
+
+
+def _cancel(value: object) -> CancelToken | None:
+    if value is not None and not isinstance(value, CancelToken):
+        raise InvalidOptionError("cancel", value, "an object with is_set(), or None")
+    return value
+
+
+def _labels(value: object) -> tuple[str, ...]:
+    labels = validate.texts("labels", value)
+    seen: set[str] = set()
+    for label in labels:
+        if label in seen:
+            raise LabelError(f"labels holds {label!r} more than once. Give each label once.")
+        seen.add(label)
+    return labels
+
+
+def _path(option: str, value: object) -> str | os.PathLike[str] | None:
+    if value is not None and not isinstance(value, str | os.PathLike):
+        raise InvalidOptionError(option, value, "a path, or None")
+    return value
+
+
+def _named_options(value: object) -> dict[str, object]:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise InvalidOptionError("options", value, "a mapping of option names to values")
+    return dict(value)

@@ -1,0 +1,159 @@
+"""The contract: what every backend and every loaded model offers.
+
+A signature here never changes. New capability is a new optional protocol in
+``core/extensions.py``; configs may gain fields whose default changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Protocol, Self, Unpack, runtime_checkable
+
+from core.capability import Capability
+from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, LoadConfig
+from core.types import (
+    BatchResult,
+    ClassifyResult,
+    FinishReason,
+    GenerateMetrics,
+    Message,
+    ModelInfo,
+    Token,
+)
+
+PROTOCOL_VERSION = 1
+"""The version of this contract; a backend states the one it was written for."""
+
+
+class TokenStream(Iterator[Token], Protocol):
+    """What ``generate`` and ``chat`` return: tokens, as they come.
+
+    Work starts at the first ``next()``. Errors are raised from the iterator at a token boundary.
+    """
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """None until the stream has ended."""
+        ...
+
+    @property
+    def metrics(self) -> GenerateMetrics:
+        """Of this stream; final once it has ended."""
+        ...
+
+    def close(self) -> None:
+        """Stop cleanly; may be called at any time and more than once."""
+        ...
+
+
+class TextModel(Protocol):
+    """A loaded model. Usable from any thread, and from several at once.
+
+    Wrong options raise at the call. What goes wrong with one prompt of a batch is that row's
+    ``error``. Every method raises `ModelClosedError` after ``close()``, and
+    `UnsupportedOperationError` or `UnsupportedOptionError` for what its backend does not declare.
+    """
+
+    @property
+    def model_type(self) -> str:
+        """The architecture's name as in config.json or the GGUF header."""
+        ...
+
+    @property
+    def info(self) -> ModelInfo:
+        """Facts about the model."""
+        ...
+
+    @property
+    def metrics(self) -> GenerateMetrics:
+        """Of the last call that the calling thread finished."""
+        ...
+
+    def generate(
+        self, prompt: str, config: GenerateConfig | None = None, /, **options: Unpack[GenerateOptions]
+    ) -> TokenStream:
+        """Continue a prompt, token by token."""
+        ...
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> TokenStream:
+        """Answer a conversation, through the model's own chat template."""
+        ...
+
+    def classify(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ClassifyOptions],
+    ) -> list[ClassifyResult]:
+        """Read the next-token distribution of each prompt; one result per prompt, in order."""
+        ...
+
+    def batch_generate(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> list[BatchResult]:
+        """Continue many prompts; one result per prompt, in order."""
+        ...
+
+    def close(self) -> None:
+        """Free the model's memory. Closing twice is fine."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """One way to run models. Cheap to import and to ask; heavy work starts in ``load_model``."""
+
+    @property
+    def name(self) -> str:
+        """The name users choose it by."""
+        ...
+
+    @property
+    def protocol(self) -> int:
+        """The `PROTOCOL_VERSION` it was written for."""
+        ...
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What it offers; everything else it refuses."""
+        ...
+
+    @property
+    def formats(self) -> frozenset[str]:
+        """The model formats it reads: ``safetensors``, ``gguf``."""
+        ...
+
+    def available(self) -> bool:
+        """Whether it can run on this machine. Does not raise."""
+        ...
+
+    def unavailable_reason(self) -> str | None:
+        """Why not, and what to do about it; None when it is available."""
+        ...
+
+    def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> TextModel:
+        """Load a model. Raises `ModelError`, `OptionError`, or `BackendUnavailableError`."""
+        ...

@@ -1,0 +1,62 @@
+"""Refusals that every backend owes its users: one table from options to capabilities.
+
+A backend calls `refuse_options` once per request and `refuse_load_options` once per load, so
+that no option is ever dropped in silence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+
+from core.capability import Capability
+from core.errors import InvalidOptionError, UnsupportedOptionError
+from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, LoadConfig
+
+OPTION_NEEDS = {
+    "labels": Capability.LABELS,
+    "return_logits": Capability.LOGITS,
+    "return_logprobs": Capability.LOGPROBS,
+    "seed": Capability.SEED,
+}
+
+
+def refuse_options(
+    config: GenerateConfig,
+    operation: Capability,
+    backend: str,
+    capabilities: Collection[Capability],
+    unsupported: Collection[str] = (),
+) -> None:
+    """Raise `UnsupportedOptionError` for the first option that the backend cannot honour.
+
+    ``unsupported`` names options that no capability stands for. Fields that belong to other
+    operations do not apply and are not looked at.
+    """
+    known = ClassifyOptions if operation is Capability.CLASSIFY else GenerateOptions
+    for field in dataclasses.fields(config):
+        name = field.name
+        if name not in known.__annotations__ or getattr(config, name) == field.default:
+            continue
+        need = OPTION_NEEDS.get(name)
+        if name in unsupported or (need is not None and need not in capabilities):
+            raise UnsupportedOptionError(name, backend)
+
+
+def refuse_load_options(
+    config: LoadConfig,
+    backend: str,
+    capabilities: Collection[Capability],
+    own: Collection[str] = (),
+) -> None:
+    """Raise for a load option that the backend cannot honour; ``own`` lists its ``options``."""
+    if config.adapter_path is not None and Capability.ADAPTERS not in capabilities:
+        raise UnsupportedOptionError("adapter_path", backend)
+    if config.context_overflow == "rotate" and Capability.ROTATE not in capabilities:
+        raise UnsupportedOptionError("context_overflow", backend)
+    if config.parallel_slots > 1 and Capability.PARALLEL not in capabilities:
+        raise UnsupportedOptionError("parallel_slots", backend)
+    for name in config.options:
+        if name not in own:
+            known = ", ".join(sorted(own)) or "none"
+            raise InvalidOptionError("options", name, f"one of {backend}'s own options ({known})")

@@ -1,0 +1,192 @@
+"""What goes in and what comes out: frozen, slotted dataclasses.
+
+Durations are in seconds, sizes in bytes. Large numeric arrays are float32 ``array.array('f')``:
+they support the buffer protocol, so ``numpy.frombuffer(x, dtype="float32")`` reads them without
+a copy, and they are left out of ``repr`` and of comparison.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import Literal
+
+Role = Literal["system", "user", "assistant"]
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+ModelFormat = Literal["safetensors", "gguf"]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token. ``logprob`` is natural-log, and there only when ``return_logprobs`` asked."""
+
+    id: int
+    text: str
+    logprob: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a chat."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifyResult:
+    """What the model says at the last position of one prompt.
+
+    ``token`` is sampled there (None when ``error`` is set). ``logits`` has ``vocab_size`` floats.
+    With labels: ``probabilities`` are over the labels and sum to 1; ``logprobs`` are joint, over
+    the full vocabulary; ``label_mass`` is the probability that the continuation begins with any
+    of the labels; ``margin`` is the best probability minus the second (1.0 for a single label).
+    """
+
+    token: Token | None = None
+    logits: array[float] | None = field(default=None, repr=False, compare=False)
+    label: str | None = None
+    probabilities: dict[str, float] | None = None
+    logprobs: dict[str, float] | None = None
+    label_mass: float | None = None
+    margin: float | None = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """What ``batch_generate`` made of one prompt."""
+
+    tokens: tuple[Token, ...] = ()
+    finish_reason: FinishReason = "stop"
+    error: Exception | None = None
+
+    @property
+    def text(self) -> str:
+        """The tokens' text, joined."""
+        return "".join(token.text for token in self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How likely a continuation is after its prompt, in natural-log probability."""
+
+    logprob: float = 0.0
+    token_logprobs: tuple[float, ...] = ()
+    is_greedy: bool = False  # greedy decoding would have produced exactly this
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateMetrics:
+    """What one call cost. ``cached_prompt_tokens`` are those that no forward pass computed."""
+
+    prompt_tokens: int = 0
+    cached_prompt_tokens: int = 0
+    generated_tokens: int = 0
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    total_seconds: float = 0.0
+    peak_memory_bytes: int = 0
+    active_memory_bytes: int = 0
+
+    @property
+    def prefill_tokens_per_second(self) -> float:
+        """Computed prompt tokens per second; 0.0 when no time was spent."""
+        computed = self.prompt_tokens - self.cached_prompt_tokens
+        return computed / self.prefill_seconds if self.prefill_seconds else 0.0
+
+    @property
+    def decode_tokens_per_second(self) -> float:
+        """Generated tokens per second; 0.0 when no time was spent."""
+        return self.generated_tokens / self.decode_seconds if self.decode_seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """Facts about a loaded model.
+
+    ``quant_bits`` is 0 for an unquantised model. ``logit_tolerance`` says how far the logits of
+    one prompt may differ between two runs, batched or not, at the dtype in use.
+    """
+
+    architecture: str
+    vocab_size: int
+    num_layers: int
+    hidden_size: int
+    quant_bits: int
+    quant_group: int
+    context_length: int
+    logit_tolerance: float
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSnapshot:
+    """Post-RoPE keys of every layer, in position order.
+
+    ``keys[layer][head]`` is a flat float32 array of ``seq_len * head_dim`` values; ``num_heads``
+    counts KV heads.
+    """
+
+    num_layers: int
+    num_heads: int
+    seq_len: int
+    head_dim: int
+    architecture: str
+    keys: tuple[tuple[array[float], ...], ...] = field(default=(), repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveredModel:
+    """A model found on disk, read from its headers alone. ``path`` is absolute."""
+
+    path: str
+    model_type: str
+    quant_bits: int
+    quant_group: int
+    num_files: int
+    format: ModelFormat
+    size_bytes: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Something a backend computes on. ``detail`` names the library behind it (BLAS, driver)."""
+
+    name: str
+    kind: Literal["cpu", "gpu"]
+    memory_bytes: int = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Something the program chose for the user, and why."""
+
+    name: str
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """Device memory held by a model's library at this moment."""
+
+    active_bytes: int
+    peak_bytes: int
+    cache_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackendStatus:
+    """What is known about one registered backend without loading a model."""
+
+    name: str
+    distribution: str
+    version: str
+    available: bool
+    reason: str | None
+    formats: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    devices: tuple[Device, ...] = ()

@@ -1,0 +1,76 @@
+"""Checks of option values: each returns the value in its plain form, or names what was expected."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from typing import SupportsFloat, SupportsIndex
+
+from core.errors import InvalidOptionError
+
+
+def integer(option: str, value: object, low: int, high: int | None = None) -> int:
+    """An ``int`` in ``low..high``; anything with ``__index__`` but a bool."""
+    expected = f"an integer from {low} to {high}" if high is not None else f"an integer >= {low}"
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise InvalidOptionError(option, value, expected)
+    number = operator.index(value)
+    if number < low or (high is not None and number > high):
+        raise InvalidOptionError(option, value, expected)
+    return number
+
+
+def real(
+    option: str, value: object, low: float, high: float = math.inf, *, above: bool = False
+) -> float:
+    """A finite ``float`` in ``[low, high]``, or in ``(low, high]`` with ``above``."""
+    expected = f"a finite number {'>' if above else '>='} {low:g}"
+    if high != math.inf:
+        expected += f" and <= {high:g}"
+    if isinstance(value, bool | str | bytes) or not isinstance(value, SupportsFloat):
+        raise InvalidOptionError(option, value, expected)
+    number = float(value)
+    if not math.isfinite(number) or number > high or number < low or (above and number == low):
+        raise InvalidOptionError(option, value, expected)
+    return number
+
+
+def flag(option: str, value: object) -> bool:
+    """A bool and nothing that merely looks like one."""
+    if not isinstance(value, bool):
+        raise InvalidOptionError(option, value, "True or False")
+    return value
+
+
+def text(option: str, value: object) -> str:
+    """A string."""
+    if not isinstance(value, str):
+        raise InvalidOptionError(option, value, "a string")
+    return value
+
+
+def texts(option: str, value: object) -> tuple[str, ...]:
+    """Several non-empty strings, given as any iterable of strings but a string."""
+    expected = "a sequence of non-empty strings"
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise InvalidOptionError(option, value, expected)
+    items = tuple(value)
+    for item in items:
+        if not isinstance(item, str) or not item:
+            raise InvalidOptionError(option, item, expected)
+    return items
+
+
+def integers(option: str, value: object, low: int) -> tuple[int, ...]:
+    """Several integers, each at least ``low``."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise InvalidOptionError(option, value, f"a sequence of integers >= {low}")
+    return tuple(integer(option, item, low) for item in value)
+
+
+def one_of(option: str, value: object, allowed: Sequence[str]) -> str:
+    """One of a few names."""
+    if not isinstance(value, str) or value not in allowed:
+        raise InvalidOptionError(option, value, "one of " + ", ".join(map(repr, allowed)))
+    return value
