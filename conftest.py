@@ -1,0 +1,57 @@
+"""Fixtures for every test of the workspace: the two real models, made once per machine."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_FETCH = Path(__file__).parent / "tools" / "fetch_models.py"
+
+
+@pytest.fixture(scope="session")
+def smollm2_dir() -> Path:
+    """SmolLM2-135M-Instruct as converted to float32 safetensors."""
+    return _fetched("smollm2-135m-instruct", "directory")
+
+
+@pytest.fixture(scope="session")
+def smollm2_gguf() -> Path:
+    """SmolLM2-135M-Instruct, the Q4_1 GGUF file it was converted from."""
+    return _fetched("smollm2-135m-instruct", "gguf")
+
+
+@pytest.fixture(scope="session")
+def gemma3_dir() -> Path:
+    """Gemma-3-270M (base) as converted to float32 safetensors."""
+    return _fetched("gemma-3-270m", "directory")
+
+
+@pytest.fixture(scope="session")
+def gemma3_gguf() -> Path:
+    """Gemma-3-270M (base), the Q4_K_M GGUF file it was converted from."""
+    return _fetched("gemma-3-270m", "gguf")
+
+
+def _fetched(name: str, kind: str) -> Path:
+    try:
+        return Path(_paths(name)[kind])
+    except subprocess.CalledProcessError as error:
+        pytest.fail(
+            f"The model {name} is not here and could not be made: {error.stderr.strip()}\n"
+            f"Run `make models`, or: {sys.executable} {_FETCH} {name}",
+            pytrace=False,
+        )
+
+
+@functools.cache
+def _paths(name: str) -> dict[str, str]:
+    # In a process of its own, where mlx may be imported without harm to a later test.
+    command = [sys.executable, str(_FETCH), "--json", name]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, dict[str, str]] = json.loads(done.stdout)
+    return found[name]
