@@ -30,9 +30,7 @@ class RenderedPrompt(str):
 
     def extended(self, continuation: str, special: Collection[str]) -> RenderedPrompt:
         """This prompt with plain text after it."""
-        return RenderedPrompt(
-            self.marked + defuse(continuation, special, self.marker), self.marker
-        )
+        return RenderedPrompt(self.marked + defuse(continuation, special, self.marker), self.marker)
 
 
 def render(

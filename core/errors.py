@@ -72,7 +72,9 @@ class InvalidOptionError(OptionError):
 
     def __reduce__(self) -> tuple[object, ...]:
         # The value may be anything, also something that cannot be pickled.
-        return InvalidOptionError, (self.option, _short(self.value), self.expected)
+        plain = isinstance(self.value, str | int | float | None)
+        state = {**self.__dict__, "value": self.value if plain else _short(self.value)}
+        return _restore, (type(self), self.args, state)
 
 
 class LabelError(OptionError):
@@ -215,15 +217,19 @@ class ChatTemplateError(RequestError):
 class OutOfMemoryError(RequestError, MemoryError):
     """The device had no memory left for this request."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # MemoryError allows no __new__ from outside; the message is all there is to replay.
+        return type(self), self.args, self.__dict__
 
-class GenerationCancelled(RequestError):  # noqa: N818 - the contract's name
+
+class GenerationCancelled(RequestError):
     """The request's ``cancel`` was set."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or "The request was cancelled.")
 
 
-class GenerationTimeout(RequestError, TimeoutError):  # noqa: N818 - the contract's name
+class GenerationTimeout(RequestError, TimeoutError):
     """The request took longer than its ``timeout``. Attribute: ``seconds``."""
 
     def __init__(self, seconds: float) -> None:

@@ -107,7 +107,7 @@ class GenerateConfig:
             min_p=validate.real("min_p", self.min_p, 0.0, 1.0),
             repeat_penalty=validate.real("repeat_penalty", self.repeat_penalty, 0.0, above=True),
             seed=_seed(self.seed),
-            stop=validate.texts("stop", (self.stop,) if isinstance(self.stop, str) else self.stop),
+            stop=_stop(self.stop),
             stop_tokens=validate.integers("stop_tokens", self.stop_tokens, 0),
             return_logprobs=validate.flag("return_logprobs", self.return_logprobs),
             return_logits=validate.flag("return_logits", self.return_logits),
@@ -166,9 +166,7 @@ def resolve_load(config: LoadConfig | None, options: LoadOptions) -> LoadConfig:
     return _resolve(LoadConfig, config, options, LoadOptions, "load_model")
 
 
-def _resolve(
-    kind: type[C], config: C | None, options: object, known: type, operation: str
-) -> C:
+def _resolve(kind: type[C], config: C | None, options: object, known: type, operation: str) -> C:
     if config is None:
         config = kind()
     elif not isinstance(config, kind):
@@ -193,6 +191,10 @@ def _unknown_keyword(operation: str, name: str, known: tuple[str, ...]) -> str:
 def _normalise(config: object, **values: object) -> None:
     for name, value in values.items():
         object.__setattr__(config, name, value)  # frozen to users, not to its own constructor
+
+
+def _stop(value: object) -> tuple[str, ...]:
+    return validate.texts("stop", (value,) if isinstance(value, str) else value)
 
 
 def _seed(value: object) -> int | None:

@@ -72,7 +72,11 @@ class TextModel(Protocol):
         ...
 
     def generate(
-        self, prompt: str, config: GenerateConfig | None = None, /, **options: Unpack[GenerateOptions]
+        self,
+        prompt: str,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
     ) -> TokenStream:
         """Continue a prompt, token by token."""
         ...

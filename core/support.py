@@ -7,10 +7,10 @@ that no option is ever dropped in silence.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from core.capability import Capability
-from core.errors import InvalidOptionError, UnsupportedOptionError
+from core.errors import InvalidOptionError, UnsupportedOperationError, UnsupportedOptionError
 from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, LoadConfig
 
 OPTION_NEEDS = {
@@ -60,3 +60,22 @@ def refuse_load_options(
         if name not in own:
             known = ", ".join(sorted(own)) or "none"
             raise InvalidOptionError("options", name, f"one of {backend}'s own options ({known})")
+
+
+def unsupported(operation: Capability, backend: str) -> UnsupportedOperationError:
+    """The refusal of an operation, naming the installed backends that offer it."""
+    from core.registry import REGISTRY  # not needed, and not loaded, unless something is refused
+
+    return UnsupportedOperationError(operation.value, backend, REGISTRY.offering(operation))
+
+
+def checked_prompts(operation: str, prompts: object) -> list[str]:
+    """The prompts as a list. Raises TypeError for one string, or for anything else in it."""
+    if isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable):
+        raise TypeError(f"{operation}() takes a sequence of prompts; wrap a single one in a list.")
+    rows = list(prompts)
+    wrong = next((i for i, row in enumerate(rows) if not isinstance(row, str)), None)
+    if wrong is not None:
+        kind = type(rows[wrong]).__name__
+        raise TypeError(f"{operation}() takes strings as prompts; prompt {wrong} is a {kind}.")
+    return rows

@@ -1,0 +1,96 @@
+"""The refusals that every backend owes its users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from core.capability import Capability
+from core.errors import InvalidOptionError, UnsupportedOptionError
+from core.options import GenerateConfig, LoadConfig
+from core.support import (
+    OPTION_NEEDS,
+    checked_prompts,
+    refuse_load_options,
+    refuse_options,
+    unsupported,
+)
+
+SET: dict[str, Any] = {
+    "labels": ("a", "b"),
+    "return_logits": True,
+    "return_logprobs": True,
+    "seed": 0,
+}
+OF_CLASSIFY = {"labels", "return_logits"}
+
+
+def operation_of(option: str) -> Capability:
+    return Capability.CLASSIFY if option in OF_CLASSIFY else Capability.GENERATE
+
+
+@pytest.mark.parametrize("option", sorted(OPTION_NEEDS))
+def test_an_option_needs_its_capability(option: str) -> None:
+    config = GenerateConfig(**{option: SET[option]})
+    with pytest.raises(UnsupportedOptionError, match=option) as caught:
+        refuse_options(config, operation_of(option), "fake", ())
+    assert (caught.value.option, caught.value.backend) == (option, "fake")
+    refuse_options(config, operation_of(option), "fake", {OPTION_NEEDS[option]})
+
+
+def test_the_default_is_always_accepted() -> None:
+    refuse_options(GenerateConfig(), Capability.GENERATE, "fake", (), ("top_k", "min_p"))
+
+
+def test_options_that_no_capability_stands_for() -> None:
+    with pytest.raises(UnsupportedOptionError, match="min_p"):
+        refuse_options(GenerateConfig(min_p=0.1), Capability.GENERATE, "fake", (), ("min_p",))
+
+
+def test_options_of_other_operations_do_not_apply() -> None:
+    refuse_options(GenerateConfig(labels=("a",)), Capability.CHAT, "fake", ())
+    refuse_options(GenerateConfig(stop=("a",)), Capability.CLASSIFY, "fake", (), ("stop",))
+
+
+@pytest.mark.parametrize(
+    ("config", "capability"),
+    [
+        (LoadConfig(adapter_path="adapters"), Capability.ADAPTERS),
+        (LoadConfig(context_overflow="rotate"), Capability.ROTATE),
+        (LoadConfig(parallel_slots=2), Capability.PARALLEL),
+    ],
+)
+def test_a_load_option_needs_its_capability(config: LoadConfig, capability: Capability) -> None:
+    with pytest.raises(UnsupportedOptionError):
+        refuse_load_options(config, "fake", set(Capability) - {capability})
+    refuse_load_options(config, "fake", {capability})
+
+
+def test_one_slot_is_not_parallel() -> None:
+    refuse_load_options(LoadConfig(parallel_slots=1), "fake", ())
+
+
+def test_an_unknown_own_option_lists_the_known() -> None:
+    config = LoadConfig(options={"spede": 1})
+    with pytest.raises(InvalidOptionError, match="blas, speed"):
+        refuse_load_options(config, "fake", (), ("speed", "blas"))
+    refuse_load_options(LoadConfig(options={"speed": 1}), "fake", (), ("speed",))
+
+
+def test_a_refused_operation_names_who_offers_it(use_plugins: Callable[..., None]) -> None:
+    use_plugins("sound", "broken")
+    error = unsupported(Capability.CLASSIFY, "other")
+    assert error.operation == "classify"
+    assert error.offered_by == ("fake_factory", "fake_instance", "fake_sound")
+    assert "No installed backend does" in str(unsupported(Capability.SCORING, "other"))
+
+
+def test_prompts_are_a_sequence_of_strings() -> None:
+    assert checked_prompts("classify", iter(["a", "b"])) == ["a", "b"]
+    assert checked_prompts("classify", []) == []
+    with pytest.raises(TypeError, match="wrap a single one in a list"):
+        checked_prompts("classify", "one prompt")
+    with pytest.raises(TypeError, match="prompt 1 is a int"):
+        checked_prompts("classify", ["a", 5])
