@@ -1,0 +1,146 @@
+"""Label classification: the mathematics, once for all backends, in plain Python.
+
+A label is text that continues the prompt; its score is the joint log-probability of its tokens.
+Labels share beginnings, so their tokens form a trie: the model is asked once per inner node
+(a *prefix*), and each label's score is the sum along its path. Backends supply the
+log-probabilities; everything else happens here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from core.errors import LabelError
+
+Path = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelTrie:
+    """The token paths of a set of labels, and the questions that score them.
+
+    ``paths[i]`` are the tokens of ``labels[i]``. ``prefixes`` are the inner nodes, parents before
+    children, ``()`` first; ``children[n]`` are the tokens that may follow ``prefixes[n]``.
+    """
+
+    labels: tuple[str, ...]
+    paths: tuple[Path, ...]
+    prefixes: tuple[Path, ...]
+    children: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelScores:
+    """What a prompt's distribution says about the labels; see `core.ClassifyResult`."""
+
+    label: str
+    probabilities: dict[str, float]
+    logprobs: dict[str, float]
+    label_mass: float
+    margin: float
+
+
+def label_texts(prompt: str, labels: Sequence[str], prefix: str) -> list[str]:
+    """The text of each label behind this prompt: no prefix where the prompt ends in white space."""
+    lead = "" if prompt[-1:].isspace() else prefix
+    return [lead + label for label in labels]
+
+
+def label_paths(
+    prompt: Sequence[int],
+    continued: Sequence[Sequence[int]],
+    encode_alone: Callable[[], Sequence[Sequence[int]]],
+) -> tuple[int, list[Path]]:
+    """Where the labels begin, and their tokens: ``(anchor, paths)``.
+
+    ``prompt`` are the prompt's tokens and ``continued[i]`` those of prompt and label i together.
+    Usually each of them starts with ``prompt`` and ``anchor`` is its length. Where a token spans
+    the border, the labels begin at the last token that all agree on, so that no token pair is
+    scored which the tokenizer would never produce. If they agree on none, there is nothing to
+    read a distribution from, and the labels' own tokens (``encode_alone()``) are used.
+    """
+    anchor = min((_common(prompt, tokens) for tokens in continued), default=len(prompt))
+    if anchor == 0 and prompt:
+        return len(prompt), [tuple(tokens) for tokens in encode_alone()]
+    return anchor, [tuple(tokens[anchor:]) for tokens in continued]
+
+
+def build_trie(labels: Sequence[str], paths: Sequence[Path]) -> LabelTrie:
+    """Arrange the labels' token paths. Raises `LabelError` for no tokens or for equal tokens."""
+    _refuse_indistinct(labels, paths)
+    followers: dict[Path, dict[int, None]] = {(): {}}  # a dict for its order
+    for path in sorted(paths):
+        for end, token in enumerate(path):
+            followers.setdefault(path[:end], {})[token] = None
+    children = tuple(tuple(tokens) for tokens in followers.values())
+    return LabelTrie(tuple(labels), tuple(paths), tuple(followers), children)
+
+
+def score_labels(trie: LabelTrie, logprobs: Sequence[Sequence[float]]) -> LabelScores:
+    """Score every label.
+
+    ``logprobs[n][c]`` is the natural-log probability, over the full vocabulary, of
+    ``trie.children[n][c]`` after ``trie.prefixes[n]``.
+    """
+    joint = _joint_logprobs(trie, logprobs)
+    scores = [joint[path] for path in trie.paths]
+    probabilities = _softmax(scores)
+    best = max(range(len(scores)), key=scores.__getitem__)
+    second = max((p for i, p in enumerate(probabilities) if i != best), default=0.0)
+    return LabelScores(
+        label=trie.labels[best],
+        probabilities=dict(zip(trie.labels, probabilities, strict=True)),
+        logprobs=dict(zip(trie.labels, scores, strict=True)),
+        label_mass=_mass(trie.paths, scores),
+        margin=probabilities[best] - second,
+    )
+
+
+def _joint_logprobs(trie: LabelTrie, logprobs: Sequence[Sequence[float]]) -> dict[Path, float]:
+    joint: dict[Path, float] = {(): 0.0}
+    for prefix, tokens, values in zip(trie.prefixes, trie.children, logprobs, strict=True):
+        for token, value in zip(tokens, values, strict=True):
+            joint[(*prefix, token)] = joint[prefix] + value
+    return joint
+
+
+def _softmax(scores: Sequence[float]) -> list[float]:
+    top = max(scores)
+    if top == -math.inf:  # nothing is possible, so nothing is preferred
+        return [1.0 / len(scores)] * len(scores)
+    weights = [math.exp(score - top) for score in scores]
+    total = math.fsum(weights)
+    return [weight / total for weight in weights]
+
+
+def _mass(paths: Sequence[Path], scores: Sequence[float]) -> float:
+    """Probability that the text goes on with any label; one that extends another adds nothing."""
+    ends = set(paths)
+    first = (
+        math.exp(score)
+        for path, score in zip(paths, scores, strict=True)
+        if not any(path[:end] in ends for end in range(1, len(path)))
+    )
+    return min(1.0, math.fsum(first))
+
+
+def _common(left: Sequence[int], right: Sequence[int]) -> int:
+    for index, (a, b) in enumerate(zip(left, right, strict=False)):
+        if a != b:
+            return index
+    return min(len(left), len(right))
+
+
+def _refuse_indistinct(labels: Sequence[str], paths: Sequence[Path]) -> None:
+    owner: dict[Path, str] = {}
+    for label, path in zip(labels, paths, strict=True):
+        if not path:
+            raise LabelError(f"The label {label!r} adds no token to its prompt. Remove it.")
+        if path in owner:
+            raise LabelError(
+                f"The labels {owner[path]!r} and {label!r} have the same tokens for this model "
+                "and cannot be told apart. Keep one of them."
+            )
+        owner[path] = label
