@@ -1,0 +1,235 @@
+"""Backends by name.
+
+Names come from the metadata of the entry-point group ``core.backends``; nothing is imported to
+list them. An entry point names a `Backend`: an instance, a class, or a factory without arguments.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import cast
+
+from core.capability import Capability
+from core.choosing import ANYTHING, BackendChoice, choose, described, unavailability
+from core.entry_points import EntryPointFailure, EntryPointRecord, read_group
+from core.errors import (
+    AmbiguousBackendError,
+    BackendError,
+    BackendImportError,
+    ProtocolMismatchError,
+    UnknownBackendError,
+)
+from core.extensions import DeviceReporting
+from core.known_plugins import rank, unknown_backend
+from core.protocols import PROTOCOL_VERSION, Backend
+from core.types import BackendStatus, Device
+
+GROUP = "core.backends"
+_MEMBERS = (
+    "name",
+    "protocol",
+    "capabilities",
+    "formats",
+    "available",
+    "unavailable_reason",
+    "load_model",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BackendEntry:
+    """A registered name. ``distribution`` and ``version`` are empty after ``register()``."""
+
+    name: str
+    distribution: str
+    version: str
+    value: str
+
+
+class Registry:
+    """All backends of this process. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # never held while a plugin runs: it may call us again
+        self._registered: dict[str, Backend] = {}
+        self._loaded: dict[EntryPointRecord, Backend] = {}
+
+    def entries(self) -> tuple[BackendEntry, ...]:
+        """All names, in order of preference; a name that two distributions claim comes twice."""
+        with self._lock:
+            registered = dict(self._registered)
+        entries = [BackendEntry(name, "", "", _origin(b)) for name, b in registered.items()]
+        entries += [
+            BackendEntry(record.name, record.distribution, record.version, record.value)
+            for record in _distinct(read_group(GROUP)[0])
+            if record.name not in registered
+        ]
+        return tuple(sorted(entries, key=lambda entry: rank(entry.name)))
+
+    def names(self) -> tuple[str, ...]:
+        """Each name once, in order of preference."""
+        return tuple(dict.fromkeys(entry.name for entry in self.entries()))
+
+    def failures(self) -> tuple[EntryPointFailure, ...]:
+        """Distributions that seem to register backends, in metadata that cannot be read."""
+        return read_group(GROUP)[1]
+
+    def register(self, backend: Backend) -> None:
+        """Add a backend under its own name; it replaces any other of that name.
+
+        Raises `BackendError` for an object that is no backend.
+        """
+        if missing := _missing(backend):
+            raise BackendError(
+                f"{_origin(backend)} is no backend: it lacks {', '.join(missing)} "
+                "(see core.Backend)."
+            )
+        with self._lock:
+            self._registered[backend.name] = backend
+
+    def get(self, name: str) -> Backend:
+        """The backend of this name, whether or not it can run here.
+
+        Raises `UnknownBackendError`, `AmbiguousBackendError`, `BackendImportError`,
+        `ProtocolMismatchError`.
+        """
+        with self._lock:
+            registered = self._registered.get(name)
+        if registered is not None:
+            _check_protocol(registered.protocol, f"Backend {name!r}")
+            return registered
+        record = self._record(name)
+        with self._lock:
+            loaded = self._loaded.get(record)
+        if loaded is not None:
+            return loaded
+        backend = _load(record)
+        with self._lock:  # of two threads that loaded it at once, both get the first one's
+            return self._loaded.setdefault(record, backend)
+
+    def status(self, name: str) -> BackendStatus:
+        """What is known about a backend without loading a model. Never raises."""
+        entries = [entry for entry in self.entries() if entry.name == name]
+        distribution = ", ".join(entry.distribution for entry in entries)
+        version = ", ".join(entry.version for entry in entries)
+        try:
+            backend = self.get(name)
+            reason = unavailability(backend)
+            formats = tuple(sorted(backend.formats))
+            capabilities = tuple(sorted(str(item) for item in backend.capabilities))
+        except ANYTHING as error:
+            return BackendStatus(name, distribution, version, False, described(error))
+        devices = _devices(backend)
+        return BackendStatus(
+            name, distribution, version, reason is None, reason, formats, capabilities, devices
+        )
+
+    def offering(self, capability: Capability) -> tuple[str, ...]:
+        """Names of the backends that declare a capability; broken plugins are left out."""
+        return tuple(name for name, b in self._sound() if capability in b.capabilities)
+
+    def reading(self, formats: Collection[str]) -> tuple[str, ...]:
+        """Names of the backends that read one of these formats; broken plugins are left out."""
+        return tuple(name for name, b in self._sound() if set(formats) & set(b.formats))
+
+    def choose(self, path: str | os.PathLike[str]) -> BackendChoice:
+        """The best backend for a model, and why; raises like `core.choosing.choose`."""
+        return choose(self.names(), self.get, path)
+
+    def default(self, path: str | os.PathLike[str]) -> Backend:
+        """The best backend for a model; raises like `choose`."""
+        return self.choose(path).backend
+
+    def _sound(self) -> list[tuple[str, Backend]]:
+        sound = []
+        for name in self.names():
+            try:
+                sound.append((name, self.get(name)))
+            except BackendError:
+                continue
+        return sound
+
+    def _record(self, name: str) -> EntryPointRecord:
+        records, failures = read_group(GROUP)
+        claims = _distinct(record for record in records if record.name == name)
+        if not claims:
+            raise UnknownBackendError(unknown_backend(name, self.names(), failures))
+        if len(claims) > 1:
+            both = " and by ".join(_claim(record) for record in claims)
+            raise AmbiguousBackendError(
+                f"Backend {name!r} is registered by {both}. Uninstall all but one of them."
+            )
+        return claims[0]
+
+
+REGISTRY = Registry()
+"""The one behind the functions of `core`."""
+
+
+def _distinct(records: Iterable[EntryPointRecord]) -> list[EntryPointRecord]:
+    # One object under one name is one backend, however many distributions say so.
+    return list({(record.name, record.value): record for record in records}.values())
+
+
+def _load(record: EntryPointRecord) -> Backend:
+    who = f"Backend {record.name!r} from {_claim(record)}"
+    try:
+        target = _instance(record.load())
+        protocol, missing = _protocol(target), _missing(target)
+    except ANYTHING as error:
+        raise BackendImportError(
+            f"{who} could not be imported: {described(error)}. "
+            f"Repair or uninstall {record.distribution}."
+        ) from error
+    _check_protocol(protocol, who)
+    if missing:
+        raise BackendImportError(
+            f"{who} is no backend: it lacks {', '.join(missing)} (see core.Backend). "
+            f"Upgrade {record.distribution}, or tell its authors."
+        )
+    return cast("Backend", target)
+
+
+def _instance(target: object) -> object:
+    # A class has all members as well, so it is asked for first.
+    if isinstance(target, type) or (callable(target) and _missing(target)):
+        return target()
+    return target
+
+
+def _protocol(target: object) -> object:
+    return getattr(target, "protocol", PROTOCOL_VERSION)  # without one it lacks a member
+
+
+def _check_protocol(protocol: object, who: str) -> None:
+    if protocol == PROTOCOL_VERSION:
+        return
+    newer = isinstance(protocol, int) and protocol > PROTOCOL_VERSION
+    raise ProtocolMismatchError(
+        f"{who} was written for version {protocol} of the contract, and this core has version "
+        f"{PROTOCOL_VERSION}. Upgrade {'core' if newer else 'the backend'}."
+    )
+
+
+def _missing(target: object) -> list[str]:
+    return [member for member in _MEMBERS if not hasattr(target, member)]
+
+
+def _claim(record: EntryPointRecord) -> str:
+    return f"{record.distribution} {record.version} ({record.value})"
+
+
+def _origin(backend: object) -> str:
+    return f"{type(backend).__module__}:{type(backend).__qualname__}"
+
+
+def _devices(backend: Backend) -> tuple[Device, ...]:
+    if not isinstance(backend, DeviceReporting):
+        return ()
+    try:
+        return tuple(backend.devices())
+    except ANYTHING:  # it promised not to raise; its other facts still stand
+        return ()

@@ -1,0 +1,9 @@
+"""A plugin object that is not a backend."""
+
+
+class Backend:
+    name = "fake_partial"
+    protocol = 1
+
+    def available(self) -> bool:
+        return True

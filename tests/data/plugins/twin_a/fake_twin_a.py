@@ -1,0 +1,4 @@
+"""One of two plugins that claim the same name."""
+
+
+class Backend: ...
