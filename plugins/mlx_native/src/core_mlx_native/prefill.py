@@ -1,0 +1,64 @@
+"""Running whole prompts at once: one padded, masked forward pass, and no cache object.
+
+Shapes: B rows, T tokens of the longest row, H hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from core_mlx_native.decoder import Decoder, KeysValues, View
+from core_mlx_native.masks import additive, prefill_allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """What one pass over a ragged batch left behind. Right-padded; padding holds no meaning.
+
+    ``hidden`` [B, T, H] is behind the last layer; ``cache`` holds each layer's keys and values,
+    [B, kv heads, T, head size].
+    """
+
+    size: int
+    hidden: mx.array
+    cache: list[KeysValues]
+
+    def hidden_at(self, positions: Sequence[int]) -> mx.array:
+        """The hidden state of one position per row: [B, H]."""
+        index = mx.array(list(positions))[:, None, None]  # [B, 1, 1]
+        return mx.take_along_axis(self.hidden, index, axis=1)[:, 0]
+
+    def select(self, rows: Sequence[int]) -> Prefill:
+        """Some of the rows, in ascending order; all of them cost nothing."""
+        if len(rows) == len(self.hidden):
+            return self
+        index = mx.array(list(rows))
+        cache = [(keys[index], values[index]) for keys, values in self.cache]
+        return Prefill(self.size, self.hidden[index], cache)
+
+
+def prefill(decoder: Decoder, prompts: Sequence[Sequence[int]]) -> Prefill:
+    """Run token-id prompts, each at least one token long, in one forward pass."""
+    size = max(map(len, prompts))
+    padded = mx.array([[*prompt, *[0] * (size - len(prompt))] for prompt in prompts])  # [B, T]
+    lengths = mx.array([len(prompt) for prompt in prompts])  # [B]
+    masks = {
+        window: additive(prefill_allowed(lengths, size, window), decoder.dtype)
+        for window in windows(decoder)
+    }
+    hidden, cache = decoder(padded, View(0, masks))
+    return Prefill(size, hidden, cache)
+
+
+def last_logits(decoder: Decoder, prompts: Sequence[Sequence[int]]) -> mx.array:
+    """Next-token logits at each prompt's last real token: float32 [B, vocabulary]."""
+    ends = [len(prompt) - 1 for prompt in prompts]
+    return decoder.logits(prefill(decoder, prompts).hidden_at(ends))
+
+
+def windows(decoder: Decoder) -> set[int]:
+    """The window sizes that occur among the layers; 0 is full attention."""
+    return {kind.window for kind in decoder.config.layers}
