@@ -1,0 +1,139 @@
+"""The backends ``metal``, ``mlx_cuda`` and ``mlx_cpu``: one class, three devices.
+
+Importing this module and asking about availability costs no import of MLX.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from core.capability import Capability
+from core.errors import BackendUnavailableError, CoreError, UnsupportedOptionError
+from core.options import LoadConfig
+from core.protocols import PROTOCOL_VERSION
+from core.support import refuse_load_options
+from core.types import Choice, Device
+from core_mlx_native import availability, devices
+from core_mlx_native.blas import ensure_blas
+from core_mlx_native.capabilities import BACKEND_CAPABILITIES
+
+if TYPE_CHECKING:
+    from core_mlx_native.model import MlxModel
+
+_OWN_OPTIONS = ("dtype", "token_budget")
+
+
+class MlxBackend(ABC):
+    """What the three share. See `core.Backend`."""
+
+    name: str
+    protocol = PROTOCOL_VERSION
+    formats = frozenset({"safetensors"})
+    on_gpu = True
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What models of this backend offer."""
+        return BACKEND_CAPABILITIES
+
+    def available(self) -> bool:
+        """Whether MLX can compute on this backend's device here."""
+        return self.unavailable_reason() is None
+
+    @abstractmethod
+    def unavailable_reason(self) -> str | None:
+        """Why it cannot, and what to do."""
+
+    @abstractmethod
+    def _device(self) -> Device:
+        """The device, when there is one."""
+
+    def devices(self) -> Sequence[Device]:
+        """The one device that models run on; empty when there is none."""
+        return (self._device(),) if self.available() else ()
+
+    def refusal(self, path: str | os.PathLike[str]) -> str | None:
+        """Why this plugin cannot load a model, from its config.json alone."""
+        from core_mlx_native.config import load_config
+
+        try:
+            load_config(Path(path).expanduser())
+        except CoreError as error:
+            return str(error)
+        return None
+
+    def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> MlxModel:
+        """Load a directory of safetensors. Raises as `core.Backend.load_model` says."""
+        reason = self.unavailable_reason()
+        if reason is not None:
+            raise BackendUnavailableError(self.name, reason)
+        refuse_load_options(config, self.name, self.capabilities, _OWN_OPTIONS)
+        self._refuse_gpu_layers(config.gpu_layers)
+        blas = ensure_blas()  # before anything imports mlx.core
+        from core_mlx_native.opening import open_model
+
+        where = self._device()
+        chosen = [
+            Choice("backend", self.name, "asked for by name, or the first that can load the model"),
+            Choice("device", where.name, "MLX's default of its kind"),
+        ]
+        if not self.on_gpu:
+            chosen.append(Choice("blas", blas.name, blas.reason))
+        return open_model(self.name, Path(path).expanduser(), config, self.on_gpu, chosen)
+
+    def _refuse_gpu_layers(self, layers: int) -> None:
+        if layers != -1:
+            raise UnsupportedOptionError(
+                "gpu_layers",
+                self.name,
+                "MLX keeps all layers on one device. For gpu_layers=0 choose backend 'mlx_cpu'; "
+                "for a part of them 'llama_cpp'.",
+            )
+
+
+class Metal(MlxBackend):
+    """MLX on the GPU of an Apple chip. Not run by this project's tests."""
+
+    name = "metal"
+
+    def unavailable_reason(self) -> str | None:
+        """Why not; None on an Apple-silicon Mac with MLX."""
+        return availability.metal_reason(availability.gather_facts())
+
+    def _device(self) -> Device:
+        return devices.metal_device()
+
+
+class Cuda(MlxBackend):
+    """MLX on an NVIDIA GPU."""
+
+    name = "mlx_cuda"
+
+    def unavailable_reason(self) -> str | None:
+        """Why not; None with MLX's CUDA build and a device that answers."""
+        return availability.cuda_reason(availability.gather_facts())
+
+    def _device(self) -> Device:
+        return devices.cuda_device()
+
+
+class Cpu(MlxBackend):
+    """MLX on the CPU, with a real BLAS put in front of it on Linux."""
+
+    name = "mlx_cpu"
+    on_gpu = False
+
+    def unavailable_reason(self) -> str | None:
+        """Why not; None wherever a build of MLX is installed."""
+        return availability.cpu_reason(availability.gather_facts())
+
+    def _device(self) -> Device:
+        return devices.cpu_device()
+
+    def _refuse_gpu_layers(self, layers: int) -> None:
+        if layers > 0:
+            super()._refuse_gpu_layers(layers)

@@ -1,0 +1,23 @@
+"""What this plugin declares, in one place for its backends and its models."""
+
+from __future__ import annotations
+
+from core.capability import Capability
+
+MODEL_CAPABILITIES = frozenset(
+    {
+        Capability.CLASSIFY,
+        Capability.LABELS,
+        Capability.LOGITS,
+        Capability.LOGPROBS,
+        Capability.SEED,
+        Capability.TOKENIZING,
+        Capability.MEMORY_REPORTING,
+        Capability.EXPLAINING,
+    }
+)
+
+BACKEND_CAPABILITIES = MODEL_CAPABILITIES | {
+    Capability.MODEL_PROBE,
+    Capability.DEVICE_REPORTING,
+}

@@ -1,0 +1,172 @@
+"""``classify``: from prompts to results, one micro-batch after another.
+
+Whatever goes wrong with one prompt becomes that row's ``error``; the other rows finish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import mlx.core as mx
+
+from core.clock import RequestClock
+from core.errors import (
+    CoreError,
+    EmptyPromptError,
+    OutOfMemoryError,
+    PromptTooLongError,
+    RequestError,
+)
+from core.options import GenerateConfig
+from core.types import ClassifyResult, Token
+from core_mlx_native.batching import micro_batches
+from core_mlx_native.decoder import Decoder
+from core_mlx_native.host import float_array, floats, ints
+from core_mlx_native.label_reader import LabelQuestion, read_labels
+from core_mlx_native.label_tokens import LabelTokens
+from core_mlx_native.prefill import prefill
+from core_mlx_native.sampling import sample
+from core_mlx_native.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One prompt that can run: where it came from, its tokens, its labels."""
+
+    index: int
+    ids: list[int]
+    question: LabelQuestion | None
+
+
+@dataclass(frozen=True, slots=True)
+class Classifier:
+    """Everything that one call needs. ``run_on_owner`` runs a function where MLX may be used."""
+
+    decoder: Decoder
+    tokenizer: Tokenizer
+    context_length: int
+    token_budget: int
+    run_on_owner: Callable[[Callable[[], list[ClassifyResult]]], list[ClassifyResult]]
+
+    def classify(
+        self, prompts: Sequence[str], config: GenerateConfig, clock: RequestClock
+    ) -> tuple[list[ClassifyResult], int]:
+        """One result per prompt, in order, and how many tokens were run.
+
+        Raises `LabelError` when labels cannot be told apart; anything else is a row's error.
+        """
+        results: list[ClassifyResult | None] = [None] * len(prompts)
+        rows = self._rows(prompts, config, results)
+        for batch in micro_batches([len(row.ids) for row in rows], self.token_budget):
+            chosen = [rows[position] for position in batch]
+            for row, result in zip(chosen, self._try(chosen, config, clock), strict=True):
+                results[row.index] = result
+        done = [result for result in results if result is not None]
+        return done, sum(len(row.ids) for row in rows if done[row.index].error is None)
+
+    def _rows(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig,
+        results: list[ClassifyResult | None],
+    ) -> list[Row]:
+        """Tokenise what can run; what cannot gets its error into ``results``."""
+        sound = []
+        for index, prompt in enumerate(prompts):
+            error = _text_error(prompt)
+            if error is None:
+                sound.append(index)
+            else:
+                results[index] = ClassifyResult(error=error)
+        texts = [prompts[index] for index in sound]
+        labels = LabelTokens(self.tokenizer, config.labels, config.label_prefix)
+        rows = []
+        for index, ids in zip(sound, self.tokenizer.encode_batch(texts), strict=True):
+            if len(ids) > self.context_length:
+                error = PromptTooLongError(len(ids), self.context_length)
+                results[index] = ClassifyResult(error=error)
+                continue
+            question = LabelQuestion(*labels.behind(prompts[index], ids)) if config.labels else None
+            rows.append(Row(index, ids, question))
+        return rows
+
+    def _try(
+        self, rows: list[Row], config: GenerateConfig, clock: RequestClock
+    ) -> list[ClassifyResult]:
+        """Run one micro-batch; out of memory, run its halves, down to the row that does not fit."""
+        try:
+            clock.check()
+            return self.run_on_owner(lambda: self._run(rows, config))
+        except RequestError as error:
+            return [ClassifyResult(error=error)] * len(rows)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            if len(rows) > 1:
+                half = len(rows) // 2
+                return self._try(rows[:half], config, clock) + self._try(rows[half:], config, clock)
+            return [ClassifyResult(error=_too_large(rows[0]))]
+
+    def _run(self, rows: list[Row], config: GenerateConfig) -> list[ClassifyResult]:
+        prompts = [row.ids for row in rows]
+        batch = prefill(self.decoder, prompts)
+        logits = self.decoder.logits(batch.hidden_at([len(ids) - 1 for ids in prompts]))  # [B, V]
+        tokens = sample(logits, prompts, config)  # [B]
+        logprobs = _logprobs(logits, tokens) if config.return_logprobs else None
+        mx.eval(logits, tokens)
+        results = [
+            ClassifyResult(
+                token=self._token(token, logprobs[row] if logprobs else None),
+                logits=float_array(logits[row]) if config.return_logits else None,
+            )
+            for row, token in enumerate(ints(tokens))
+        ]
+        questions = [row.question for row in rows if row.question is not None]
+        if not questions:
+            return results
+        scores = read_labels(self.decoder, batch, questions)
+        return [
+            replace(
+                result,
+                label=score.label,
+                probabilities=score.probabilities,
+                logprobs=score.logprobs,
+                label_mass=score.label_mass,
+                margin=score.margin,
+            )
+            for result, score in zip(results, scores, strict=True)
+        ]
+
+    def _token(self, token: int, logprob: float | None) -> Token:
+        return Token(token, self.tokenizer.token_text(token), logprob)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether this is MLX's way of saying that an allocation failed."""
+    return isinstance(error, MemoryError) or "alloc" in str(error).lower()
+
+
+def _text_error(prompt: str) -> CoreError | None:
+    if not prompt:
+        return EmptyPromptError()
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:
+        return RequestError(
+            f"The prompt is not valid Unicode text: a lone surrogate stands at character "
+            f"{error.start}. Decode its source as UTF-8."
+        )
+    return None
+
+
+def _too_large(row: Row) -> OutOfMemoryError:
+    return OutOfMemoryError(
+        f"The device has no memory left for this prompt of {len(row.ids)} tokens. "
+        "Shorten it, close other models, or load the model in a smaller dtype."
+    )
+
+
+def _logprobs(logits: mx.array, tokens: mx.array) -> list[float]:
+    chosen = mx.take_along_axis(logits, tokens[:, None], axis=-1)[:, 0]
+    return floats(chosen - mx.logsumexp(logits, axis=-1))

@@ -1,0 +1,35 @@
+"""Starting a model's owner thread and loading the model on it. Imports MLX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import mlx.core as mx
+
+from core.errors import OutOfMemoryError
+from core.options import LoadConfig
+from core.types import Choice
+from core_mlx_native.classify import is_out_of_memory
+from core_mlx_native.loader import load
+from core_mlx_native.model import MlxModel
+from core_mlx_native.owner import OwnerThread
+
+
+def open_model(
+    backend: str, directory: Path, config: LoadConfig, on_gpu: bool, chosen: Sequence[Choice]
+) -> MlxModel:
+    """Load on a thread of the model's own; when that fails, leave no thread behind."""
+    owner = OwnerThread(mx.Device(mx.gpu if on_gpu else mx.cpu), directory.name)
+    try:
+        loaded = owner.run(lambda: load(directory, config, on_gpu))
+    except BaseException as error:
+        owner.close(mx.clear_cache)
+        if isinstance(error, MemoryError | RuntimeError) and is_out_of_memory(error):
+            raise OutOfMemoryError(
+                f"{directory} does not fit the device's memory. Close other models, or load it "
+                "in a smaller dtype: options={'dtype': 'bfloat16'}."
+            ) from error
+        raise
+    return MlxModel(backend, replace(loaded, choices=(*chosen, *loaded.choices)), owner)

@@ -1,0 +1,97 @@
+"""Label tokens found from a prompt's end must be those found from the whole prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from core.labels import label_paths, label_texts
+from core_mlx_native.label_tokens import LabelTokens
+from core_mlx_native.tokenizer import Tokenizer
+
+LABELS = ["finance", "not sure", "not", "7", "é", "a b  c"]
+ENDS = [
+    "Topic:",
+    "Topic: ",
+    "Topic:\n",
+    "Topic:\n\n",
+    "x\t",
+    "x   ",
+    "f",
+    "sport",
+    "1",
+    "é",
+    "“",
+    ".",
+]
+
+
+class Counting:
+    """A tokenizer that counts how often labels are tokenised."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer, self.calls = tokenizer, 0
+
+    def encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.tokenizer.decode(ids)
+
+    def encode_continued(self, prompt: str, continuations: Sequence[str]) -> list[list[int]]:
+        self.calls += 1
+        return self.tokenizer.encode_continued(prompt, continuations)
+
+
+@pytest.fixture(scope="module", params=["smollm2_dir", "gemma3_dir"])
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    directory: Path = request.getfixturevalue(request.param)
+    return Tokenizer.from_directory(directory)
+
+
+def from_whole_prompt(tokenizer: Tokenizer, prompt: str) -> tuple[int, list[tuple[int, ...]]]:
+    texts = label_texts(prompt, LABELS, " ")
+    lead = len(tokenizer.encode(""))
+    return label_paths(
+        tokenizer.encode(prompt),
+        [tokenizer.encode(prompt + text) for text in texts],
+        lambda: [tokenizer.encode(text)[lead:] for text in texts],
+    )
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
+@given(st.text(min_size=1, max_size=80), st.sampled_from(ENDS))
+def test_any_prompt_and_any_end(tokenizer: Tokenizer, start: str, end: str) -> None:
+    prompt = (start + end).encode(errors="ignore").decode()
+    anchor, trie = LabelTokens(tokenizer, LABELS, " ").behind(prompt, tokenizer.encode(prompt))
+    assert (anchor, list(trie.paths)) == from_whole_prompt(tokenizer, prompt)
+
+
+def test_prompts_with_one_end_are_tokenised_once_and_share_their_trie(
+    tokenizer: Tokenizer,
+) -> None:
+    counting = Counting(tokenizer)
+    finder = LabelTokens(counting, LABELS, " ")
+    prompts = [f"Sentence number {i} of some length.\nIts topic in one word is:" for i in range(20)]
+    found = [finder.behind(prompt, tokenizer.encode(prompt)) for prompt in prompts]
+    assert counting.calls == 1
+    assert len({id(trie) for _, trie in found}) == 1
+    for prompt, (anchor, trie) in zip(prompts, found, strict=True):
+        assert (anchor, list(trie.paths)) == from_whole_prompt(tokenizer, prompt)
+
+
+def test_a_trailing_space_moves_the_labels_before_it(tokenizer: Tokenizer) -> None:
+    prompt = "The topic of this sentence about many things is: "
+    ids = tokenizer.encode(prompt)
+    anchor, trie = LabelTokens(tokenizer, ["finance"], " ").behind(prompt, ids)
+    assert anchor == len(ids) - 1
+    assert (
+        trie.paths
+        == LabelTokens(tokenizer, ["finance"], " ")
+        .behind(prompt.rstrip(), tokenizer.encode(prompt.rstrip()))[1]
+        .paths
+    )
