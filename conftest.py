@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is no failure, and in CI the examples are the same in every run.
+settings.register_profile("core", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("core")
 
 _FETCH = Path(__file__).parent / "tools" / "fetch_models.py"
 

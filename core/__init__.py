@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         load_model,
         register,
     )
+    from core.base import TextModelBase
     from core.capability import Capability
     from core.chat import RenderedPrompt
     from core.errors import (
@@ -96,6 +97,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "core.api": "backend_status backends default_backend discover get_backend load_model register",
+    "core.base": "TextModelBase",
     "core.capability": "Capability",
     "core.chat": "RenderedPrompt",
     "core.errors": (
@@ -183,6 +185,7 @@ __all__ = [
     "Scoring",
     "Submitting",
     "TextModel",
+    "TextModelBase",
     "Token",
     "TokenStream",
     "TokenizerError",

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.errors import LabelError
+from core.types import ClassifyResult
 
 Path = tuple[int, ...]
 
@@ -95,6 +96,18 @@ def score_labels(trie: LabelTrie, logprobs: Sequence[Sequence[float]]) -> LabelS
         logprobs=dict(zip(trie.labels, scores, strict=True)),
         label_mass=_mass(trie.paths, scores),
         margin=probabilities[best] - second,
+    )
+
+
+def with_scores(result: ClassifyResult, scores: LabelScores) -> ClassifyResult:
+    """The result with its label fields filled in."""
+    return replace(
+        result,
+        label=scores.label,
+        probabilities=scores.probabilities,
+        logprobs=scores.logprobs,
+        label_mass=scores.label_mass,
+        margin=scores.margin,
     )
 
 

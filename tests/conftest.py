@@ -12,15 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from core.capability import Capability
 
 ROOT = Path(__file__).parents[1]
 PLUGINS = Path(__file__).parent / "data" / "plugins"
-
-settings.register_profile("core", deadline=None)  # a busy machine is no failure
-settings.load_profile("core")
 
 
 class LocalBackend:

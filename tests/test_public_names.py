@@ -21,7 +21,8 @@ _NAMES = """
     MemoryReport MemoryReporting Message ModelAccessError ModelBusyError ModelClosedError
     ModelError ModelInfo ModelNotFoundError ModelProbe OptionError OutOfMemoryError
     PROTOCOL_VERSION PromptTooLongError ProtocolMismatchError RenderedPrompt RequestError Score
-    Scoring Submitting TextModel Token TokenStream TokenizerError Tokenizing TrainConfig TrainStep
+    Scoring Submitting TextModel TextModelBase Token TokenStream TokenizerError Tokenizing
+    TrainConfig TrainStep
     Trainable TrainingExample UnknownBackendError UnsupportedModelError UnsupportedOperationError
     UnsupportedOptionError backend_status backends default_backend discover get_backend load_model
     register

@@ -1,0 +1,119 @@
+"""What every loaded model needs, written once: refusals, open and closed, metrics by thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+from core.capability import Capability
+from core.errors import ModelClosedError
+from core.options import (
+    ClassifyOptions,
+    GenerateConfig,
+    GenerateOptions,
+    resolve_classify,
+    resolve_generate,
+)
+from core.protocols import TokenStream
+from core.support import unsupported
+from core.types import BatchResult, ClassifyResult, GenerateMetrics, Message
+
+
+class TextModelBase:
+    """A `TextModel` that refuses every operation; subclasses override what they offer.
+
+    A refusal checks the options first, so that a wrong one is a TypeError here as everywhere,
+    then raises `UnsupportedOperationError` with the names of the backends that do offer it.
+    """
+
+    def __init__(self, backend: str) -> None:
+        self._backend = backend
+        self._closed = False
+        self._closing = threading.Lock()
+        self._finished = threading.local()
+
+    @property
+    def metrics(self) -> GenerateMetrics:
+        """Of the last call that the calling thread finished; all zero before the first."""
+        return getattr(self._finished, "metrics", GenerateMetrics())
+
+    def generate(
+        self,
+        prompt: str,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> TokenStream:
+        """Refused."""
+        self.check_open()
+        resolve_generate(config, options)
+        raise unsupported(Capability.GENERATE, self._backend)
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> TokenStream:
+        """Refused."""
+        self.check_open()
+        resolve_generate(config, options, "chat")
+        raise unsupported(Capability.CHAT, self._backend)
+
+    def classify(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ClassifyOptions],
+    ) -> list[ClassifyResult]:
+        """Refused."""
+        self.check_open()
+        resolve_classify(config, options)
+        raise unsupported(Capability.CLASSIFY, self._backend)
+
+    def batch_generate(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> list[BatchResult]:
+        """Refused."""
+        self.check_open()
+        resolve_generate(config, options, "batch_generate")
+        raise unsupported(Capability.BATCH_GENERATE, self._backend)
+
+    def check_open(self) -> None:
+        """Raise `ModelClosedError` after ``close()``."""
+        if self._closed:
+            raise ModelClosedError
+
+    def record(self, metrics: GenerateMetrics) -> None:
+        """Keep the metrics of a call that this thread has finished."""
+        self._finished.metrics = metrics
+
+    def release(self) -> None:
+        """Free what the model holds: for subclasses; called once, by the first ``close()``."""
+
+    def close(self) -> None:
+        """Free the model's memory. Closing twice is fine."""
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        self.close()

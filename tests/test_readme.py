@@ -1,0 +1,64 @@
+"""What the README shows is what there is: its code runs, its files and targets exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import core
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, flags=re.DOTALL)
+
+
+def python_block(containing: str) -> str:
+    [block] = [text for kind, text in BLOCKS if kind == "python" and containing in text]
+    return block
+
+
+def test_the_backend_it_shows_is_the_one_in_examples() -> None:
+    shown = python_block("class Bytes")
+    assert shown == (ROOT / "examples" / "byte_backend.py").read_text()
+
+
+def test_the_backend_it_shows_runs(public_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (public_dir / "config.json").write_text('{"model_type": "bytes"}')
+    namespace: dict[str, Any] = {"path": public_dir}
+    exec(python_block("class Bytes"), namespace)
+    exec(python_block("core.register(Bytes())"), namespace)
+    probabilities = eval(capsys.readouterr().out)
+    assert probabilities["fizz"] > 0.9 > probabilities["hiss"]
+    with core.load_model(public_dir, backend="bytes") as model:
+        assert isinstance(model.classify([""])[0].error, core.EmptyPromptError)
+        with pytest.raises(core.UnsupportedOptionError, match="temperature"):
+            model.classify(["a"], temperature=1.0)
+        with pytest.raises(core.UnsupportedOperationError, match="generate"):
+            model.generate("a")
+    with pytest.raises(core.ModelClosedError):
+        model.classify(["a"])
+
+
+def test_the_code_for_users_runs(smollm2_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ["The central bank raised interest rates again.", "The striker scored twice."]
+    exec(python_block("core.load_model(path)"), {"path": smollm2_dir, "texts": texts})
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("finance")
+    assert second.startswith("sports")
+
+
+def test_every_link_and_make_target_exists() -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", README):
+        assert (ROOT / target).exists(), target
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"`?make (\w+)`?", README):
+        assert f"\n{target}:" in makefile, target
+
+
+def test_brackets_are_quoted_for_zsh() -> None:
+    for line in README.splitlines():
+        if line.startswith("pip install") and "[" in line:
+            assert re.search(r"'[^']*\[[^']*'", line), line
