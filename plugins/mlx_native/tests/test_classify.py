@@ -269,7 +269,7 @@ def test_other_failures_of_the_device_are_not_swallowed(
 
 
 def test_special_tokens_in_a_prompt_are_plain_text(model: MlxModel) -> None:
-    eos = model._tokenizer.eos_ids
+    eos = model._loaded.tokenizer.eos_ids
     assert eos
     assert not eos & set(model.encode("ab</s>"))
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from core_mlx_native.model import MlxModel
 
 _OWN_OPTIONS = ("dtype", "token_budget")
+_BY_NAME = "asked for by name"
+_BY_DEFAULT = "the first, in core's order, that runs here and takes this model"
 
 
 class MlxBackend(ABC):
@@ -78,8 +80,8 @@ class MlxBackend(ABC):
 
         where = self._device()
         chosen = [
-            Choice("backend", self.name, "asked for by name, or the first that can load the model"),
-            Choice("device", where.name, "MLX's default of its kind"),
+            Choice("backend", self.name, _BY_NAME if config.backend else _BY_DEFAULT),
+            Choice("device", where.name, "what this backend computes on"),
         ]
         if not self.on_gpu:
             chosen.append(Choice("blas", blas.name, blas.reason))

@@ -6,7 +6,7 @@ Whatever goes wrong with one prompt becomes that row's ``error``; the other rows
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import mlx.core as mx
 
@@ -18,16 +18,16 @@ from core.errors import (
     PromptTooLongError,
     RequestError,
 )
+from core.labels import with_scores
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
 from core_mlx_native.batching import micro_batches
-from core_mlx_native.decoder import Decoder
 from core_mlx_native.host import float_array, floats, ints
 from core_mlx_native.label_reader import LabelQuestion, read_labels
 from core_mlx_native.label_tokens import LabelTokens
+from core_mlx_native.loader import LoadedModel
 from core_mlx_native.prefill import prefill
 from core_mlx_native.sampling import sample
-from core_mlx_native.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Classifier:
-    """Everything that one call needs. ``run_on_owner`` runs a function where MLX may be used."""
+    """Classifies with one model. ``run_on_owner`` runs a function where MLX may be used."""
 
-    decoder: Decoder
-    tokenizer: Tokenizer
-    context_length: int
-    token_budget: int
+    model: LoadedModel
     run_on_owner: Callable[[Callable[[], list[ClassifyResult]]], list[ClassifyResult]]
 
     def classify(
@@ -58,7 +55,7 @@ class Classifier:
         """
         results: list[ClassifyResult | None] = [None] * len(prompts)
         rows = self._rows(prompts, config, results)
-        for batch in micro_batches([len(row.ids) for row in rows], self.token_budget):
+        for batch in micro_batches([len(row.ids) for row in rows], self.model.token_budget):
             chosen = [rows[position] for position in batch]
             for row, result in zip(chosen, self._try(chosen, config, clock), strict=True):
                 results[row.index] = result
@@ -80,12 +77,12 @@ class Classifier:
             else:
                 results[index] = ClassifyResult(error=error)
         texts = [prompts[index] for index in sound]
-        labels = LabelTokens(self.tokenizer, config.labels, config.label_prefix)
+        tokenizer, limit = self.model.tokenizer, self.model.info.context_length
+        labels = LabelTokens(tokenizer, config.labels, config.label_prefix)
         rows = []
-        for index, ids in zip(sound, self.tokenizer.encode_batch(texts), strict=True):
-            if len(ids) > self.context_length:
-                error = PromptTooLongError(len(ids), self.context_length)
-                results[index] = ClassifyResult(error=error)
+        for index, ids in zip(sound, tokenizer.encode_batch(texts), strict=True):
+            if len(ids) > limit:
+                results[index] = ClassifyResult(error=PromptTooLongError(len(ids), limit))
                 continue
             question = LabelQuestion(*labels.behind(prompts[index], ids)) if config.labels else None
             rows.append(Row(index, ids, question))
@@ -110,8 +107,9 @@ class Classifier:
 
     def _run(self, rows: list[Row], config: GenerateConfig) -> list[ClassifyResult]:
         prompts = [row.ids for row in rows]
-        batch = prefill(self.decoder, prompts)
-        logits = self.decoder.logits(batch.hidden_at([len(ids) - 1 for ids in prompts]))  # [B, V]
+        decoder = self.model.decoder
+        batch = prefill(decoder, prompts)
+        logits = decoder.logits(batch.hidden_at([len(ids) - 1 for ids in prompts]))  # [B, V]
         tokens = sample(logits, prompts, config)  # [B]
         logprobs = _logprobs(logits, tokens) if config.return_logprobs else None
         mx.eval(logits, tokens)
@@ -125,21 +123,11 @@ class Classifier:
         questions = [row.question for row in rows if row.question is not None]
         if not questions:
             return results
-        scores = read_labels(self.decoder, batch, questions)
-        return [
-            replace(
-                result,
-                label=score.label,
-                probabilities=score.probabilities,
-                logprobs=score.logprobs,
-                label_mass=score.label_mass,
-                margin=score.margin,
-            )
-            for result, score in zip(results, scores, strict=True)
-        ]
+        scores = read_labels(decoder, batch, questions)
+        return [with_scores(result, score) for result, score in zip(results, scores, strict=True)]
 
     def _token(self, token: int, logprob: float | None) -> Token:
-        return Token(token, self.tokenizer.token_text(token), logprob)
+        return Token(token, self.model.tokenizer.token_text(token), logprob)
 
 
 def is_out_of_memory(error: Exception) -> bool:
