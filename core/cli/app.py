@@ -1,0 +1,77 @@
+"""The command group: built-in commands, those of plugins, and one place where errors end."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+import core
+from core.cli import exits
+from core.cli.backends import backends
+from core.cli.classify import classify
+from core.cli.discover import discover
+from core.cli.info import info
+from core.cli.plugins import Hooks
+
+
+class InferGroup(click.Group):
+    """Turns every exception of a command into a line on stderr and an exit code."""
+
+    hooks: Hooks
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run as a program; what went wrong with plugins comes first, on stderr."""
+        self.hooks.report()
+        return super().main(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the chosen command and tell the plugins how it ended."""
+        ctx.obj = self.hooks  # commands tell them of events
+        try:
+            result = super().invoke(ctx)
+        except BaseException as error:
+            seen = exits.reported(error)
+            self._finished(ctx, exits.code_of(error))
+            if seen is error:
+                raise
+            raise seen from error
+        self._finished(ctx, exits.OK)
+        return result
+
+    def _finished(self, ctx: click.Context, code: int) -> None:
+        command = ctx.invoked_subcommand or ""
+        self.hooks.emit("core_command_finished", command=command, exit_code=code)
+
+
+def build() -> InferGroup:
+    """A new command group with the commands of the plugins that are installed now."""
+
+    @click.group(
+        name="infer-cli",
+        cls=InferGroup,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 model not found, 4 backend unavailable, "
+        "5 some rows failed, 130 interrupted.",
+    )
+    @click.version_option(core.__version__, prog_name="infer-cli")
+    @click.option("--debug", is_flag=True, help="Show tracebacks (or set INFER_RAISE_ERRORS=1).")
+    def group(debug: bool) -> None:
+        """Local LLM text generation: find models, pick backends, classify text in bulk."""
+
+    assert isinstance(group, InferGroup)
+    for command in (backends, classify, discover, info):
+        group.add_command(command)
+    group.hooks = hooks = Hooks()
+    hooks.load()
+    hooks.register_commands(group)
+    return group
+
+
+def run() -> None:
+    """Run ``infer-cli`` on the arguments of this process; exits."""
+    for stream in (sys.stdout, sys.stderr):
+        # A character that the terminal's encoding lacks is shown as an escape, never an error.
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    build()(prog_name="infer-cli")

@@ -1,0 +1,55 @@
+"""``infer-cli backends``: what is installed, what runs here, and why the rest does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from core.cli import output
+
+if TYPE_CHECKING:
+    from core.types import BackendStatus, Device
+
+_COLUMNS = ("NAME", "AVAILABLE", "DEVICES", "FORMATS", "VERSION", "NOTE")
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
+@click.option("-v", "--verbose", is_flag=True, help="Show what each backend can do.")
+def backends(as_json: bool, verbose: bool) -> None:
+    """List the installed backends.
+
+    Says whether each can run here, or why not, its devices, formats and version.
+    """
+    from core.registry import REGISTRY
+
+    statuses = [REGISTRY.status(name) for name in REGISTRY.names()]
+    for failure in REGISTRY.failures():
+        message = f"Warning: {failure.distribution} has unreadable entry points: {failure.error}"
+        click.echo(message, err=True)
+    if as_json:
+        output.write_json(statuses)
+        return
+    columns = (*_COLUMNS, "CAPABILITIES") if verbose else _COLUMNS
+    output.write_table(columns, [_cells(status)[: len(columns)] for status in statuses])
+    if not statuses:
+        click.echo("No backend is installed. Install one with: pip install 'core[mlx]'", err=True)
+
+
+def _cells(status: BackendStatus) -> tuple[str, ...]:
+    return (
+        status.name,
+        "yes" if status.available else "no",
+        "; ".join(map(_device, status.devices)) or "-",
+        ", ".join(status.formats) or "-",
+        " ".join(f"{status.distribution} {status.version}".split()) or "-",
+        status.reason or "",
+        ", ".join(status.capabilities),
+    )
+
+
+def _device(device: Device) -> str:
+    memory = output.human_size(device.memory_bytes) if device.memory_bytes else ""
+    details = ", ".join(filter(None, (device.kind, memory, device.detail)))
+    return f"{device.name} ({details})"

@@ -1,0 +1,86 @@
+"""Classifying a stream of rows in blocks: bounded memory, early output, input order."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+
+from core.cli.inputs import Row
+from core.cli.prompts import PromptMaker
+from core.cli.results import Outcome
+from core.errors import CoreError, GenerationCancelled
+from core.options import GenerateConfig
+from core.protocols import TextModel
+from core.types import ClassifyResult
+
+BLOCK = 1024
+
+
+def classify_blocks(
+    model: TextModel, maker: PromptMaker, rows: Iterable[Row], config: GenerateConfig
+) -> Iterator[list[Outcome]]:
+    """One list of outcomes per block of up to 1,024 rows, in input order.
+
+    On Ctrl-C the model is asked to stop, the rows that are done are yielded, and then
+    KeyboardInterrupt is raised.
+    """
+    cancel = threading.Event()
+    config = replace(config, cancel=cancel)
+    source = enumerate(rows)
+    while block := list(islice(source, BLOCK)):
+        with _interrupt_sets(cancel):
+            outcomes = _classified(model, maker, block, config)
+            if cancel.is_set():
+                outcomes = [outcome for outcome in outcomes if not _cancelled(outcome)]
+            yield outcomes  # an interrupt does not tear what the caller writes now
+        if cancel.is_set():
+            raise KeyboardInterrupt
+
+
+def _classified(
+    model: TextModel, maker: PromptMaker, block: list[tuple[int, Row]], config: GenerateConfig
+) -> list[Outcome]:
+    prepared = [_prepared(maker, row) for _, row in block]
+    prompts = [prompt for prompt in prepared if isinstance(prompt, str)]
+    results = iter(model.classify(prompts, config) if prompts else ())
+    return [
+        (index, row, next(results) if isinstance(prompt, str) else ClassifyResult(error=prompt))
+        for (index, row), prompt in zip(block, prepared, strict=True)
+    ]
+
+
+def _prepared(maker: PromptMaker, row: Row) -> str | Exception:
+    if row.error is not None:
+        return row.error
+    try:
+        return maker.prompt(row)
+    except CoreError as error:  # a chat template that refuses this row
+        return error
+
+
+def _cancelled(outcome: Outcome) -> bool:
+    return isinstance(outcome[2].error, GenerationCancelled)
+
+
+@contextmanager
+def _interrupt_sets(cancel: threading.Event) -> Iterator[None]:
+    """The first Ctrl-C sets ``cancel`` instead of raising; a second one raises as ever."""
+    usual = signal.getsignal(signal.SIGINT)
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or usual is not signal.default_int_handler:
+        yield  # not ours to change: another thread, ignored, or the host program's own handler
+        return
+
+    def ask_to_stop(_signal: int, _frame: object) -> None:
+        cancel.set()
+        signal.signal(signal.SIGINT, usual)
+
+    signal.signal(signal.SIGINT, ask_to_stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)

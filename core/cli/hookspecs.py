@@ -1,0 +1,32 @@
+"""The hooks that plugins of the entry-point group ``core.hooks`` may implement.
+
+A plugin marks its functions with ``pluggy.HookimplMarker("core")`` and needs nothing from here.
+"""
+
+from __future__ import annotations
+
+import click
+import pluggy
+
+PROJECT = "core"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+
+
+@hookspec
+def core_register_commands(cli: click.Group) -> None:
+    """Add commands to ``infer-cli``: ``cli.add_command(...)`` or ``@cli.command()``.
+
+    Called once at every start, ``--help`` included: import heavy things inside the commands.
+    A name that is already taken is not replaced.
+    """
+
+
+@hookspec
+def core_model_loaded(path: str, backend: str, seconds: float) -> None:
+    """A command loaded the model at ``path`` with the backend of this name in ``seconds``."""
+
+
+@hookspec
+def core_command_finished(command: str, exit_code: int) -> None:
+    """The command of this name is about to end with ``exit_code``."""

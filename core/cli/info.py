@@ -1,0 +1,84 @@
+"""``infer-cli info``: what can be said about a model, and which backend would load it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core.cli import output, settings
+
+if TYPE_CHECKING:
+    from core.cli.loading import Loaded
+
+
+@click.command()
+@click.argument("model")
+@settings.load_options
+@click.option("--load", "wanted", is_flag=True, help="Load it, and say what was chosen.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def info(
+    model: str, backend: str, context_len: int, pairs: tuple[str, ...], wanted: bool, as_json: bool
+) -> None:
+    """Describe a model, and the backend for it."""
+    from core.cli.facts import facts_of
+    from core.cli.loading import load
+    from core.options import LoadConfig
+
+    options = settings.parse_pairs(pairs)
+    config = LoadConfig(backend=backend, context_len=context_len, options=options)
+    facts = facts_of(model) | _backend(model, backend)
+    if wanted:
+        loaded = load(model, config)
+        with loaded.model:
+            facts["loaded"] = _loaded(loaded)
+    if as_json:
+        output.write_json(facts)
+    else:
+        output.write_text("".join(_lines(facts)))
+
+
+def _backend(path: str, name: str) -> dict[str, Any]:
+    """Which backend, why, and what speaks against those that stand before it."""
+    from core.cli.loading import choose
+    from core.errors import BackendError, UnsupportedModelError
+
+    try:
+        choice = choose(path, name)
+    except (BackendError, UnsupportedModelError) as error:
+        if name:
+            raise
+        return {"backend": None, "reason": str(error), "skipped": {}}
+    skipped = dict(choice.skipped)
+    return {"backend": choice.backend.name, "reason": choice.reason, "skipped": skipped}
+
+
+def _loaded(loaded: Loaded) -> dict[str, Any]:
+    import msgspec
+
+    return {
+        "seconds": loaded.seconds,
+        "info": msgspec.to_builtins(loaded.model.info),
+        "choices": msgspec.to_builtins(loaded.choices()),
+    }
+
+
+def _lines(facts: dict[str, Any]) -> Iterator[str]:
+    for name, value in facts.items():
+        if name == "skipped":
+            for backend, reason in value.items():
+                yield _line(f"not {backend}", reason)
+        elif name == "loaded":
+            yield from _lines(value["info"])
+            for choice in value["choices"]:
+                yield _line(choice["name"], f"{choice['value']} ({choice['reason']})")
+            yield _line("loaded in", f"{value['seconds']:.2f} s")
+        elif name == "size_bytes" and value is not None:
+            yield _line("size", output.human_size(value))
+        else:
+            yield _line(name.replace("_", " "), "-" if value is None else str(value))
+
+
+def _line(name: str, value: str) -> str:
+    return f"{name + ':':<18}{output.visible(value)}\n"

@@ -1,0 +1,62 @@
+"""From a row of input to the prompt that the model reads: template, then chat template."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.cli.inputs import InputError, Row
+from core.errors import UnsupportedOperationError
+from core.extensions import Tokenizing
+from core.types import Message
+
+PLACEHOLDER = "{text}"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMaker:
+    """How rows become prompts.
+
+    ``chat`` puts texts through the model's chat template as one user message, after ``system``
+    if there is one. Conversations always go through it.
+    """
+
+    model: object
+    backend: str
+    template: str | None = None
+    chat: bool = False
+    system: str | None = None
+
+    def check(self) -> None:
+        """Raise `UnsupportedOperationError` when a chat template is wanted and not offered."""
+        if self.chat:
+            self._tokenizing()
+
+    def prompt(self, row: Row) -> str:
+        """The prompt of one row. Raises `InputError` or what the chat template raises."""
+        if row.messages is not None:
+            return self._tokenizing().render_chat(self._conversation(row))
+        text = row.text if self.template is None else self.template.replace(PLACEHOLDER, row.text)
+        if not self.chat:
+            return text
+        return self._tokenizing().render_chat([*self._system(), Message("user", text)])
+
+    def _conversation(self, row: Row) -> list[Message]:
+        messages = list(row.messages or ())
+        if self.template is not None:
+            raise InputError(f"{row.place} has 'messages', which --template cannot be applied to.")
+        if any(message.role == "system" for message in messages):
+            return messages  # its own instructions win over --system
+        return [*self._system(), *messages]
+
+    def _system(self) -> list[Message]:
+        return [] if self.system is None else [Message("system", self.system)]
+
+    def _tokenizing(self) -> Tokenizing:
+        if isinstance(self.model, Tokenizing):
+            return self.model
+        from core.capability import Capability
+        from core.registry import REGISTRY
+
+        raise UnsupportedOperationError(
+            "chat templates", self.backend, REGISTRY.offering(Capability.TOKENIZING)
+        )

@@ -1,0 +1,65 @@
+"""Writing what classify found: JSON lines, a table on a terminal, or tab-separated lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from core.cli import output
+from core.cli.inputs import Row
+from core.types import ClassifyResult, Token
+
+Outcome = tuple[int, Row, ClassifyResult]  # index in the input, what was asked, what came out
+
+
+def write(outcomes: Sequence[Outcome], *, as_json: bool, with_labels: bool) -> None:
+    """Write some rows in input order; without JSON, failed rows are explained on stderr."""
+    if as_json:
+        output.write_json(*(record(*outcome) for outcome in outcomes))
+        return
+    rows = [_cells(row, result, with_labels) for _, row, result in outcomes]
+    if output.is_terminal():
+        columns = ("TEXT", "LABEL", "PROBABILITY", "MARGIN") if with_labels else ("TEXT", "TOKEN")
+        output.draw(columns, rows, cut=True)
+    else:
+        output.write_lines(rows)
+    for _, row, result in outcomes:
+        if result.error is not None:
+            click.echo(f"Error: {_explained(row, result.error)}", err=True)
+
+
+def record(index: int, row: Row, result: ClassifyResult) -> dict[str, object]:
+    """The JSON object of one row."""
+    identity = {} if row.identity is None else {row.identity[0]: row.identity[1]}
+    error = result.error
+    return {
+        "index": index,
+        **identity,
+        "prompt": row.text,
+        "token": None if result.token is None else _token(result.token),
+        "label": result.label,
+        "probabilities": result.probabilities,
+        "logprobs": result.logprobs,
+        "label_mass": result.label_mass,
+        "margin": result.margin,
+        "error": error and {"type": type(error).__name__, "message": str(error)},
+    }
+
+
+def _token(token: Token) -> dict[str, object]:
+    return {"id": token.id, "text": token.text, "logprob": token.logprob}
+
+
+def _cells(row: Row, result: ClassifyResult, with_labels: bool) -> tuple[str, ...]:
+    if not with_labels:
+        return row.text, "" if result.token is None else result.token.text
+    if result.label is None or result.probabilities is None or result.margin is None:
+        return row.text, "", "", ""
+    best = result.probabilities[result.label]
+    return row.text, result.label, f"{best:.4f}", f"{result.margin:.4f}"
+
+
+def _explained(row: Row, error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if text.startswith(row.place) else f"{row.place}: {text}"

@@ -1,0 +1,87 @@
+"""From flags of the command line to the options of the library. Wrong flags are usage errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed", "timeout")
+
+
+def sampling_options(command: Any) -> Any:
+    """Decorate a command with the flags of `SAMPLING`; those not given arrive as None."""
+    flags = [
+        click.option("--temperature", "--temp", type=float, help="0 is greedy, the default."),
+        click.option("--top-k", type=int, help="Keep the k likeliest tokens; 0 is off."),
+        click.option("--top-p", type=float, help="Nucleus sampling; 1 is off."),
+        click.option("--min-p", type=float, help="Floor relative to the best token; 0 is off."),
+        click.option("--repeat-penalty", type=float, help="1 is off."),
+        click.option("--seed", type=int, help="Makes sampling repeatable."),
+        click.option("--timeout", type=float, help="Seconds that a block of rows may take."),
+    ]
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+def load_options(command: Any) -> Any:
+    """Decorate a command with the flags that say how a model is loaded."""
+    flags = [
+        click.option("--backend", default="", metavar="NAME", help="Default: the best one here."),
+        click.option("--context-len", type=int, default=0, help="Tokens; default: the model's."),
+        click.option(
+            "-o", "--option", "pairs", multiple=True, metavar="K=V", help="A backend's own option."
+        ),
+    ]
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+def given(flags: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The flags that the user gave, so that a backend sees no option nobody asked for."""
+    return {name: flags[name] for name in names if flags[name] is not None}
+
+
+def parse_pairs(pairs: Sequence[str]) -> dict[str, object]:
+    """``K=V`` pairs; V is read as JSON (3, true, null, "3"), and as text when it is none."""
+    options: dict[str, object] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{pair!r} is not of the form K=V.", param_hint="'-o'")
+        if name in options:
+            raise click.BadParameter(f"{name!r} is given twice.", param_hint="'-o'")
+        options[name] = _value(value)
+    return options
+
+
+def _value(text: str) -> object:
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return text
+
+
+def parse_labels(commas: str | None, file: str | None) -> tuple[str, ...]:
+    """Labels from ``a,b,c`` or from a file with one a line; none when neither is given."""
+    if commas is not None and file is not None:
+        raise click.UsageError("Give --labels or --labels-file, not both.")
+    if commas is not None:
+        return tuple(label.strip() for label in commas.split(","))
+    return () if file is None else _labels_of_file(file)
+
+
+def _labels_of_file(file: str) -> tuple[str, ...]:
+    try:
+        with open(file, encoding="utf-8-sig") as lines:
+            labels = tuple(line.strip() for line in lines if line.strip())
+    except UnicodeDecodeError:
+        raise click.BadParameter(f"{file} is not UTF-8.", param_hint="'--labels-file'") from None
+    if not labels:
+        raise click.BadParameter(f"{file} holds no labels.", param_hint="'--labels-file'")
+    return labels

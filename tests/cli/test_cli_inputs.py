@@ -1,0 +1,186 @@
+"""Where ``classify`` gets its prompts from: files, stdin, text, JSONL, and broken ones."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import InferCli
+
+
+@pytest.fixture
+def classified(infer_cli: InferCli, fake_model: Path) -> Any:
+    """Classify stdin; the exit code and one object per row."""
+
+    def run(stdin: str | bytes, *flags: str | Path) -> tuple[int, list[dict[str, Any]]]:
+        result = infer_cli("classify", "-m", fake_model, "--json", *flags, stdin=stdin)
+        assert "Traceback" not in result.output
+        return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()]
+
+    return run
+
+
+def prompts_of(rows: list[dict[str, Any]]) -> list[str]:
+    return [row["prompt"] for row in rows]
+
+
+@pytest.mark.parametrize("stdin", ["one\ntwo\n", "one\r\ntwo", "\ufeffone\n\n \ntwo\n"])
+def test_lines_of_text(classified: Any, stdin: str) -> None:
+    code, rows = classified(stdin)
+    assert (code, prompts_of(rows)) == (0, ["one", "two"])
+
+
+@pytest.mark.parametrize("name", ["-", "a.txt", "a.jsonl"])
+def test_a_file_or_stdin(classified: Any, tmp_path: Path, name: str) -> None:
+    data = '{"text": "one"}\n{"text": "two"}\n'
+    if name != "-":
+        (tmp_path / name).write_text(data)
+    code, rows = classified(data, "-i", name if name == "-" else tmp_path / name)
+    assert (code, prompts_of(rows)) == (0, ["one", "two"])
+
+
+def test_format_text_reads_json_as_text(classified: Any) -> None:
+    _, rows = classified('{"text": "one"}\n', "--format", "text")
+    assert prompts_of(rows) == ['{"text": "one"}']
+
+
+def test_a_file_called_jsonl_is_jsonl_whatever_it_begins_with(
+    classified: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "a.jsonl").write_text('oops\n{"text": "two"}\n')
+    code, rows = classified("", "-i", tmp_path / "a.jsonl")
+    assert code == 5
+    assert "line 1 is not valid JSON" in rows[0]["error"]["message"]
+    assert rows[1]["prompt"] == "two"
+
+
+def test_a_brace_alone_does_not_make_it_jsonl(classified: Any) -> None:
+    code, rows = classified("{name} has won\n")
+    assert (code, prompts_of(rows)) == (0, ["{name} has won"])
+
+
+@pytest.mark.parametrize("stdin", ["", "\n\n", "\ufeff"])
+def test_nothing_in_nothing_out(classified: Any, stdin: str) -> None:
+    assert classified(stdin) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("line", "prompt", "identity"),
+    [
+        ({"prompt": "p"}, "p", {}),
+        ({"text": "t", "id": 0}, "t", {"id": 0}),
+        ({"prompt": "p", "text": "t", "id": None}, "p", {"id": None}),
+        ({"messages": [{"role": "user", "content": "m"}]}, "m", {}),
+        ({"custom_id": "c", "body": {"model": "x", "prompt": "b"}}, "b", {"custom_id": "c"}),
+        (
+            {"custom_id": "c", "body": {"messages": [{"role": "user", "content": "m"}]}},
+            "m",
+            {"custom_id": "c"},
+        ),
+    ],
+)
+def test_the_forms_of_a_json_line(
+    classified: Any, line: object, prompt: str, identity: dict[str, object]
+) -> None:
+    code, rows = classified(json.dumps(line))
+    assert (code, rows[0]["prompt"]) == (0, prompt)
+    assert {key: rows[0][key] for key in ("id", "custom_id") if key in rows[0]} == identity
+
+
+def test_field_names_the_text(classified: Any) -> None:
+    line = json.dumps({"text": "no", "headline": "yes", "id": 7})
+    _, rows = classified(line, "--field", "headline")
+    assert (rows[0]["prompt"], rows[0]["id"]) == ("yes", 7)
+
+
+def test_messages_go_through_the_chat_template(classified: Any) -> None:
+    conversation = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}]
+    line = json.dumps({"messages": conversation})
+    _, rows = classified(line, "--system", "s")
+    rendered = "<system>s</system><user>u</user><assistant>a</assistant>"
+    assert (rows[0]["prompt"], rows[0]["token"]["id"]) == ("a", len(rendered))
+    own = [{"role": "system", "content": "own"}, *conversation]
+    _, rows = classified(json.dumps({"messages": own}), "--system", "s")
+    assert rows[0]["token"]["id"] == len(rendered.replace(">s<", ">own<"))
+
+
+def test_messages_and_a_template_do_not_go_together(classified: Any) -> None:
+    line = json.dumps({"messages": [{"role": "user", "content": "u"}]})
+    code, rows = classified(line, "--template", "say {text}")
+    assert code == 5
+    assert "--template" in rows[0]["error"]["message"]
+
+
+BAD_LINES = [
+    (b'{"text"', "is not valid JSON"),
+    (b"[1, 2]", "is not a JSON object"),
+    (b'"text"', "is not a JSON object"),
+    (b"{}", "has no 'prompt' or 'text'"),
+    (b'{"text": 3}', "'text' is not a string"),
+    (b'{"prompt": ["a"]}', "'prompt' is not a string"),
+    (b'{"text": "\\ud800"}', "is not valid JSON"),
+    (b'{"messages": []}', "'messages' is empty"),
+    (b'{"messages": "hi"}', "'messages' cannot be used"),
+    (b'{"messages": [{"role": "wizard", "content": "x"}]}', "'messages' cannot be used"),
+    (b'{"messages": [{"role": "user", "content": null}]}', "'messages' cannot be used"),
+    (b'{"body": "hi"}', "body is not a JSON object"),
+    (b'{"text": "\xff"}', "is not valid UTF-8"),
+    (b"[" * 100_000, "is not valid JSON"),
+]
+
+
+@pytest.mark.parametrize(("line", "problem"), BAD_LINES)
+def test_a_bad_line_is_only_its_own_error(classified: Any, line: bytes, problem: str) -> None:
+    code, rows = classified(b'{"text": "before"}\n' + line + b'\n{"text": "after"}\n')
+    assert code == 5
+    assert [row["error"] is None for row in rows] == [True, False, True]
+    assert rows[1]["error"]["type"] == "InputError"
+    assert rows[1]["error"]["message"].startswith("line 2")
+    assert problem in rows[1]["error"]["message"]
+    assert rows[2]["prompt"] == "after"
+
+
+def test_bytes_that_are_not_utf8_in_text(classified: Any) -> None:
+    code, rows = classified(b"fine\n\xff\xfe bad\nfine too\n")
+    assert (code, [row["error"] is None for row in rows]) == (5, [True, False, True])
+    assert rows[1]["error"]["message"] == "line 2 is not valid UTF-8 (byte 1)."
+
+
+def test_an_argument_that_is_not_utf8(infer_cli: InferCli, fake_model: Path) -> None:
+    done = infer_cli.finish("classify", "-m", fake_model, "--json", b"\xff!", "fine")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.exit_code == 5
+    assert rows[0]["error"]["message"] == "prompt 1 is not valid UTF-8."
+    assert rows[1]["error"] is None
+
+
+@given(st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b" ")), max_size=6))
+def test_any_bytes_make_one_row_per_line_and_no_exception(lines: list[bytes]) -> None:
+    inputs = importlib.import_module("core.cli.inputs")
+    for form in ("auto", "text", "jsonl"):
+        stream = io.BytesIO(b"\n".join(lines))
+        rows = list(inputs.rows_of_stream(stream, "-", form, None))
+        blank = [line for line in lines if not line.removeprefix(b"\xef\xbb\xbf").strip()]
+        assert len(lines) - len(blank) <= len(rows) <= len(lines)
+        for row in rows:
+            row.text.encode()  # never a lone surrogate
+
+
+def test_blocks_bound_the_memory_and_keep_the_order(
+    infer_cli: InferCli, fake_model: Path, classified: Any
+) -> None:
+    infer_cli("backends")  # imports the fake
+    batches = importlib.import_module("core_fake").BATCHES
+    batches.clear()
+    lines = [f"row {n}" for n in range(2500)]
+    _, rows = classified("\n".join(lines))
+    assert batches == [1024, 1024, 452]
+    assert [(row["index"], row["prompt"]) for row in rows] == list(enumerate(lines))

@@ -1,0 +1,161 @@
+"""``infer-cli backends``, ``discover`` and ``info``."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import InferCli
+
+
+@pytest.fixture
+def tiny_gguf(tmp_path: Path) -> Path:
+    """A GGUF file with metadata and no tensors."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    def number(key: str, value: int) -> bytes:
+        return text(key) + struct.pack("<II", 4, value)
+
+    tokens = text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 3)
+    pairs = [
+        text("general.architecture") + struct.pack("<I", 8) + text("fakearch"),
+        number("general.file_type", 2),
+        number("fakearch.context_length", 512),
+        number("fakearch.block_count", 4),
+        number("fakearch.embedding_length", 32),
+        tokens + b"".join(map(text, "abc")),
+    ]
+    file = tmp_path / "tiny-Q4_0.gguf"
+    header = b"GGUF" + struct.pack("<IQQ", 3, 0, len(pairs))
+    file.write_bytes(header + b"".join(pairs) + bytes(64))
+    return file
+
+
+def by_name(text: str) -> dict[str, dict[str, Any]]:
+    return {status["name"]: status for status in json.loads(text)}
+
+
+def test_backends_says_what_each_is_and_why_it_is_not_available(infer_cli: InferCli) -> None:
+    result = infer_cli("backends", "--json")
+    found = by_name(result.stdout)
+    assert result.exit_code == 0
+    assert found["fake"]["available"] is True
+    assert found["fake"]["reason"] is None
+    assert found["fake"]["formats"] == ["gguf", "safetensors"]
+    assert "labels" in found["fake"]["capabilities"]
+    assert found["fake"]["devices"][0]["detail"] == "WoodBLAS"
+    assert (found["fake"]["distribution"], found["fake"]["version"]) == ("core-fake", "0.1")
+    assert found["fake_off"]["reason"] == "no abacus on this desk. Buy one."
+    assert found["fake_broken"]["available"] is False
+    assert "No module named 'core_fake_missing'" in found["fake_broken"]["reason"]
+
+
+def test_backends_as_lines(infer_cli: InferCli) -> None:
+    lines = infer_cli("backends").stdout.splitlines()
+    rows = {line.split("\t")[0]: line.split("\t") for line in lines}
+    assert rows["NAME"] == ["NAME", "AVAILABLE", "DEVICES", "FORMATS", "VERSION", "NOTE"]
+    device = "abacus (cpu, 2.0 GB, WoodBLAS)"
+    assert rows["fake"] == ["fake", "yes", device, "gguf, safetensors", "core-fake 0.1", ""]
+    assert rows["fake_off"][1::4] == ["no", "no abacus on this desk. Buy one."]
+    verbose = infer_cli("backends", "-v").stdout
+    assert "CAPABILITIES" in verbose
+    assert "classify, device_reporting" in verbose
+
+
+def test_discover_lists_models(infer_cli: InferCli, fake_model: Path) -> None:
+    result = infer_cli("discover", fake_model.parent)
+    header, row = (line.split("\t") for line in result.stdout.splitlines())
+    assert header == ["NAME", "TYPE", "FORMAT", "QUANT", "SIZE", "PATH"]
+    assert row == ["model", "fake", "safetensors", "-", "10 B", str(fake_model)]
+    assert result.stderr == "1 model found.\n"
+
+
+def test_discover_json_is_one_array(infer_cli: InferCli, fake_model: Path) -> None:
+    models = json.loads(infer_cli("discover", fake_model.parent, "--json").stdout)
+    assert [model["path"] for model in models] == [str(fake_model)]
+    assert models[0]["size_bytes"] == 10
+    deeper = infer_cli("discover", fake_model.parent.parent, "--depth", "0", "--json")
+    assert json.loads(deeper.stdout) == []
+
+
+def test_discover_survives_names_that_are_not_utf8(
+    infer_cli: InferCli, fake_model: Path, tmp_path: Path
+) -> None:
+    fake_model.rename(tmp_path / "\udcff\x1b[31m")
+    as_json = infer_cli.finish("discover", tmp_path, "--json")
+    assert json.loads(as_json.stdout)[0]["path"] == str(tmp_path / "\udcff\x1b[31m")
+    lines = infer_cli.finish("discover", tmp_path)
+    assert (lines.exit_code, "\x1b" in lines.stdout) == (0, False)
+    assert "\\x1b[31m" in lines.stdout
+
+
+def test_discover_names_a_model_of_the_hugging_face_cache_as_people_do(
+    infer_cli: InferCli, fake_model: Path, tmp_path: Path
+) -> None:
+    hub = tmp_path / "hub"
+    snapshot = hub / "models--org--name" / "snapshots" / "0a1b"
+    snapshot.parent.mkdir(parents=True)
+    fake_model.rename(snapshot)
+    (hub / "models--org--name" / "refs").mkdir()
+    (hub / "models--org--name" / "refs" / "main").write_text("0a1b")
+    nowhere = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    result = infer_cli("discover", HF_HUB_CACHE=str(hub), **nowhere)
+    assert result.stdout.splitlines()[1].split("\t")[0] == "org/name"
+
+
+def test_info_reads_config_json(infer_cli: InferCli, fake_model: Path) -> None:
+    facts = json.loads(infer_cli("info", fake_model, "--json").stdout)
+    assert facts["path"] == str(fake_model)
+    assert (facts["format"], facts["model_type"]) == ("safetensors", "fake")
+    assert (facts["hidden_size"], facts["num_layers"], facts["vocab_size"]) == (8, 2, 100)
+    assert facts["context_length"] is None
+    assert facts["backend"] == "fake"
+    assert "can run on this machine" in facts["reason"]
+    assert "loaded" not in facts
+
+
+def test_info_reads_the_header_of_a_gguf_file(infer_cli: InferCli, tiny_gguf: Path) -> None:
+    facts = json.loads(infer_cli("info", tiny_gguf, "--backend", "fake", "--json").stdout)
+    assert (facts["format"], facts["model_type"]) == ("gguf", "fakearch")
+    assert (facts["context_length"], facts["num_layers"], facts["hidden_size"]) == (512, 4, 32)
+    assert (facts["vocab_size"], facts["quant_bits"]) == (3, 4)
+    assert facts["backend"] == "fake"
+    assert facts["reason"] == "asked for by name"
+
+
+def test_info_says_why_earlier_backends_were_skipped(
+    infer_cli: InferCli, fake_model: Path, tmp_path: Path
+) -> None:
+    earlier = tmp_path / "earlier" / "zero-1.dist-info"
+    earlier.mkdir(parents=True)
+    (earlier / "METADATA").write_text("Metadata-Version: 2.1\nName: zero\nVersion: 1\n")
+    (earlier / "entry_points.txt").write_text("[core.backends]\nfacade = core_fake:OFF\n")
+    done = infer_cli.beside(earlier.parent).finish("info", fake_model, "--json")
+    assert json.loads(done.stdout)["skipped"]["facade"] == "no abacus on this desk. Buy one."
+    lines = infer_cli.beside(earlier.parent).finish("info", fake_model).stdout
+    assert "not facade:       no abacus on this desk. Buy one." in lines
+
+
+def test_info_load_adds_what_the_model_says(infer_cli: InferCli, fake_model: Path) -> None:
+    facts = json.loads(infer_cli("info", fake_model, "--load", "--json").stdout)
+    assert facts["loaded"]["info"]["context_length"] == 64
+    assert [choice["name"] for choice in facts["loaded"]["choices"]] == ["backend", "device"]
+    lines = infer_cli("info", fake_model, "--load").stdout
+    assert "device:           abacus (it was on the desk)" in lines
+
+
+def test_info_without_any_backend_for_the_model_still_describes_it(
+    infer_cli: InferCli, fake_model: Path
+) -> None:
+    bare = type(infer_cli)(infer_cli.path[:1])  # without the fake's distribution
+    done = bare.finish("info", fake_model, "--json")
+    facts = json.loads(done.stdout)
+    assert (done.exit_code, facts["model_type"], facts["backend"]) == (0, "fake", None)
+    assert facts["reason"]

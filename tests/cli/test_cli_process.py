@@ -1,0 +1,203 @@
+"""``infer-cli`` as a process: terminals, pipes, Ctrl-C, and what it imports."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import InferCli
+
+pty = pytest.importorskip("pty", reason="there are no pseudo-terminals on this system")
+
+
+def on_terminal(infer_cli: InferCli, *arguments: str | Path, **env: str) -> tuple[int, str]:
+    """Exit code and what a terminal of 100 columns showed, stdout and stderr together."""
+    ours, theirs = pty.openpty()
+    settings = {"COLUMNS": "100", "TERM": "xterm-256color", **env}
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+    with infer_cli.start(*arguments, env=settings, **streams) as process:
+        os.close(theirs)
+        shown = b""
+        while chunk := _read(ours):
+            shown += chunk
+    os.close(ours)
+    return process.returncode, shown.decode().replace("\r\n", "\n")
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # Linux's way to say that the other side is closed
+        return b""
+
+
+def test_a_terminal_gets_a_table(infer_cli: InferCli, fake_model: Path) -> None:
+    prompt = "a [red]markup[/red] \x1b[31m" + "long " * 40
+    arguments = ("classify", "-m", fake_model, "--labels", "a,b", prompt)
+    code, shown = on_terminal(infer_cli, *arguments, NO_COLOR="1")
+    header, row, *rest = shown.splitlines()
+    assert (code, rest) == (0, [])
+    assert header.split() == ["TEXT", "LABEL", "PROBABILITY", "MARGIN"]
+    assert row.startswith("a [red]markup[/red] \\x1b[31mlong")
+    assert "…" in row  # the long text is cut, the numbers are not
+    assert row.split()[-3] == "a"
+    assert len(row) <= 100
+
+
+def test_no_color_is_honoured(infer_cli: InferCli) -> None:
+    _, styled = on_terminal(infer_cli, "backends")
+    _, plain = on_terminal(infer_cli, "backends", NO_COLOR="1")
+    assert "\x1b[1m" in styled
+    assert "\x1b" not in plain
+
+
+def test_json_is_neither_wrapped_nor_coloured_on_a_terminal(
+    infer_cli: InferCli, fake_model: Path
+) -> None:
+    prompt = "word " * 100
+    _, shown = on_terminal(infer_cli, "classify", "-m", fake_model, "--json", prompt)
+    assert json.loads(shown)["prompt"] == prompt
+    assert shown.count("\n") == 1
+    _, shown = on_terminal(infer_cli, "discover", fake_model.parent, "--json", FORCE_COLOR="1")
+    assert json.loads(shown)[0]["model_type"] == "fake"
+
+
+def test_no_prompt_at_all_on_a_terminal_is_a_usage_error(
+    infer_cli: InferCli, fake_model: Path
+) -> None:
+    code, shown = on_terminal(infer_cli, "classify", "-m", fake_model)
+    assert code == 2
+    assert "Error: No prompts." in shown
+
+
+def test_progress_is_shown_on_a_terminal_only(infer_cli: InferCli, fake_model: Path) -> None:
+    ours, theirs = pty.openpty()
+    arguments = ("classify", "-m", fake_model, "x", "y")
+    with infer_cli.start(*arguments, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        while chunk := _read(ours):
+            shown += chunk
+        assert process.stdout is not None
+        assert process.stdout.read() == b"x\tx\ny\ty\n"
+    os.close(ours)
+    assert b"2 rows in" in shown
+    assert shown.endswith(b"\r\x1b[K")  # and it is taken away at the end
+    assert infer_cli.finish(*arguments).stderr == ""
+
+
+def test_interrupt_prints_what_is_done_and_exits_with_130(
+    infer_cli: InferCli, fake_model: Path
+) -> None:
+    with infer_cli.start("classify", "-m", fake_model, "--json", "-i", "-") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b"x\n" * 1024 + b"one\nSLOW\ntwo\n")
+        process.stdin.close()
+        first = process.stdout.readline()  # the first block is out, the second is at work
+        process.send_signal(signal.SIGINT)
+        rows = [json.loads(line) for line in (first, *process.stdout)]
+        errors = process.stderr.read()
+    assert process.returncode == 130
+    assert b"Traceback" not in errors
+    assert [row["index"] for row in rows] == list(range(len(rows)))
+    assert len(rows) >= 1024
+    assert all(row["error"] is None for row in rows)
+
+
+def test_the_rows_of_an_interrupted_block_that_are_done_are_printed(
+    infer_cli: InferCli, fake_model: Path
+) -> None:
+    with infer_cli.start("classify", "-m", fake_model, "-v", "one", "SLOW", "two") as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        while not process.stderr.readline().startswith(b"loaded in"):
+            pass
+        wait_until_asleep(process.pid)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read() == b"one\tone\ntwo\ttwo\n"
+    assert process.returncode == 130
+
+
+def wait_until_asleep(pid: int) -> None:
+    """Until the process waits in the fake's loop, whose naps are its only ones."""
+    stat = Path(f"/proc/{pid}/stat")
+    if not stat.exists():
+        pytest.fail("This test reads /proc, which this system has not.")
+    while stat.read_text().rsplit(") ")[1][0] != "S":
+        time.sleep(0.01)
+
+
+def test_a_reader_that_leaves_is_no_error(infer_cli: InferCli, fake_model: Path) -> None:
+    with infer_cli.start("classify", "-m", fake_model, "--json", "-i", "-") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.write(b"x\n" * 5000)
+        process.stdin.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
+
+
+def test_output_starts_before_the_input_ends(infer_cli: InferCli, fake_model: Path) -> None:
+    with infer_cli.start("classify", "-m", fake_model, "-i", "-") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"x\n" * 1024)
+        process.stdin.flush()
+        assert process.stdout.readline() == b"x\tx\n"  # or this waits for ever
+        process.stdin.close()
+
+
+def test_text_that_the_terminal_cannot_show(infer_cli: InferCli, fake_model: Path) -> None:
+    env = {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
+    done = infer_cli.finish("classify", "-m", fake_model, "snow ☃", env=env)
+    assert (done.exit_code, done.stdout) == (0, "snow \\u2603\t\\u2603\n")
+    code, shown = on_terminal(infer_cli, "classify", "-m", fake_model, "snow ☃", **env)
+    assert (code, "\\u2603" in shown) == (0, True)
+    as_json = infer_cli.finish("classify", "-m", fake_model, "--json", "snow ☃", env=env)
+    assert json.loads(as_json.stdout)["prompt"] == "snow ☃"
+
+
+@pytest.mark.parametrize("name", ["click", "pluggy", "rich", "msgspec"])
+def test_a_missing_package_is_answered_with_the_pip_command(infer_cli: InferCli, name: str) -> None:
+    without = (
+        "import importlib.util as u; find = u.find_spec\n"
+        f"u.find_spec = lambda name, *a: None if name == {name!r} else find(name, *a)\n"
+        f"import sys; sys.modules[{name!r}] = None\n"
+        "from core.cli import main; main()"
+    )
+    done = infer_cli.finish("--help", script=without)
+    assert done.exit_code == 1
+    assert done.stderr == (
+        f"Error: infer-cli needs {name}, which is not installed. "
+        "Install it with: pip install 'core[cli]'\n"
+    )
+
+
+def test_help_imports_nothing_that_it_does_not_need(infer_cli: InferCli) -> None:
+    listing = (
+        "import sys; from core.cli import main\n"
+        "try: main()\n"
+        "finally: print(*sys.modules, file=sys.stderr)"
+    )
+    done = infer_cli.finish("--help", script=listing)
+    imported = set(done.stderr.split())
+    assert {"click", "core.cli.app", "core_fake_hooks"} <= imported
+    heavy = {"rich", "msgspec", "numpy", "mlx", "core_fake", "core.registry", "core.options"}
+    assert not heavy & imported
+
+
+def test_version(infer_cli: InferCli) -> None:
+    import core
+
+    assert infer_cli("--version").stdout == f"infer-cli, version {core.__version__}\n"
