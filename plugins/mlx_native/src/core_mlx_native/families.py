@@ -12,8 +12,9 @@ class Family:
     """The variants of a decoder. ``defaults`` are those of transformers' config class.
 
     ``sandwich_norms``: norms also behind attention and MLP. ``norm_offset``: checkpoints store
-    norm weights minus one. ``sliding``: some layers attend over a window only. ``refused``:
-    config keys that change the mathematics and have no code here.
+    norm weights minus one. ``overflows_float16``: activations pass 65504. ``sliding``: some
+    layers attend over a window only. ``refused``: config keys that change the mathematics and
+    have no code here.
     """
 
     activation: Literal["silu", "gelu_tanh"] = "silu"
@@ -24,6 +25,7 @@ class Family:
     norm_offset: bool = False
     sandwich_norms: bool = False
     qk_norm: bool = False
+    overflows_float16: bool = False
     sliding: bool = False
     refused: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -41,6 +43,7 @@ _GEMMA3 = Family(
     norm_offset=True,
     sandwich_norms=True,
     qk_norm=True,
+    overflows_float16=True,
     sliding=True,
     refused=("use_bidirectional_attention", "attn_logit_softcapping", "final_logit_softcapping"),
     # transformers.Gemma3TextConfig: multimodal checkpoints leave out what equals these.
