@@ -1,0 +1,162 @@
+"""Chat templates: the model's own, in jinja's sandbox, or the format of its family.
+
+A template comes with the model and is untrusted: no files, no attributes that lead out of the
+sandbox, a bounded number of steps. Its memory is bounded for ``*`` and ``**`` only: a template can
+still take gigabytes, as weights can. Names and filters are those that transformers gives to
+templates (``utils/chat_template_utils.py``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence, Sized
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any
+
+from jinja2 import TemplateError, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+
+from core.errors import ChatTemplateError
+from core.types import Message
+
+MAX_STEPS = 200_000
+"""Loop turns and calls that one rendering may take."""
+MAX_LENGTH = 10_000_000
+"""Characters or items that one repetition may make, and characters of a prompt."""
+
+Template = Callable[[Sequence[Message]], str]
+
+_steps: ContextVar[int] = ContextVar("steps")
+
+
+def compile_template(source: str, variables: Mapping[str, str]) -> Template:
+    """A function from messages to prompt. ``variables``: ``bos_token`` and the like.
+
+    Raises `ChatTemplateError` for a template that cannot be parsed; the function raises it for
+    one that fails on its messages or asks for too much.
+    """
+    try:
+        template = _environment().from_string(source)
+    except Exception as error:  # jinja's own, and what Python says of the code it makes of it
+        raise ChatTemplateError(f"The model's chat template is broken: {error}.") from error
+
+    def render(messages: Sequence[Message]) -> str:
+        turns = [{"role": message.role, "content": message.content} for message in messages]
+        _steps.set(0)
+        try:
+            text = template.render(
+                messages=turns,
+                tools=None,  # defined: many templates ask no more than whether it is none
+                documents=None,
+                add_generation_prompt=True,
+                **variables,
+            )
+        except Exception as error:  # a template is a program: it may raise anything
+            raise ChatTemplateError(
+                f"The model's chat template failed on these messages: {error!s:.500}"
+            ) from error
+        if len(text) > MAX_LENGTH:
+            raise ChatTemplateError(f"The model's chat template wrote {len(text)} characters.")
+        return text
+
+    return render
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """The sandbox, with a count of steps and a limit on what ``*`` and ``**`` make."""
+
+    intercepted_binops = frozenset({"*", "**"})
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        tree = super()._parse(source, name, filename)
+        for loop in tree.find_all(nodes.For):
+            turn = nodes.Call(nodes.EnvironmentAttribute("loop_turn"), [], [], None, None)
+            loop.body.insert(0, nodes.ExprStmt(turn))
+        return tree
+
+    def loop_turn(self) -> None:
+        """Called at each turn of a loop, so that `call` counts it."""
+
+    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
+        steps = _steps.get() + 1
+        _steps.set(steps)
+        if steps > MAX_STEPS:
+            raise SecurityError(f"it takes more than {MAX_STEPS} steps")
+        return super().call(context, obj, *args, **kwargs)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        if _result_size(operator, left, right) > MAX_LENGTH:
+            raise SecurityError(f"the result of {operator} is too large")
+        return super().call_binop(context, operator, left, right)
+
+
+def _result_size(operator: str, left: Any, right: Any) -> int:
+    """How many items (of a string or list) or bits (of a whole number) ``*`` or ``**`` makes."""
+    if isinstance(left, int) and isinstance(right, int):
+        bits = left.bit_length()
+        return bits * right if operator == "**" else bits + right.bit_length()
+    for items, times in ((left, right), (right, left)):
+        if isinstance(items, Sized) and isinstance(times, int):
+            return len(items) * times
+    return 0
+
+
+class _Namespace(Namespace):
+    """Without names that begin with an underscore, as in transformers."""
+
+    def __init__(self, /, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+        for name, value in dict(*args, **kwargs).items():
+            self[name] = value
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            raise SecurityError(f"a namespace may not hold the name {name!r}")
+        super().__setitem__(name, value)
+
+
+class _Generation(Extension):
+    """``{% generation %}`` marks what training learns from; here its body is all that counts."""
+
+    tags = {"generation"}  # noqa: RUF012 - the base class has it so
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _environment() -> _Environment:
+    environment = _Environment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["namespace"] = _Namespace
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+def _tojson(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def _raise_exception(message: str) -> None:
+    raise TemplateError(message)
+
+
+def _strftime_now(format: str) -> str:
+    return datetime.now().strftime(format)

