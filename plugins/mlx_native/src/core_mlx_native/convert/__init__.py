@@ -1,0 +1,15 @@
+"""From a GGUF file to the directory layout of transformers and MLX."""
+
+from __future__ import annotations
+
+from core_mlx_native.convert.known import GEMMA3, SMOLLM2, KnownSource
+from core_mlx_native.convert.pipeline import CONVERTER_VERSION, RECORD, convert
+
+__all__ = [
+    "CONVERTER_VERSION",
+    "GEMMA3",
+    "RECORD",
+    "SMOLLM2",
+    "KnownSource",
+    "convert",
+]

@@ -1,0 +1,153 @@
+"""config.json and generation_config.json from GGUF metadata, with transformers' keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from core_mlx_native.convert.metadata import Metadata
+from core_mlx_native.convert.rope import llama_rope_scaling, rope_scaling
+from core_mlx_native.convert.source import Source
+from core_mlx_native.convert.vocabulary import CONTROL, special_ids, token_id
+
+# Control tokens that end an answer (llama.cpp's list of end-of-generation texts, in part). A GGUF
+# names one end-of-sequence token only.
+_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>")
+
+_MAX_LAYERS = 10_000  # bounds the list of expected tensors, whatever a lying file claims
+
+
+def hf_config(source: Source, dtype: str) -> dict[str, Any]:
+    """Everything that transformers' config class of this architecture needs.
+
+    Raises `ConversionError` for metadata that is missing, or that has no counterpart there.
+    """
+    meta = source.metadata
+    if meta.integer(".expert_count", 0):
+        raise meta.error("it is a mixture of experts, for which there is no code here")
+    return {
+        **_sizes(source),
+        **_special_ids(meta),
+        **_BUILDERS[meta.architecture](source),
+        "torch_dtype": dtype,
+        "use_cache": True,
+    }
+
+
+def generation_config(meta: Metadata) -> dict[str, Any]:
+    """The token ids that generation begins and ends with."""
+    ids = _special_ids(meta)
+    first = [ids["eos_token_id"]] if "eos_token_id" in ids else []
+    ends = list(dict.fromkeys([*first, *_other_ends(meta)]))
+    return {**ids, "eos_token_id": ends} if ends else dict(ids)
+
+
+def _sizes(source: Source) -> dict[str, Any]:
+    meta = source.metadata
+    hidden, heads = meta.integer(".embedding_length"), meta.integer(".attention.head_count")
+    layers = meta.integer(".block_count")
+    if heads < 1 or not 1 <= layers <= _MAX_LAYERS:
+        raise meta.error(f"its metadata has {layers} layers with {heads} attention heads")
+    head_dim = _head_dim(meta)
+    if meta.integer(".attention.value_length", head_dim) != head_dim:
+        raise meta.error("its attention keys and values differ in length")
+    return {
+        "vocab_size": _vocabulary_size(source, meta.texts("tokenizer.ggml.tokens")),
+        "hidden_size": hidden,
+        "intermediate_size": meta.integer(".feed_forward_length"),
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": meta.integer(".attention.head_count_kv", heads),
+        "head_dim": head_dim,
+        "max_position_embeddings": meta.integer(".context_length"),
+        "rms_norm_eps": meta.number(".attention.layer_norm_rms_epsilon"),
+        "tie_word_embeddings": "output.weight" not in source.tensors,
+        "attention_bias": "blk.0.attn_q.bias" in source.tensors,
+    }
+
+
+def _head_dim(meta: Metadata) -> int:
+    heads = meta.integer(".attention.head_count")
+    return meta.integer(".attention.key_length", meta.integer(".embedding_length") // heads)
+
+
+def _vocabulary_size(source: Source, tokens: Sequence[str]) -> int:
+    shape = source.shape("token_embd.weight")
+    if len(shape) != 2 or shape[0] < len(tokens):
+        raise source.metadata.error(
+            f"token_embd.weight has shape {list(shape)} and the vocabulary {len(tokens)} tokens"
+        )
+    return shape[0]
+
+
+def _special_ids(meta: Metadata) -> dict[str, int]:
+    ids = special_ids(meta)
+    return {f"{name}_token_id": ids[name] for name in ("bos", "eos", "pad") if name in ids}
+
+
+def _other_ends(meta: Metadata) -> list[int]:
+    tokens = meta.texts("tokenizer.ggml.tokens")
+    kinds = meta.integers("tokenizer.ggml.token_type", len(tokens))
+    turn_end = token_id(meta, "eot", tokens)
+    known = [index for index, token in enumerate(tokens) if token in _ENDS]
+    ends = [index for index in known if kinds[index] == CONTROL]
+    return ends if turn_end is None else [turn_end, *ends]
+
+
+def _llama(source: Source) -> dict[str, Any]:
+    meta = source.metadata
+    head_dim = _head_dim(meta)
+    if meta.integer(".rope.dimension_count", head_dim) != head_dim:
+        raise meta.error("its rope turns a part of each head only, for which there is no code here")
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "mlp_bias": "blk.0.ffn_up.bias" in source.tensors,
+        "rope_theta": meta.number(".rope.freq_base", 10_000.0),
+        "rope_scaling": llama_rope_scaling(source, head_dim),
+    }
+
+
+def _gemma3(source: Source) -> dict[str, Any]:
+    meta = source.metadata
+    layers = meta.integer(".block_count")
+    return {
+        "architectures": ["Gemma3ForCausalLM"],
+        "model_type": "gemma3_text",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": _gemma3_attention_scalar(meta, layers),
+        "rope_theta": meta.number(".rope.freq_base", 1_000_000.0),
+        "rope_local_base_freq": meta.number(".rope.freq_base_swa", 10_000.0),
+        "rope_scaling": rope_scaling(meta),
+        "sliding_window": meta.integer(".attention.sliding_window"),
+        "attn_logit_softcapping": meta.get(".attn_logit_softcapping"),
+        "final_logit_softcapping": meta.get(".final_logit_softcapping"),
+        **_gemma3_layers(meta, layers),
+    }
+
+
+def _gemma3_attention_scalar(meta: Metadata, layers: int) -> int:
+    """llama.cpp's gemma3 code: the 27B model, known by its 62 layers, is the exception."""
+    if layers == 62:
+        return meta.integer(".embedding_length") // meta.integer(".attention.head_count")
+    return meta.integer(".attention.key_length")
+
+
+def _gemma3_layers(meta: Metadata, layers: int) -> dict[str, Any]:
+    """Which layers slide: every sixth is global, unless the file says otherwise."""
+    pattern = meta.get(".attention.sliding_window_pattern")
+    if pattern is None or isinstance(pattern, int):
+        every = pattern or 6
+        sliding = [(index + 1) % every != 0 for index in range(layers)]
+        extra = {"sliding_window_pattern": every}
+    else:
+        sliding = [
+            bool(item) for item in meta.integers(".attention.sliding_window_pattern", layers)
+        ]
+        extra = {}
+    names = ["sliding_attention" if item else "full_attention" for item in sliding]
+    return {"layer_types": names, **extra}
+
+
+_BUILDERS: Mapping[str, Callable[[Source], dict[str, Any]]] = {"llama": _llama, "gemma3": _gemma3}

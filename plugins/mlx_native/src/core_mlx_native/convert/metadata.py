@@ -1,0 +1,90 @@
+"""The metadata section of a GGUF file, each key read with its type checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from core.errors import ConversionError
+
+T = TypeVar("T")
+
+
+class Metadata:
+    """GGUF metadata. Keys that begin with ``.`` are the architecture's own (``llama.…``).
+
+    Key names: the GGUF specification, https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
+    Every method raises `ConversionError` for a missing key without default or a wrong type.
+    """
+
+    def __init__(self, values: Mapping[str, object], where: str) -> None:
+        self.values, self.where = values, where
+        self.architecture = self.text("general.architecture")
+
+    def error(self, problem: str) -> ConversionError:
+        """An error about this file."""
+        return ConversionError(f"{self.where} cannot be converted: {problem}.")
+
+    def get(self, key: str) -> Any:
+        """A value as it is, None when absent."""
+        return self.values.get(self._full(key))
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        """A whole number."""
+        value = self._required(key, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self._wrong(key, value, "a whole number")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A float, rounded to the seven digits that the stored float32 holds."""
+        value = self._required(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._wrong(key, value, "a number")
+        return float(f"{value:.7g}")
+
+    def flag(self, key: str, default: bool) -> bool:
+        """A boolean."""
+        value = self._required(key, default)
+        if not isinstance(value, bool):
+            raise self._wrong(key, value, "true or false")
+        return value
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A string."""
+        value = self._required(key, default)
+        if not isinstance(value, str):
+            raise self._wrong(key, value, "a string")
+        return value
+
+    def texts(self, key: str, length: int | None = None) -> Sequence[str]:
+        """An array of strings, of ``length`` items when that is given."""
+        return self._array(key, str, length)
+
+    def integers(self, key: str, length: int | None = None) -> Sequence[int]:
+        """An array of whole numbers (booleans count as 0 and 1)."""
+        return self._array(key, int, length)
+
+    def numbers(self, key: str, length: int | None = None) -> Sequence[float]:
+        """An array of floats."""
+        return self._array(key, float, length)
+
+    def _array(self, key: str, kind: type[T], length: int | None) -> Sequence[T]:
+        value = self._required(key, None)
+        if not isinstance(value, list) or not all(isinstance(item, kind) for item in value):
+            raise self._wrong(key, value, f"an array of {kind.__name__}")
+        if length is not None and len(value) != length:
+            raise self.error(f"{self._full(key)} has {len(value)} items instead of {length}")
+        return value
+
+    def _full(self, key: str) -> str:
+        return self.architecture + key if key.startswith(".") else key
+
+    def _required(self, key: str, default: object) -> object:
+        value = self.values.get(self._full(key))
+        if value is None and default is None:
+            raise self.error(f"its metadata has no {self._full(key)}")
+        return default if value is None else value
+
+    def _wrong(self, key: str, value: object, expected: str) -> ConversionError:
+        return self.error(f"its metadata has {self._full(key)}={value!r:.60}, not {expected}")

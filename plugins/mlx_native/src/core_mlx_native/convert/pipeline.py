@@ -1,0 +1,110 @@
+"""One conversion, from the checksum of the source to the rename of the finished directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from core.errors import ConversionError, ModelError
+from core_mlx_native.config import parse_config
+from core_mlx_native.convert.config import generation_config, hf_config
+from core_mlx_native.convert.files import write_json
+from core_mlx_native.convert.known import verified_sha256
+from core_mlx_native.convert.names import CONVENTIONS
+from core_mlx_native.convert.source import Source
+from core_mlx_native.convert.staging import check_target, staged
+from core_mlx_native.convert.tokenizer_files import write_tokenizer
+from core_mlx_native.convert.weights import Progress, Storage, plan, write_weights
+
+CONVERTER_VERSION = 1
+"""Raised whenever the same source and options give other files."""
+
+RECORD = "conversion.json"
+"""Names the source and the options of a converted directory."""
+
+
+def _silent(done: int, total: int) -> None:
+    """No progress display."""
+
+
+def convert(
+    gguf_path: str | os.PathLike[str],
+    out_dir: str | os.PathLike[str],
+    *,
+    dtype: str = "float32",
+    bits: int | None = None,
+    group_size: int = 64,
+    shard_bytes: int = 5_000_000_000,
+    expect_sha256: str | None = None,
+    overwrite: bool = False,
+    progress: Progress = _silent,
+) -> Path:
+    """Make a model directory from a GGUF file (Llama, Gemma 3) and return its absolute path.
+
+    ``bits`` 4 or 8 quantises weight matrices in groups of ``group_size``; ``dtype`` (float32,
+    float16, bfloat16) is that of everything else, of scales too. ``out_dir`` appears when it is
+    complete. ``progress(done, total)`` is called after each tensor.
+    Raises `ConversionError` (the file's content cannot be converted, the checksum differs, the
+    target is in use), `InvalidOptionError`, `InvalidModelError` (broken GGUF),
+    `ModelNotFoundError`, `ModelAccessError`, `UnsupportedModelError`.
+    """
+    storage = Storage(dtype, bits, group_size, shard_bytes)
+    target = Path(os.path.realpath(Path(out_dir).expanduser()))
+    source = Source(Path(gguf_path).expanduser())
+    try:
+        check_target(target, overwrite=overwrite)
+        _require_known_architecture(source)
+        record = _record(source, verified_sha256(source.path, expect_sha256), storage)
+        with staged(target, overwrite=overwrite) as directory:
+            _fill(directory, source, storage, record, progress)
+    except ModelError:  # some are OSErrors too
+        raise
+    except OSError as error:
+        raise ConversionError(f"The conversion to {target} failed: {error}.") from error
+    return target
+
+
+def _fill(
+    directory: Path,
+    source: Source,
+    storage: Storage,
+    record: dict[str, Any],
+    progress: Progress,
+) -> None:
+    config = hf_config(source, storage.dtype)
+    names = plan(source, parse_config(config, str(source.path)))
+    write_tokenizer(source.metadata, directory)
+    write_weights(source, config, names, storage, directory, progress)
+    write_json(directory / "generation_config.json", generation_config(source.metadata))
+    write_json(directory / RECORD, record)
+    if storage.bits:
+        config["quantization"] = {"group_size": storage.group_size, "bits": storage.bits}
+    # Last: without config.json nothing takes the directory for a model.
+    write_json(directory / "config.json", config)
+
+
+def _require_known_architecture(source: Source) -> None:
+    name = source.metadata.architecture
+    if name not in CONVENTIONS:
+        known = ", ".join(CONVENTIONS)
+        raise source.metadata.error(
+            f"there is no code for its architecture {name!r} (known: {known}); "
+            "the llama_cpp backend reads GGUF files as they are"
+        )
+    if "token_embd.weight" not in source.tensors:
+        raise source.metadata.error("token_embd.weight is missing")
+
+
+def _record(source: Source, sha256: str, storage: Storage) -> dict[str, Any]:
+    return {
+        "converter_version": CONVERTER_VERSION,
+        "source": {
+            "file_name": source.path.name,
+            "sha256": sha256,
+            "size": source.path.stat().st_size,
+        },
+        "dtype": storage.dtype,
+        "bits": storage.bits,
+        "group_size": storage.group_size if storage.bits else None,
+    }

@@ -1,0 +1,102 @@
+"""A directory that appears complete or not at all.
+
+Work happens in ``.NAME.partial-PID-…`` beside the target, which is renamed at the end. The
+process holds a lock on it; a partial directory without a lock is left over and is removed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from core.errors import ConversionError
+from core_mlx_native.convert.files import sync, sync_tree
+
+_REPLACED = "replaced"
+
+
+@contextmanager
+def staged(target: Path, *, overwrite: bool) -> Iterator[Path]:
+    """A directory to fill; moved to ``target`` when the block ends well, removed when it fails.
+
+    Raises `ConversionError` when the target is in use.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(target)
+    check_target(target, overwrite=overwrite)
+    partial, lock = _locked_directory(target)
+    try:
+        yield partial
+        sync_tree(partial)
+        _move(partial, target, overwrite=overwrite)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)  # what failed, or what was replaced
+        os.close(lock)
+
+
+def check_target(target: Path, *, overwrite: bool) -> None:
+    """Refuse a target that exists and is not empty, unless it is a model to be overwritten."""
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise ConversionError(f"{target} is a file. Name a directory to write the model to.")
+    names = {path.name for path in target.iterdir()}
+    if names and not overwrite:
+        raise ConversionError(
+            f"{target} is not empty. Name another directory, or replace the model that is in it "
+            "(--overwrite, overwrite=True)."
+        )
+    if names and "config.json" not in names:
+        raise ConversionError(
+            f"{target} holds files and no model, so it is not overwritten. Name another directory."
+        )
+
+
+def _prefix(target: Path) -> str:
+    return f".{target.name}.partial-"
+
+
+def _locked_directory(target: Path) -> tuple[Path, int]:
+    while True:
+        name = f"{_prefix(target)}{os.getpid()}-{secrets.token_hex(4)}"
+        partial = target.with_name(name)
+        partial.mkdir()
+        descriptor = os.open(partial, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if partial.exists():
+            return partial, descriptor
+        os.close(descriptor)  # another process took it for abandoned before it was locked
+
+
+def _remove_abandoned(target: Path) -> None:
+    for path in target.parent.glob(f"{glob.escape(_prefix(target))}*"):
+        with suppress(OSError):  # in use, or removed by another process at this moment
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if (path / _REPLACED).is_dir() and not target.exists():
+                    (path / _REPLACED).rename(target)  # its process died between two renames
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+def _move(partial: Path, target: Path, *, overwrite: bool) -> None:
+    old = partial / _REPLACED
+    if overwrite and target.exists():
+        target.rename(old)
+    try:
+        partial.rename(target)
+    except OSError as error:
+        if old.exists():
+            old.rename(target)
+        raise ConversionError(f"{target} could not be written: {error.strerror}.") from error
+    sync(target.parent)
+    with suppress(FileNotFoundError):  # out of the model at once: deleting it takes longer
+        (target / _REPLACED).rename(partial)
