@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Self
 
+from core.errors import ChatTemplateError
 from core.types import Message
 
 
@@ -55,4 +56,10 @@ def defuse(text: str, special: Collection[str], marker: str) -> str:
 def _unused_character(messages: Sequence[Message]) -> str:
     used = set().union(*(message.content for message in messages)) if messages else set()
     # Unicode noncharacters: in no tokenizer's vocabulary and in no sane text.
-    return next(c for c in map(chr, range(0xFDD0, 0xFDF0)) if c not in used)
+    free = (
+        c for c in map(chr, (*range(0xFDD0, 0xFDF0), *range(0xF0000, 0xFFFFE))) if c not in used
+    )
+    marker = next(free, None)
+    if marker is None:
+        raise ChatTemplateError("The messages use every private character of Unicode.")
+    return marker

@@ -72,6 +72,8 @@ def _walk(base: str, depth: int) -> Iterator[list[os.DirEntry[str]]]:
     seen: set[str] = set()
     for remaining in range(depth, -1, -1):
         below: list[_Directory] = []
+        if not level:
+            return
         for directory in level:
             if directory.real in seen:
                 continue

@@ -241,5 +241,8 @@ class GenerationTimeout(RequestError, TimeoutError):
 
 
 def _short(value: object, limit: int = 80) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - integers beyond Python's print limit, foreign objects
+        text = f"<{type(value).__name__} that cannot be shown>"
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -7,11 +7,12 @@ that no option is ever dropped in silence.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from core.capability import Capability
 from core.errors import InvalidOptionError, UnsupportedOperationError, UnsupportedOptionError
 from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, LoadConfig
+from core.types import Message
 
 OPTION_NEEDS = {
     "labels": Capability.LABELS,
@@ -79,3 +80,15 @@ def checked_prompts(operation: str, prompts: object) -> list[str]:
         kind = type(rows[wrong]).__name__
         raise TypeError(f"{operation}() takes strings as prompts; prompt {wrong} is a {kind}.")
     return rows
+
+
+def checked_messages(messages: object) -> list[Message]:
+    """The messages as a list. Raises TypeError for anything that is not a `Message` of text."""
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        raise TypeError("A conversation is a sequence of core.Message(role, content).")
+    turns = list(messages)
+    for index, turn in enumerate(turns):
+        if not isinstance(turn, Message) or not isinstance(turn.content, str):
+            kind = type(turn).__name__
+            raise TypeError(f"Message {index} is a {kind}, not a core.Message with text content.")
+    return turns

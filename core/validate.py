@@ -30,7 +30,10 @@ def real(
         expected += f" and <= {high:g}"
     if isinstance(value, bool | str | bytes) or not isinstance(value, SupportsFloat):
         raise InvalidOptionError(option, value, expected)
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise InvalidOptionError(option, value, expected) from None
     if not math.isfinite(number) or number > high or number < low or (above and number == low):
         raise InvalidOptionError(option, value, expected)
     return number

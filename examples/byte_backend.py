@@ -7,12 +7,13 @@ from os import PathLike
 from typing import Unpack
 
 import core
+from core.clock import RequestClock
 from core.labels import build_trie, label_texts, score_labels, with_scores
 from core.options import resolve_classify
 from core.support import checked_prompts, refuse_load_options, refuse_options
 
 DOES = frozenset({core.Capability.CLASSIFY, core.Capability.LABELS})
-NOT_YET = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "cancel", "timeout")
+NOT_YET = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")
 
 
 class ByteModel(core.TextModelBase):  # refuses what is not overridden; has close() and `with`
@@ -29,10 +30,15 @@ class ByteModel(core.TextModelBase):  # refuses what is not overridden; has clos
         self.check_open()
         request = resolve_classify(config, options)
         refuse_options(request, core.Capability.CLASSIFY, "bytes", DOES, NOT_YET)
-        return [read(prompt, request) for prompt in checked_prompts("classify", prompts)]
+        clock = RequestClock(request)
+        return [read(prompt, request, clock) for prompt in checked_prompts("classify", prompts)]
 
 
-def read(prompt: str, request: core.GenerateConfig) -> core.ClassifyResult:
+def read(prompt: str, request: core.GenerateConfig, clock: RequestClock) -> core.ClassifyResult:
+    try:
+        clock.check()  # raises when `cancel` was set, as on Ctrl-C in infer-cli, or time is up
+    except core.RequestError as error:
+        return core.ClassifyResult(error=error)
     if not prompt:
         return core.ClassifyResult(error=core.EmptyPromptError())
     seen = Counter(prompt.encode())

@@ -232,3 +232,7 @@ def test_what_may_not_be_read(public_dir: Path, as_nobody: AsNobody) -> None:
     assert as_nobody(find).startswith(ModelAccessError.__name__)
     public_dir.chmod(0o755)
     (public_dir / "secret").chmod(0o755)
+
+
+def test_an_enormous_depth_ends_with_the_tree(tmp_path: Path) -> None:
+    assert discover(tmp_path, 10**30) == []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import core
+from core.registry import REGISTRY
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -25,7 +27,10 @@ def test_the_backend_it_shows_is_the_one_in_examples() -> None:
     assert shown == (ROOT / "examples" / "byte_backend.py").read_text()
 
 
-def test_the_backend_it_shows_runs(public_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_backend_it_shows_runs(
+    public_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(REGISTRY, "_registered", {})  # taken out again behind this test
     (public_dir / "config.json").write_text('{"model_type": "bytes"}')
     namespace: dict[str, Any] = {"path": public_dir}
     exec(python_block("class Bytes"), namespace)
@@ -34,6 +39,9 @@ def test_the_backend_it_shows_runs(public_dir: Path, capsys: pytest.CaptureFixtu
     assert probabilities["fizz"] > 0.9 > probabilities["hiss"]
     with core.load_model(public_dir, backend="bytes") as model:
         assert isinstance(model.classify([""])[0].error, core.EmptyPromptError)
+        cancel = threading.Event()
+        cancel.set()
+        assert isinstance(model.classify(["a"], cancel=cancel)[0].error, core.GenerationCancelled)
         with pytest.raises(core.UnsupportedOptionError, match="temperature"):
             model.classify(["a"], temperature=1.0)
         with pytest.raises(core.UnsupportedOperationError, match="generate"):

@@ -12,11 +12,13 @@ from core.errors import InvalidOptionError, UnsupportedOptionError
 from core.options import GenerateConfig, LoadConfig
 from core.support import (
     OPTION_NEEDS,
+    checked_messages,
     checked_prompts,
     refuse_load_options,
     refuse_options,
     unsupported,
 )
+from core.types import Message
 
 SET: dict[str, Any] = {
     "labels": ("a", "b"),
@@ -94,3 +96,19 @@ def test_prompts_are_a_sequence_of_strings() -> None:
         checked_prompts("classify", "one prompt")
     with pytest.raises(TypeError, match="prompt 1 is a int"):
         checked_prompts("classify", ["a", 5])
+
+
+def test_messages_are_a_sequence_of_messages() -> None:
+    turns = [Message("user", "a")]
+    assert checked_messages(iter(turns)) == turns
+    with pytest.raises(TypeError, match="sequence of core.Message"):
+        checked_messages("hello")
+    with pytest.raises(TypeError, match="Message 0 is a dict"):
+        checked_messages([{"role": "user", "content": "a"}])
+
+
+def test_numbers_too_large_for_a_float_are_invalid_options() -> None:
+    with pytest.raises(InvalidOptionError, match="temperature"):
+        GenerateConfig(temperature=10**400)
+    with pytest.raises(InvalidOptionError, match="cannot be shown"):
+        GenerateConfig(top_k=-(10**5000))

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
@@ -339,3 +343,61 @@ def test_results_survive_pickling(model: MlxModel) -> None:
     assert again[0] == results[0]
     assert again[0].logits == results[0].logits
     assert isinstance(again[1].error, core.EmptyPromptError)
+
+
+def test_a_prompt_without_a_single_token_is_that_rows_error(model: MlxModel) -> None:
+    unknown, known = model.classify(["é", "ab"], labels=["ab", "no"])  # no byte of it is known
+    assert isinstance(unknown.error, core.EmptyPromptError)
+    assert known == model.classify(["ab"], labels=["ab", "no"])[0]
+
+
+def test_an_id_beyond_the_embedding_is_an_error_and_no_crash(checkpoint: Checkpoint) -> None:
+    directory = checkpoint()
+    file = directory / "tokenizer.json"
+    file.write_text(re.sub(r'"Ġab":\s*\d+', '"Ġab":7000000', file.read_text()))
+    with Cpu().load_model(directory, core.LoadConfig()) as model:
+        [broken, sound] = model.classify(["ab ab", "no"])
+    assert isinstance(broken.error, core.TokenizerError)
+    assert sound.error is None
+
+
+def test_weights_that_are_not_numbers_are_an_error(checkpoint: Checkpoint) -> None:
+    directory = checkpoint()
+    file = directory / "model.safetensors"
+    tensors = mx.load(str(file))
+    assert isinstance(tensors, dict)
+    tensors["model.norm.weight"] = tensors["model.norm.weight"] * float("nan")
+    mx.eval(list(tensors.values()))
+    file.unlink()
+    mx.save_safetensors(str(file), tensors)
+    with Cpu().load_model(directory, core.LoadConfig()) as model:
+        [result] = model.classify(["ab"], labels=["ab", "no"])
+    assert isinstance(result.error, core.InvalidModelError)
+    assert result.probabilities is None
+
+
+def test_a_model_does_not_hang_in_a_fork(checkpoint: Checkpoint) -> None:
+    code = (
+        "import os, sys, core\n"
+        "model = core.load_model(sys.argv[1], backend='mlx_cpu')\n"
+        "model.classify(['ab'])\n"
+        "if os.fork() == 0:\n"
+        "    for call in (lambda: model.classify(['ab']),\n"
+        "                 lambda: core.load_model(sys.argv[1], backend='mlx_cpu')):\n"
+        "        try:\n"
+        "            call()\n"
+        "        except core.CoreError as error:\n"
+        "            print(type(error).__name__, 'spawn' in str(error), flush=True)\n"
+        "    model.close()\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+        "model.close()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, str(checkpoint())],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["ModelClosedError", "True", "BackendUnavailableError", "True"]

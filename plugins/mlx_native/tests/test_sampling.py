@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.options import GenerateConfig
-from core_mlx_native.host import floats, ints
+from core_mlx_native.host import float_rows, floats, ints
 from core_mlx_native.sampling import (
     keep_min_p,
     keep_top_k,
     keep_top_p,
+    log_total,
     penalise_repeats,
     sample,
 )
@@ -127,3 +128,24 @@ def test_frequencies_follow_the_distribution(
     chi = sum((drawn[i] - count * p) ** 2 / (count * p) for i, p in enumerate(expected) if p > 0)
     assert chi < 21.1
     assert all(drawn[i] == 0 for i, p in enumerate(expected) if p == 0)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 100, 1000, 262_144])
+def test_log_total_is_exact_for_any_vocabulary(size: int) -> None:
+    logits = mx.random.normal((3, size), scale=4, key=mx.random.key(size))
+    for row, found in zip(float_rows(logits), floats(log_total(logits)), strict=True):
+        top = max(row)
+        exact = top + math.log(math.fsum(math.exp(value - top) for value in row))
+        assert found == pytest.approx(exact, abs=2e-5)
+
+
+@pytest.mark.parametrize("temperature", [1e-38, 1e-46, 5e-324, 1e38, 1e39, 1e308])
+def test_extreme_temperatures_keep_to_the_filters(temperature: float) -> None:
+    config = GenerateConfig(temperature=temperature, top_k=1, seed=1)
+    assert ints(sample(mx.array([[0.0, 1.0, 5.0]]), [[0]], config)) == [2]
+
+
+@pytest.mark.parametrize("top_p", [1e-45, 1e-46, 5e-324])
+def test_a_tiny_top_p_keeps_the_best_token(top_p: float) -> None:
+    config = GenerateConfig(temperature=1.0, top_p=top_p, seed=1)
+    assert ints(sample(mx.array([[0.0, 1.0, 5.0]]), [[0]], config)) == [2]

@@ -14,9 +14,11 @@ from core.clock import RequestClock
 from core.errors import (
     CoreError,
     EmptyPromptError,
+    InvalidModelError,
     OutOfMemoryError,
     PromptTooLongError,
     RequestError,
+    TokenizerError,
 )
 from core.labels import with_scores
 from core.options import GenerateConfig
@@ -27,7 +29,12 @@ from core_mlx_native.label_reader import LabelQuestion, read_labels
 from core_mlx_native.label_tokens import LabelTokens
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.prefill import prefill
-from core_mlx_native.sampling import sample
+from core_mlx_native.sampling import log_total, sample
+
+_NOT_A_NUMBER = (
+    "The model's logits for this prompt are not numbers: its weights are broken, or overflow the "
+    "dtype. Load it with options={'dtype': 'float32'}, or download it again."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +88,9 @@ class Classifier:
         labels = LabelTokens(tokenizer, config.labels, config.label_prefix)
         rows = []
         for index, ids in zip(sound, tokenizer.encode_batch(texts), strict=True):
-            if len(ids) > limit:
-                results[index] = ClassifyResult(error=PromptTooLongError(len(ids), limit))
+            error = _ids_error(ids, limit, self.model.config.vocab_size)
+            if error is not None:
+                results[index] = ClassifyResult(error=error)
                 continue
             question = LabelQuestion(*labels.behind(prompts[index], ids)) if config.labels else None
             rows.append(Row(index, ids, question))
@@ -112,6 +120,7 @@ class Classifier:
         logits = decoder.logits(batch.hidden_at([len(ids) - 1 for ids in prompts]))  # [B, V]
         tokens = sample(logits, prompts, config)  # [B]
         logprobs = _logprobs(logits, tokens) if config.return_logprobs else None
+        broken = ints(mx.isnan(logits).any(axis=-1))
         mx.eval(logits, tokens)
         results = [
             ClassifyResult(
@@ -121,10 +130,13 @@ class Classifier:
             for row, token in enumerate(ints(tokens))
         ]
         questions = [row.question for row in rows if row.question is not None]
-        if not questions:
-            return results
-        scores = read_labels(decoder, batch, questions)
-        return [with_scores(result, score) for result, score in zip(results, scores, strict=True)]
+        if questions:
+            scores = read_labels(decoder, batch, questions)
+            results = [with_scores(*pair) for pair in zip(results, scores, strict=True)]
+        return [
+            ClassifyResult(error=InvalidModelError(_NOT_A_NUMBER)) if bad else result
+            for bad, result in zip(broken, results, strict=True)
+        ]
 
     def _token(self, token: int, logprob: float | None) -> Token:
         return Token(token, self.model.tokenizer.token_text(token), logprob)
@@ -148,6 +160,19 @@ def _text_error(prompt: str) -> CoreError | None:
     return None
 
 
+def _ids_error(ids: Sequence[int], limit: int, vocab_size: int) -> CoreError | None:
+    if not ids:
+        return EmptyPromptError("The tokenizer makes no token of this prompt: it knows none of it.")
+    if len(ids) > limit:
+        return PromptTooLongError(len(ids), limit)
+    if max(ids) >= vocab_size:  # MLX would read past the embedding, unchecked
+        return TokenizerError(
+            f"The tokenizer gives the id {max(ids)}, and the model has {vocab_size} tokens. "
+            "Its tokenizer.json belongs to another model, or is broken."
+        )
+    return None
+
+
 def _too_large(row: Row) -> OutOfMemoryError:
     return OutOfMemoryError(
         f"The device has no memory left for this prompt of {len(row.ids)} tokens. "
@@ -157,4 +182,4 @@ def _too_large(row: Row) -> OutOfMemoryError:
 
 def _logprobs(logits: mx.array, tokens: mx.array) -> list[float]:
     chosen = mx.take_along_axis(logits, tokens[:, None], axis=-1)[:, 0]
-    return floats(chosen - mx.logsumexp(logits, axis=-1))
+    return floats(chosen - log_total(logits))

@@ -90,6 +90,8 @@ def parse_config(raw: Mapping[str, Any], where: str) -> ModelConfig:
     kv_heads = fields.integer("num_key_value_heads", default=heads)
     if heads % kv_heads:
         raise fields.error(f"{heads} attention heads cannot share {kv_heads} key-value heads")
+    if head_dim > 65_536:
+        raise fields.error(f"head_dim is {head_dim}, larger than any model's")
     if head_dim % 2:
         raise fields.error(f"head_dim {head_dim} is odd, and rope turns pairs")
     return ModelConfig(

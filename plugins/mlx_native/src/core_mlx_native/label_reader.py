@@ -19,6 +19,7 @@ from core_mlx_native.decoder import Decoder, View
 from core_mlx_native.host import float_rows
 from core_mlx_native.masks import additive, tree_allowed
 from core_mlx_native.prefill import Prefill, windows
+from core_mlx_native.sampling import log_total
 
 _HEAD_FLOATS = 2**26  # logits held at once: 256 MiB
 _NODES = 256  # trie nodes that run together, at most
@@ -114,4 +115,4 @@ def _pick(logits: mx.array, children: Sequence[Sequence[int]]) -> mx.array:
     nodes = mx.array([node for node, tokens in enumerate(children) for _ in tokens])
     tokens = mx.array([token for tokens in children for token in tokens])
     flat = mx.take(logits.reshape(rows, -1), nodes * vocabulary + tokens, axis=1)
-    return flat - mx.take(mx.logsumexp(logits, axis=-1), nodes, axis=1)
+    return flat - mx.take(log_total(logits), nodes, axis=1)

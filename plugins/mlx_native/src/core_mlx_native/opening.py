@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import mlx.core as mx
 
-from core.errors import OutOfMemoryError
+from core.errors import BackendUnavailableError, OutOfMemoryError
 from core.options import LoadConfig
 from core.types import Choice
 from core_mlx_native.classify import is_out_of_memory
 from core_mlx_native.loader import load
 from core_mlx_native.model import MlxModel
-from core_mlx_native.owner import OwnerThread
+from core_mlx_native.owner import AFTER_FORK, OwnerThread
+
+_process: int | None = None  # the one that MLX was first used in
 
 
 def open_model(
     backend: str, directory: Path, config: LoadConfig, on_gpu: bool, chosen: Sequence[Choice]
 ) -> MlxModel:
     """Load on a thread of the model's own; when that fails, leave no thread behind."""
+    global _process
+    if _process not in (None, os.getpid()):
+        raise BackendUnavailableError(backend, AFTER_FORK)
+    _process = os.getpid()
     owner = OwnerThread(mx.Device(mx.gpu if on_gpu else mx.cpu), directory.name)
     try:
         loaded = owner.run(lambda: load(directory, config, on_gpu))

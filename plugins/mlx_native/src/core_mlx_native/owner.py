@@ -5,6 +5,7 @@ Calls from any thread are queued and run one after another, in order of arrival.
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -17,6 +18,11 @@ from core.errors import ModelClosedError
 
 T = TypeVar("T")
 
+AFTER_FORK = (
+    "MLX was used in the process that this one was forked from, and does not work in a fork. "
+    "Start processes with multiprocessing.get_context('spawn'), and load the model in each."
+)
+
 
 class OwnerThread:
     """Runs functions on its own thread, with MLX work going to one device."""
@@ -28,6 +34,7 @@ class OwnerThread:
         self._lock = threading.Lock()
         self._closed = False
         self._device = device
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._serve, name=f"core-{name}", daemon=True)
         self._thread.start()
 
@@ -37,6 +44,8 @@ class OwnerThread:
         Raises `ModelClosedError` once closed. An interrupt of the waiting caller withdraws a job
         that has not begun.
         """
+        if os.getpid() != self._process:  # a fork copies no threads: waiting would be for ever
+            raise ModelClosedError(AFTER_FORK)
         future: Future[T] = Future()
         with self._lock:
             if self._closed:
@@ -50,6 +59,8 @@ class OwnerThread:
 
     def close(self, last: Callable[[], None]) -> None:
         """Run ``last`` behind all queued jobs, then end the thread. Twice is fine."""
+        if os.getpid() != self._process:
+            return
         with self._lock:
             if self._closed:
                 return

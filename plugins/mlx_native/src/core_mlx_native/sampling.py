@@ -6,12 +6,17 @@ distribution at temperature 1, as mlx-lm's and the contract's do.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 
 import mlx.core as mx
 
 from core.options import GenerateConfig
+
+# Beyond these, float32 has only 0 and infinity to divide by.
+_COLDEST, _HOTTEST = 1e-6, 1e30
+_SMALLEST = 1e-30
 
 
 def sample(
@@ -22,14 +27,32 @@ def sample(
     With a seed, every row draws with the same noise, so that a row gets what it would get alone.
     """
     if config.repeat_penalty != 1.0:
-        logits = penalise_repeats(logits, prompts, config.repeat_penalty)
-    if config.temperature == 0.0:
+        penalty = min(max(config.repeat_penalty, _SMALLEST), _HOTTEST)
+        logits = penalise_repeats(logits, prompts, penalty)
+    if config.temperature < _COLDEST:
         return mx.argmax(logits, axis=-1)
     logits = keep_top_p(logits, config.top_p)
     logits = keep_min_p(logits, config.min_p)
     logits = keep_top_k(logits, config.top_k)
     noise = _gumbel(logits, config.seed, step)
-    return mx.argmax(logits / config.temperature + noise, axis=-1)  # the Gumbel-max trick
+    temperature = min(config.temperature, _HOTTEST)
+    return mx.argmax(logits / temperature + noise, axis=-1)  # the Gumbel-max trick
+
+
+def log_total(logits: mx.array) -> mx.array:
+    """The logarithm of the sum of exponentials over the last axis: [...], from [..., vocabulary].
+
+    In blocks: on CPU, MLX adds one float32 after another, and over 262,144 tokens that is wrong by
+    up to 1e-3.
+    """
+    size = logits.shape[-1]
+    blocks = math.isqrt(size)
+    short = -size % blocks
+    if short:
+        width = [(0, 0)] * (logits.ndim - 1) + [(0, short)]
+        logits = mx.pad(logits, width, constant_values=-mx.inf)
+    parts = mx.logsumexp(logits.reshape(*logits.shape[:-1], blocks, -1), axis=-1)
+    return mx.logsumexp(parts, axis=-1)
 
 
 def penalise_repeats(logits: mx.array, tokens: Sequence[Sequence[int]], penalty: float) -> mx.array:
@@ -50,7 +73,9 @@ def keep_top_p(logits: mx.array, top_p: float) -> mx.array:
     order = mx.argsort(-logits, axis=-1)
     probabilities = mx.take_along_axis(mx.softmax(logits, axis=-1), order, axis=-1)
     before = mx.cumsum(probabilities, axis=-1) - probabilities  # mass of all better tokens
-    dropped = mx.put_along_axis(mx.zeros_like(before), order, before, axis=-1) >= top_p
+    dropped = mx.put_along_axis(mx.zeros_like(before), order, before, axis=-1) >= max(
+        top_p, _SMALLEST
+    )
     return mx.where(dropped, -mx.inf, logits)
 
 

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer as Library
 from core import validate
 from core.chat import RenderedPrompt, render
 from core.errors import ChatTemplateError, RequestError
+from core.support import checked_messages
 from core.types import Message
 from core_mlx_native.chat import Template, compile_template
 from core_mlx_native.chat_formats import family_template
@@ -100,11 +101,12 @@ class Tokenizer:
 
         Raises `ChatTemplateError` when the model has no template or its template fails.
         """
-        if not messages:
+        turns = checked_messages(messages)
+        if not turns:
             raise ChatTemplateError("There are no messages to render. Give at least one.")
-        for message in messages:
+        for message in turns:
             validate.one_of("role", message.role, _ROLES)
-        return render(messages, self.special, self._compiled_template())
+        return render(turns, self.special, self._compiled_template())
 
     def _compiled_template(self) -> Template:
         if self._template_source is None:

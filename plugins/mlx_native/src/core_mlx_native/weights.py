@@ -6,7 +6,7 @@ in it and never a crash further on.
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import mlx.core as mx
 from safetensors import SafetensorError, safe_open
 
 from core.errors import InvalidModelError
-from core.model_files import typed_errors
+from core.model_files import read_json_object, typed_errors
 from core_mlx_native.config import ModelConfig, Quantization
 from core_mlx_native.layout import Shape, expected_tensors
 
@@ -37,12 +37,11 @@ def load_weights(directory: Path, config: ModelConfig, dtype: mx.Dtype) -> dict[
     headers = {path: _header(path) for path in files}
     _check(headers, config, directory)
     weights: dict[str, mx.array] = {}
-    for path in files:
-        for name, tensor in _dense_tensors(path, config.quantization):
-            if config.family.norm_offset and name.endswith("norm.weight"):
-                tensor = tensor.astype(mx.float32) + 1.0
-            weights[name] = tensor.astype(dtype)
-            mx.eval(weights[name])  # one at a time: the file's own copy is freed at once
+    for name, tensor in _dense_tensors(files, config.quantization):
+        if config.family.norm_offset and name.endswith("norm.weight"):
+            tensor = tensor.astype(mx.float32) + 1.0
+        weights[name] = tensor.astype(dtype)
+        mx.eval(weights[name])  # one at a time: the file's own copy is freed at once
     return {name: weights[name] for name in expected_tensors(config)}
 
 
@@ -62,12 +61,12 @@ def _tensor_files(directory: Path) -> list[Path]:
             raise InvalidModelError(f"{directory} holds no *.safetensors file, so no weights.")
         return files
     try:
-        shards = set(json.loads(index.read_bytes())["weight_map"].values())
+        shards = set(read_json_object(index)["weight_map"].values())  # type: ignore[attr-defined]
         files = [directory / shard for shard in sorted(shards)]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise InvalidModelError(f"{index} is not a weight index: {error!r:.120}") from error
     for path in files:
-        if path.parent != directory or not path.is_file():
+        if path.parent != directory or not os.path.isfile(path):
             raise InvalidModelError(f"{index} names {path.name!r}, which is not there.")
     return files
 
@@ -143,12 +142,21 @@ def _stored(
     }
 
 
-def _dense_tensors(path: Path, quantization: Quantization | None) -> Iterator[tuple[str, mx.array]]:
-    loaded = mx.load(str(path))
-    if not isinstance(loaded, dict):
-        raise InvalidModelError(f"{path} holds no named tensors.")
-    arrays = {plain: loaded[name] for name in loaded if (plain := plain_name(name))}
-    del loaded
+def _lazy_tensors(files: list[Path]) -> dict[str, mx.array]:
+    arrays: dict[str, mx.array] = {}
+    for path in files:  # read when they are evaluated, so all files may be open at once
+        loaded = mx.load(str(path))
+        if not isinstance(loaded, dict):
+            raise InvalidModelError(f"{path} holds no named tensors.")
+        arrays.update({plain: loaded[name] for name in loaded if (plain := plain_name(name))})
+    return arrays
+
+
+def _dense_tensors(
+    files: list[Path], quantization: Quantization | None
+) -> Iterator[tuple[str, mx.array]]:
+    # All files together: the parts of one quantised weight may lie in different shards.
+    arrays = _lazy_tensors(files)
     for name in sorted(arrays):
         base = name.removesuffix(".weight")
         if name.endswith((".scales", ".biases")) and f"{name.rsplit('.', 1)[0]}.scales" in arrays:
@@ -164,8 +172,8 @@ def _dequantize(arrays: dict[str, mx.array], base: str, quantization: Quantizati
     try:
         return mx.dequantize(
             weight,
-            arrays[f"{base}.scales"],
-            arrays[f"{base}.biases"],
+            arrays[f"{base}.scales"].astype(mx.float32),
+            arrays[f"{base}.biases"].astype(mx.float32),
             group_size=quantization.group_size,
             bits=quantization.bits,
         )

@@ -130,7 +130,7 @@ def test_overwrite_replaces_a_model(tmp_path: Path, tiny_gguf: MakeGguf) -> None
 
 def test_overwrite_spares_what_is_no_model(tmp_path: Path, tiny_gguf: MakeGguf) -> None:
     source = tiny_gguf().write(tmp_path / "m.gguf")
-    with pytest.raises(ConversionError, match="holds files and no model"):
+    with pytest.raises(ConversionError, match="not made by a conversion"):
         convert(source, tmp_path, overwrite=True)
     with pytest.raises(ConversionError, match="is a file"):
         convert(source, source, overwrite=True)
@@ -174,3 +174,12 @@ def test_the_record_names_source_and_options(tmp_path: Path, tiny_gguf: MakeGguf
         "bits": 8,
         "group_size": 32,
     }
+
+
+def test_overwrite_never_takes_its_own_source(tmp_path: Path, tiny_gguf: MakeGguf) -> None:
+    out = tmp_path / "model"
+    convert(tiny_gguf().write(tmp_path / "m.gguf"), out)
+    source = tiny_gguf().write(out / "m.gguf")
+    with pytest.raises(ConversionError, match="would be replaced"):
+        convert(source, out, overwrite=True)
+    assert source.exists()

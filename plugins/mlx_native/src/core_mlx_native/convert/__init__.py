@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from core_mlx_native.convert.known import GEMMA3, SMOLLM2, KnownSource
-from core_mlx_native.convert.pipeline import CONVERTER_VERSION, RECORD, convert
+from core_mlx_native.convert.pipeline import CONVERTER_VERSION, convert
+from core_mlx_native.convert.staging import RECORD
 
 __all__ = [
     "CONVERTER_VERSION",

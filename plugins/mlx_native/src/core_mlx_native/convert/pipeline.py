@@ -13,15 +13,12 @@ from core_mlx_native.convert.files import write_json
 from core_mlx_native.convert.known import verified_sha256
 from core_mlx_native.convert.names import CONVENTIONS
 from core_mlx_native.convert.source import Source
-from core_mlx_native.convert.staging import check_target, staged
+from core_mlx_native.convert.staging import RECORD, check_target, staged
 from core_mlx_native.convert.tokenizer_files import write_tokenizer
 from core_mlx_native.convert.weights import Progress, Storage, plan, write_weights
 
 CONVERTER_VERSION = 1
 """Raised whenever the same source and options give other files."""
-
-RECORD = "conversion.json"
-"""Names the source and the options of a converted directory."""
 
 
 def _silent(done: int, total: int) -> None:
@@ -54,6 +51,8 @@ def convert(
     source = Source(Path(gguf_path).expanduser())
     try:
         check_target(target, overwrite=overwrite)
+        if target in Path(os.path.realpath(source.path)).parents:
+            raise ConversionError(f"{source.path} lies in {target}, which would be replaced.")
         _require_known_architecture(source)
         record = _record(source, verified_sha256(source.path, expect_sha256), storage)
         with staged(target, overwrite=overwrite) as directory:

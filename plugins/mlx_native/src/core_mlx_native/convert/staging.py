@@ -18,6 +18,8 @@ from pathlib import Path
 from core.errors import ConversionError
 from core_mlx_native.convert.files import sync, sync_tree
 
+RECORD = "conversion.json"
+"""Names the source and the options of a converted directory, and marks it as one."""
 _REPLACED = "replaced"
 
 
@@ -52,9 +54,10 @@ def check_target(target: Path, *, overwrite: bool) -> None:
             f"{target} is not empty. Name another directory, or replace the model that is in it "
             "(--overwrite, overwrite=True)."
         )
-    if names and "config.json" not in names:
+    if names and RECORD not in names:
         raise ConversionError(
-            f"{target} holds files and no model, so it is not overwritten. Name another directory."
+            f"{target} was not made by a conversion, so it is not overwritten. Name another "
+            "directory."
         )
 
 
