@@ -101,7 +101,7 @@ def test_prompts_are_a_sequence_of_strings() -> None:
 def test_messages_are_a_sequence_of_messages() -> None:
     turns = [Message("user", "a")]
     assert checked_messages(iter(turns)) == turns
-    with pytest.raises(TypeError, match="sequence of core.Message"):
+    with pytest.raises(TypeError, match=r"sequence of core\.Message"):
         checked_messages("hello")
     with pytest.raises(TypeError, match="Message 0 is a dict"):
         checked_messages([{"role": "user", "content": "a"}])
