@@ -44,6 +44,8 @@ def test_an_option_needs_its_capability(option: str) -> None:
 
 def test_the_default_is_always_accepted() -> None:
     refuse_options(GenerateConfig(), Capability.GENERATE, "fake", (), ("top_k", "min_p"))
+    with pytest.raises(UnsupportedOptionError, match="top_k"):
+        refuse_options(GenerateConfig(top_k=1), Capability.GENERATE, "fake", (), ("top_k",))
 
 
 def test_options_that_no_capability_stands_for() -> None:
@@ -53,7 +55,10 @@ def test_options_that_no_capability_stands_for() -> None:
 
 def test_options_of_other_operations_do_not_apply() -> None:
     refuse_options(GenerateConfig(labels=("a",)), Capability.CHAT, "fake", ())
-    refuse_options(GenerateConfig(stop=("a",)), Capability.CLASSIFY, "fake", (), ("stop",))
+    stopping = GenerateConfig(stop=("a",))
+    refuse_options(stopping, Capability.CLASSIFY, "fake", (), ("stop",))
+    with pytest.raises(UnsupportedOptionError, match="stop"):
+        refuse_options(stopping, Capability.CHAT, "fake", (), ("stop",))
 
 
 @pytest.mark.parametrize(
@@ -72,6 +77,8 @@ def test_a_load_option_needs_its_capability(config: LoadConfig, capability: Capa
 
 def test_one_slot_is_not_parallel() -> None:
     refuse_load_options(LoadConfig(parallel_slots=1), "fake", ())
+    with pytest.raises(UnsupportedOptionError, match="parallel_slots"):
+        refuse_load_options(LoadConfig(parallel_slots=2), "fake", ())
 
 
 def test_an_unknown_own_option_lists_the_known() -> None:

@@ -120,8 +120,8 @@ class Classifier:
         logits = decoder.logits(batch.hidden_at([len(ids) - 1 for ids in prompts]))  # [B, V]
         tokens = sample(logits, prompts, config)  # [B]
         logprobs = _logprobs(logits, tokens) if config.return_logprobs else None
-        broken = ints(mx.isnan(logits).any(axis=-1))
-        mx.eval(logits, tokens)
+        nan = mx.isnan(logits).any(axis=-1)  # [B]
+        mx.eval(logits, tokens, nan)  # one synchronisation
         results = [
             ClassifyResult(
                 token=self._token(token, logprobs[row] if logprobs else None),
@@ -135,7 +135,7 @@ class Classifier:
             results = [with_scores(*pair) for pair in zip(results, scores, strict=True)]
         return [
             ClassifyResult(error=InvalidModelError(_NOT_A_NUMBER)) if bad else result
-            for bad, result in zip(broken, results, strict=True)
+            for bad, result in zip(ints(nan), results, strict=True)
         ]
 
     def _token(self, token: int, logprob: float | None) -> Token:
