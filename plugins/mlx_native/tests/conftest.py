@@ -49,6 +49,27 @@ GEMMA3: dict[str, Any] = {
     "rope_local_base_freq": 100.0,
     "tie_word_embeddings": True,
 }
+QWEN2: dict[str, Any] = {
+    **LLAMA,
+    "model_type": "qwen2",
+    "use_sliding_window": True,
+    "sliding_window": 8,
+    "max_window_layers": 1,
+}
+GEMMA2: dict[str, Any] = {
+    **{key: GEMMA3[key] for key in GEMMA3 if key not in ("layer_types", "rope_local_base_freq")},
+    "model_type": "gemma2",
+    "attn_logit_softcapping": 20.0,
+    "final_logit_softcapping": 10.0,
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": LLAMA,
+    "mistral": {**LLAMA, "model_type": "mistral", "sliding_window": 8},
+    "qwen2": QWEN2,
+    "qwen3": {**QWEN2, "model_type": "qwen3", "head_dim": 16},
+    "gemma2": GEMMA2,
+    "gemma3": GEMMA3,
+}
 
 Checkpoint = Callable[..., Path]
 
@@ -60,8 +81,8 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
     def write(family: str = "llama", name: str = "model", **changes: Any) -> Path:
         directory = tmp_path / name
         directory.mkdir()
-        base = {"llama": LLAMA, "gemma3": GEMMA3}[family]
-        config = {key: value for key, value in {**base, **changes}.items() if value is not None}
+        both = {**FAMILIES[family], **changes}
+        config = {key: value for key, value in both.items() if value is not None}
         (directory / "config.json").write_text(json.dumps(config))
         write_weights(directory, config)
         write_tokenizer(directory)

@@ -16,15 +16,9 @@ from core.errors import UnsupportedModelError
 from core.model_files import read_config_json
 from core_mlx_native.families import FAMILIES, Family
 from core_mlx_native.fields import Fields
+from core_mlx_native.quantization import Quantization, parse_quantization
 from core_mlx_native.rope import Rope, parse_rope
-
-
-@dataclass(frozen=True, slots=True)
-class Quantization:
-    """MLX's affine quantisation: ``bits`` a weight, one scale and bias per ``group_size``."""
-
-    bits: int
-    group_size: int
+from core_mlx_native.windows import layer_windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +31,10 @@ class LayerKind:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Sizes and variants of one decoder. ``layers[i]`` says how layer i attends."""
+    """Sizes and variants of one decoder. ``layers[i]`` says how layer i attends.
+
+    A cap bounds scores or logits softly: ``cap * tanh(x / cap)`` (Gemma 2, arXiv 2408.00118).
+    """
 
     model_type: str
     family: Family
@@ -50,7 +47,10 @@ class ModelConfig:
     context_length: int
     rms_norm_eps: float
     attention_scale: float
-    attention_bias: bool
+    attention_cap: float | None
+    logit_cap: float | None
+    qkv_bias: bool
+    output_bias: bool
     mlp_bias: bool
     tied_head: bool
     layers: tuple[LayerKind, ...]
@@ -74,6 +74,10 @@ def load_config(directory: Path) -> ModelConfig:
     architecture, activation or rope type that this plugin has no code for.
     """
     raw = read_config_json(directory)
+    if "model_type" not in raw:
+        from core_mlx_native.checkpoint import guess_qwen  # imports safetensors: rarely needed
+
+        raw = {**raw, **guess_qwen(directory)}
     return parse_config(raw, str(directory / "config.json"))
 
 
@@ -94,6 +98,8 @@ def parse_config(raw: Mapping[str, Any], where: str) -> ModelConfig:
         raise fields.error(f"head_dim is {head_dim}, larger than any model's")
     if head_dim % 2:
         raise fields.error(f"head_dim {head_dim} is odd, and rope turns pairs")
+    # Qwen 2 has biases whatever this says, and none behind attention.
+    attention_bias = not family.qkv_bias and fields.flag("attention_bias", False)
     return ModelConfig(
         model_type=str(fields.values.get("model_type")),
         family=family,
@@ -106,11 +112,14 @@ def parse_config(raw: Mapping[str, Any], where: str) -> ModelConfig:
         context_length=fields.integer("max_position_embeddings"),
         rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
         attention_scale=fields.number("query_pre_attn_scalar", float(head_dim)) ** -0.5,
-        attention_bias=fields.flag("attention_bias", False),
+        attention_cap=_cap(fields, family, "attn_logit_softcapping"),
+        logit_cap=_cap(fields, family, "final_logit_softcapping"),
+        qkv_bias=attention_bias or family.qkv_bias,
+        output_bias=attention_bias,
         mlp_bias=fields.flag("mlp_bias", False),
         tied_head=fields.flag("tie_word_embeddings", family.tied_head),
         layers=_layers(fields, family, head_dim),
-        quantization=_quantization(raw, where),
+        quantization=parse_quantization(raw, where),
     )
 
 
@@ -140,45 +149,18 @@ def _refuse_unknown(fields: Fields, family: Family) -> None:
             )
 
 
+def _cap(fields: Fields, family: Family, name: str) -> float | None:
+    if not family.softcaps or fields.values.get(name) is None:
+        return None
+    return fields.number(name)
+
+
 def _layers(fields: Fields, family: Family, head_dim: int) -> tuple[LayerKind, ...]:
     count = fields.integer("num_hidden_layers")
     if count > 10_000:
         raise fields.error(f"num_hidden_layers is {count}")
-    full = LayerKind(0, parse_rope(fields, "full_attention", head_dim))
-    if not family.sliding:
-        return (full,) * count
-    sliding = LayerKind(
-        fields.integer("sliding_window"),
-        parse_rope(fields, "sliding_attention", head_dim),
-    )
-    return tuple(sliding if is_sliding else full for is_sliding in _sliding(fields, count))
-
-
-def _sliding(fields: Fields, count: int) -> list[bool]:
-    """Which layers slide: a list by name, or every layer but each ``pattern``-th."""
-    types = fields.values.get("layer_types")
-    if types is None:
-        key = "sliding_window_pattern"
-        pattern = fields.integer(key if fields.values.get(key) else f"_{key}", default=6)
-        return [(index + 1) % pattern != 0 for index in range(count)]
-    known = {"sliding_attention": True, "full_attention": False}
-    if not isinstance(types, list) or len(types) != count:
-        raise fields.error(f"layer_types does not name each of the {count} layers")
-    for name in types:
-        if not isinstance(name, str) or name not in known:
-            raise UnsupportedModelError(f"{fields.where}: unknown layer type {name!r:.60}.")
-    return [known[name] for name in types]
-
-
-def _quantization(raw: Mapping[str, Any], where: str) -> Quantization | None:
-    found = raw.get("quantization") or raw.get("quantization_config")
-    if not found:
-        return None
-    if not isinstance(found, Mapping) or "group_size" not in found or "quant_method" in found:
-        raise UnsupportedModelError(
-            f"{where}: only MLX's affine quantisation (bits, group_size) has code here."
-        )
-    if found.get("mode", "affine") != "affine":
-        raise UnsupportedModelError(f"{where}: unknown quantisation mode {found['mode']!r:.60}.")
-    fields = Fields(found, where)
-    return Quantization(fields.integer("bits"), fields.integer("group_size"))
+    windows = layer_windows(fields, family, count)
+    full = local = parse_rope(fields, "full_attention", head_dim)
+    if family.local_rope and any(windows):
+        local = parse_rope(fields, "sliding_attention", head_dim)
+    return tuple(LayerKind(window, local if window else full) for window in windows)

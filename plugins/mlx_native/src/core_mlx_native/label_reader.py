@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from core.labels import LabelScores, LabelTrie, Path, score_labels
-from core_mlx_native.decoder import Decoder, View
+from core_mlx_native.attention import View
+from core_mlx_native.decoder import Decoder
 from core_mlx_native.host import float_rows
 from core_mlx_native.masks import additive, tree_allowed
-from core_mlx_native.prefill import Prefill, windows
+from core_mlx_native.prefill import Behind, Prefill, windows
 from core_mlx_native.sampling import log_total
 
 _HEAD_FLOATS = 2**26  # logits held at once: 256 MiB
@@ -87,12 +88,13 @@ def _run_nodes(decoder: Decoder, batch: Prefill, anchors: list[int], nodes: list
     begins = mx.array(anchors)  # [B]
     depths = mx.array([len(node) - 1 for node in nodes])  # [N]
     tokens = mx.broadcast_to(mx.array([node[-1] for node in nodes]), (len(anchors), len(nodes)))
-    masks = {
+    masks: dict[int, mx.array | None] = {
         window: additive(tree_allowed(batch.size, begins, nodes, window), decoder.dtype)
         for window in windows(decoder)
     }
     positions = begins[:, None] + depths  # [B, N]
-    return decoder(tokens, View(positions, masks), batch.cache)[0]
+    past = [Behind(*keys_values) for keys_values in batch.cache]
+    return decoder(tokens, View(positions, masks), past)[0]
 
 
 def _edges(decoder: Decoder, hidden: mx.array, children: Sequence[Sequence[int]]) -> Edges:

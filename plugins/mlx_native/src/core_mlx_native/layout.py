@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from core_mlx_native.checkpoint import Shape
 from core_mlx_native.config import ModelConfig
-
-Shape = tuple[int, ...]
 
 
 def expected_tensors(config: ModelConfig) -> dict[str, Shape]:
@@ -27,10 +26,10 @@ def _layer(config: ModelConfig) -> Iterator[tuple[str, Shape]]:
     hidden, inner = config.hidden_size, config.intermediate_size
     queries = config.num_heads * config.head_dim
     keys = config.num_kv_heads * config.head_dim
-    yield from _linear("self_attn.q_proj", queries, hidden, config.attention_bias)
-    yield from _linear("self_attn.k_proj", keys, hidden, config.attention_bias)
-    yield from _linear("self_attn.v_proj", keys, hidden, config.attention_bias)
-    yield from _linear("self_attn.o_proj", hidden, queries, config.attention_bias)
+    yield from _linear("self_attn.q_proj", queries, hidden, config.qkv_bias)
+    yield from _linear("self_attn.k_proj", keys, hidden, config.qkv_bias)
+    yield from _linear("self_attn.v_proj", keys, hidden, config.qkv_bias)
+    yield from _linear("self_attn.o_proj", hidden, queries, config.output_bias)
     yield from _linear("mlp.gate_proj", inner, hidden, config.mlp_bias)
     yield from _linear("mlp.up_proj", inner, hidden, config.mlp_bias)
     yield from _linear("mlp.down_proj", hidden, inner, config.mlp_bias)

@@ -36,10 +36,10 @@ class LoadedModel:
     choices: Sequence[Choice]
 
 
-def load_decoder(directory: Path, dtype: str = "float32") -> Decoder:
+def load_decoder(directory: Path, dtype: str = "float32", dequantize: bool = True) -> Decoder:
     """The decoder alone; ``dtype`` is a key of `DTYPES`."""
     config = load_config(directory)
-    return Decoder(config, load_weights(directory, config, DTYPES[dtype]))
+    return Decoder(config, load_weights(directory, config, DTYPES[dtype], dequantize))
 
 
 def load(directory: Path, load_config_: LoadConfig, on_gpu: bool) -> LoadedModel:
@@ -49,7 +49,8 @@ def load(directory: Path, load_config_: LoadConfig, on_gpu: bool) -> LoadedModel
     """
     config = load_config(directory)
     context = _context(config, load_config_.context_len)
-    dtype = _dtype(config, load_config_, on_gpu)
+    dtype = _dtype(load_config_, on_gpu)
+    dequantize = _dequantize(load_config_, on_gpu)
     budget = _budget(load_config_, on_gpu)
     tokenizer = Tokenizer.from_directory(directory)
     if tokenizer.vocab_size > config.vocab_size:
@@ -57,14 +58,14 @@ def load(directory: Path, load_config_: LoadConfig, on_gpu: bool) -> LoadedModel
             f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens and the model only "
             f"{config.vocab_size}. They do not belong together."
         )
-    decoder = load_decoder(directory, dtype.value)
+    decoder = load_decoder(directory, dtype.value, dequantize.value == "True")
     return LoadedModel(
         config,
         decoder,
         tokenizer,
         _info(config, context, dtype.value),
         int(budget.value),
-        (dtype, budget),
+        (dtype, dequantize, budget) if config.quantization else (dtype, budget),
     )
 
 
@@ -75,8 +76,8 @@ def _info(config: ModelConfig, context: int, dtype: str) -> ModelInfo:
         vocab_size=config.vocab_size,
         num_layers=config.num_layers,
         hidden_size=config.hidden_size,
-        quant_bits=quantization.bits if quantization else 0,
-        quant_group=quantization.group_size if quantization else 0,
+        quant_bits=quantization.default.bits if quantization else 0,
+        quant_group=quantization.default.group_size if quantization else 0,
         context_length=context,
         logit_tolerance=_TOLERANCE[dtype],
     )
@@ -90,17 +91,26 @@ def _context(config: ModelConfig, asked: int) -> int:
     return asked or config.context_length
 
 
-def _dtype(model: ModelConfig, config: LoadConfig, on_gpu: bool) -> Choice:
+def _dtype(config: LoadConfig, on_gpu: bool) -> Choice:
     asked = config.options.get("dtype")
     if asked is not None:
-        known = [name for name in DTYPES if name != "float16" or not model.family.overflows_float16]
-        if asked not in known:
-            expected = f"one of {', '.join(known)} for a {model.model_type} model"
-            raise InvalidOptionError("dtype", asked, expected)
+        if not isinstance(asked, str) or asked not in DTYPES:
+            raise InvalidOptionError("dtype", asked, f"one of {', '.join(DTYPES)}")
         return Choice("dtype", str(asked), "asked for")
     if on_gpu:
         return Choice("dtype", "bfloat16", "half the memory of float32, with its range")
     return Choice("dtype", "float32", "MLX's low-precision products on CPU are far slower")
+
+
+def _dequantize(config: LoadConfig, on_gpu: bool) -> Choice:
+    asked = config.options.get("dequantize")
+    if asked is not None:
+        if not isinstance(asked, bool):
+            raise InvalidOptionError("dequantize", asked, "True or False")
+        return Choice("dequantize", str(asked), "asked for")
+    if on_gpu:
+        return Choice("dequantize", "False", "a GPU has fast products of packed weights, and they take less memory")
+    return Choice("dequantize", "True", "MLX's products of packed weights are slow on a CPU")
 
 
 def _budget(config: LoadConfig, on_gpu: bool) -> Choice:

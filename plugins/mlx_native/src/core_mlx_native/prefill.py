@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from core_mlx_native.decoder import Decoder, KeysValues, View
+from core_mlx_native.attention import KeysValues, View
+from core_mlx_native.decoder import Decoder
 from core_mlx_native.masks import additive, prefill_allowed
 
 
@@ -40,12 +41,27 @@ class Prefill:
         return Prefill(self.size, self.hidden[index], cache)
 
 
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """Tokens that run once behind a prefilled prompt, and are not kept (an `attention.Past`)."""
+
+    keys: mx.array
+    values: mx.array
+
+    def update(self, keys: mx.array, values: mx.array) -> KeysValues:
+        """The prompt's and the new ones, side by side."""
+        return (
+            mx.concatenate([self.keys, keys], axis=2),  # [B, kv heads, S + T, D]
+            mx.concatenate([self.values, values], axis=2),
+        )
+
+
 def prefill(decoder: Decoder, prompts: Sequence[Sequence[int]]) -> Prefill:
     """Run token-id prompts, each at least one token long, in one forward pass."""
     size = max(map(len, prompts))
     padded = mx.array([[*prompt, *[0] * (size - len(prompt))] for prompt in prompts])  # [B, T]
     lengths = mx.array([len(prompt) for prompt in prompts])  # [B]
-    masks = {
+    masks: dict[int, mx.array | None] = {
         window: additive(prefill_allowed(lengths, size, window), decoder.dtype)
         for window in windows(decoder)
     }

@@ -37,7 +37,7 @@ def test_convert(tmp_path: Path, tiny_gguf: MakeGguf, cli: click.Group) -> None:
     assert done.stderr == ""  # no progress where nobody watches
     quantization = load_config(target).quantization
     assert quantization is not None
-    assert (quantization.bits, quantization.group_size) == (8, 32)
+    assert (quantization.default.bits, quantization.default.group_size) == (8, 32)
 
 
 def test_errors_reach_the_host_as_they_are(

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from core import validate
 from core.errors import ConversionError, InvalidOptionError
 from core_mlx_native.blas import ensure_blas
+from core_mlx_native.checkpoint import Shape
 from core_mlx_native.config import ModelConfig
 from core_mlx_native.convert.names import CONVENTIONS, DERIVED, hf_name, restored
 from core_mlx_native.convert.shards import Shards
 from core_mlx_native.convert.source import Source
-from core_mlx_native.layout import Shape, expected_tensors
+from core_mlx_native.layout import expected_tensors
 
 if TYPE_CHECKING:
     import mlx.core as mx
