@@ -74,10 +74,20 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
             for choice in value["choices"]:
                 yield _line(choice["name"], f"{choice['value']} ({choice['reason']})")
             yield _line("loaded in", f"{value['seconds']:.2f} s")
+        elif name == "quant_bits":
+            yield _line("quantisation", _quantisation(value, facts["quant_group"]))
+        elif name == "quant_group":
+            continue
         elif name == "size_bytes" and value is not None:
             yield _line("size", output.human_size(value))
         else:
             yield _line(name.replace("_", " "), "-" if value is None else str(value))
+
+
+def _quantisation(bits: int | None, group: int | None) -> str:
+    if not bits:
+        return "-" if bits is None else "none"
+    return f"{bits} bits, in groups of {group}" if group else f"{bits} bits"
 
 
 def _line(name: str, value: str) -> str:

@@ -130,6 +130,20 @@ def test_info_reads_the_header_of_a_gguf_file(infer_cli: InferCli, tiny_gguf: Pa
     assert facts["reason"] == "asked for by name"
 
 
+def test_info_says_how_a_model_is_quantised(
+    infer_cli: InferCli, fake_model: Path, tiny_gguf: Path
+) -> None:
+    def lines(model: Path) -> list[str]:
+        return infer_cli("info", model, "--backend", "fake").stdout.splitlines()
+
+    assert "quantisation:     none" in lines(fake_model)
+    assert any(line.startswith("quantisation:     4 bits") for line in lines(tiny_gguf))
+    config = fake_model / "config.json"
+    packed = {**json.loads(config.read_text()), "quantization": {"bits": 8, "group_size": 32}}
+    config.write_text(json.dumps(packed))
+    assert "quantisation:     8 bits, in groups of 32" in lines(fake_model)
+
+
 def test_info_says_why_earlier_backends_were_skipped(
     infer_cli: InferCli, fake_model: Path, tmp_path: Path
 ) -> None:

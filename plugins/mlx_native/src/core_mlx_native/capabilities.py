@@ -12,6 +12,7 @@ MODEL_CAPABILITIES = frozenset(
         Capability.LOGPROBS,
         Capability.SEED,
         Capability.TOKENIZING,
+        Capability.ATTENTION_INSPECTOR,
         Capability.MEMORY_REPORTING,
         Capability.EXPLAINING,
     }

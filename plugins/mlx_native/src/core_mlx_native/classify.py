@@ -11,15 +11,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from core.clock import RequestClock
-from core.errors import (
-    CoreError,
-    EmptyPromptError,
-    InvalidModelError,
-    OutOfMemoryError,
-    PromptTooLongError,
-    RequestError,
-    TokenizerError,
-)
+from core.errors import InvalidModelError, OutOfMemoryError, RequestError
 from core.labels import with_scores
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
@@ -29,6 +21,7 @@ from core_mlx_native.label_reader import LabelQuestion, read_labels
 from core_mlx_native.label_tokens import LabelTokens
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.prefill import prefill
+from core_mlx_native.prompts import ids_error, text_error
 from core_mlx_native.sampling import log_total, sample
 
 _NOT_A_NUMBER = (
@@ -78,17 +71,17 @@ class Classifier:
         """Tokenise what can run; what cannot gets its error into ``results``."""
         sound = []
         for index, prompt in enumerate(prompts):
-            error = _text_error(prompt)
+            error = text_error(prompt)
             if error is None:
                 sound.append(index)
             else:
                 results[index] = ClassifyResult(error=error)
         texts = [prompts[index] for index in sound]
-        tokenizer, limit = self.model.tokenizer, self.model.info.context_length
+        tokenizer = self.model.tokenizer
         labels = LabelTokens(tokenizer, config.labels, config.label_prefix)
         rows = []
         for index, ids in zip(sound, tokenizer.encode_batch(texts), strict=True):
-            error = _ids_error(ids, limit, self.model.config.vocab_size)
+            error = ids_error(self.model, ids)
             if error is not None:
                 results[index] = ClassifyResult(error=error)
                 continue
@@ -145,32 +138,6 @@ class Classifier:
 def is_out_of_memory(error: Exception) -> bool:
     """Whether this is MLX's way of saying that an allocation failed."""
     return isinstance(error, MemoryError) or "alloc" in str(error).lower()
-
-
-def _text_error(prompt: str) -> CoreError | None:
-    if not prompt:
-        return EmptyPromptError()
-    try:
-        prompt.encode()
-    except UnicodeEncodeError as error:
-        return RequestError(
-            f"The prompt is not valid Unicode text: a lone surrogate stands at character "
-            f"{error.start}. Decode its source as UTF-8."
-        )
-    return None
-
-
-def _ids_error(ids: Sequence[int], limit: int, vocab_size: int) -> CoreError | None:
-    if not ids:
-        return EmptyPromptError("The tokenizer makes no token of this prompt: it knows none of it.")
-    if len(ids) > limit:
-        return PromptTooLongError(len(ids), limit)
-    if max(ids) >= vocab_size:  # MLX would read past the embedding, unchecked
-        return TokenizerError(
-            f"The tokenizer gives the id {max(ids)}, and the model has {vocab_size} tokens. "
-            "Its tokenizer.json belongs to another model, or is broken."
-        )
-    return None
 
 
 def _too_large(row: Row) -> OutOfMemoryError:

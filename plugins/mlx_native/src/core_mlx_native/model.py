@@ -14,11 +14,21 @@ from core.chat import RenderedPrompt
 from core.clock import RequestClock
 from core.options import ClassifyOptions, GenerateConfig, resolve_classify
 from core.support import checked_prompts, refuse_options
-from core.types import Choice, ClassifyResult, GenerateMetrics, MemoryReport, Message, ModelInfo
+from core.types import (
+    AttentionSnapshot,
+    Choice,
+    ClassifyResult,
+    GenerateMetrics,
+    MemoryReport,
+    Message,
+    ModelInfo,
+)
 from core_mlx_native.capabilities import MODEL_CAPABILITIES
 from core_mlx_native.classify import Classifier
+from core_mlx_native.inspection import inspect
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.owner import OwnerThread
+from core_mlx_native.prompts import checked_ids
 
 
 class MlxModel(TextModelBase):
@@ -74,6 +84,15 @@ class MlxModel(TextModelBase):
         """The prompt for a conversation; its special tokens are the template's alone."""
         self.check_open()
         return self._loaded.tokenizer.render_chat(messages)
+
+    def inspect_attention(self, prompt: str, /) -> AttentionSnapshot:
+        """The keys that one prefill of this prompt computes, in float32.
+
+        Raises `RequestError` for a prompt that cannot run.
+        """
+        self.check_open()
+        ids = checked_ids(self._loaded, *checked_prompts("inspect_attention", [prompt]))
+        return self._owner.run(lambda: inspect(self._loaded, ids))
 
     def choices(self) -> Sequence[Choice]:
         """What was chosen at load, and why."""

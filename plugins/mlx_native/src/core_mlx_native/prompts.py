@@ -1,0 +1,55 @@
+"""Prompts that can run: text that is text, and token ids that the model has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core.errors import (
+    CoreError,
+    EmptyPromptError,
+    PromptTooLongError,
+    RequestError,
+    TokenizerError,
+)
+from core_mlx_native.loader import LoadedModel
+
+
+def checked_ids(model: LoadedModel, prompt: str) -> list[int]:
+    """The token ids of one prompt. Raises what `text_error` and `ids_error` find."""
+    error = text_error(prompt)
+    if error is not None:
+        raise error
+    ids = model.tokenizer.encode(prompt)
+    error = ids_error(model, ids)
+    if error is not None:
+        raise error
+    return ids
+
+
+def text_error(prompt: str) -> CoreError | None:
+    """What keeps a prompt from being tokenised."""
+    if not prompt:
+        return EmptyPromptError()
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:
+        return RequestError(
+            f"The prompt is not valid Unicode text: a lone surrogate stands at character "
+            f"{error.start}. Decode its source as UTF-8."
+        )
+    return None
+
+
+def ids_error(model: LoadedModel, ids: Sequence[int]) -> CoreError | None:
+    """What keeps a tokenised prompt from being run."""
+    limit, vocab_size = model.info.context_length, model.config.vocab_size
+    if not ids:
+        return EmptyPromptError("The tokenizer makes no token of this prompt: it knows none of it.")
+    if len(ids) > limit:
+        return PromptTooLongError(len(ids), limit)
+    if max(ids) >= vocab_size:  # MLX would read past the embedding, unchecked
+        return TokenizerError(
+            f"The tokenizer gives the id {max(ids)}, and the model has {vocab_size} tokens. "
+            "Its tokenizer.json belongs to another model, or is broken."
+        )
+    return None
