@@ -1,133 +1,221 @@
-"""Filters and draws against their definitions, in plain Python over small vocabularies."""
+"""Draws against a plain reference of the definitions, row by row, in mixed batches."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections import Counter
+from collections.abc import Sequence
 
 import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from core.options import GenerateConfig
+from core_mlx_native import groups, noise
 from core_mlx_native.host import float_rows, floats, ints
-from core_mlx_native.sampling import (
-    keep_min_p,
-    keep_top_k,
-    keep_top_p,
-    log_total,
-    penalise_repeats,
-    sample,
+from core_mlx_native.penalty import Repeats
+from core_mlx_native.sampling import RowSampling, draw, log_total, logprobs, sample, seeded
+
+Row = npt.NDArray[np.float32]
+SIZE = 30
+
+# Eighths, many of them equal: exact in float32, and ties are common.
+logit_rows = st.lists(st.integers(-40, 40).map(lambda n: n / 8), min_size=SIZE, max_size=SIZE)
+configs = st.builds(
+    GenerateConfig,
+    temperature=st.sampled_from([0.0, 0.25, 1.0, 4.0]),
+    top_k=st.sampled_from([0, 1, 3, 8, SIZE, 100]),
+    top_p=st.sampled_from([1.0, 0.05, 0.5, 0.9, 0.999]),
+    min_p=st.sampled_from([0.0, 0.01, 0.3, 1.0]),
+    repeat_penalty=st.sampled_from([1.0, 0.5, 2.0]),
+    seed=st.integers(0, 2**64 - 1),
 )
+prompts = st.lists(st.integers(0, SIZE - 1), max_size=6)
+steps = st.integers(0, 1000)
+requests = st.tuples(logit_rows, prompts, configs, steps)
+batches = st.lists(requests, min_size=1, max_size=6)
+Request = tuple[list[float], list[int], GenerateConfig, int]
 
-logits_rows = st.lists(
-    st.integers(-40, 40).map(lambda n: n / 8), min_size=2, max_size=9, unique=True
+
+@pytest.fixture
+def short_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few candidates, so that a small vocabulary has more tokens than they are."""
+    monkeypatch.setattr(groups, "_NARROWEST", 1)
+    monkeypatch.setattr(groups, "_NUCLEUS", 4)
+
+
+def drawn(batch: Sequence[Request]) -> list[int]:
+    rows, prompts, configs, steps = zip(*batch, strict=True)
+    repeats = Repeats.of(prompts, [config.repeat_penalty for config in configs], len(rows[0]))
+    return ints(draw(repeats.penalise(mx.array(rows)), RowSampling.of(configs), steps))
+
+
+def reference(request: Request) -> int:
+    """The token by the definitions, in float64 but for what is compared in float32."""
+    row, prompt, config, step = request
+    logits = penalised(np.array(row, np.float32), prompt, config.repeat_penalty)
+    if config.temperature == 0:
+        return int(np.argmax(logits))
+    assert config.seed is not None
+    luck = np.array(mx.random.gumbel((len(row),), key=key(config.seed, step)))
+    scores = logits / np.float32(config.temperature) + luck
+    scores[~allowed(logits, config)] = -np.inf
+    top = np.sort(scores)[-2:]
+    assume(len(top) == 1 or top[1] - top[0] > 1e-5)  # else float32 decides
+    return int(np.argmax(scores))
+
+
+def key(seed: int, step: int) -> mx.array:
+    return mx.random.key((seed + step * 0x9E3779B97F4A7C15) % 2**64)
+
+
+def penalised(logits: Row, prompt: Sequence[int], penalty: float) -> Row:
+    changed = logits.copy()
+    for token in set(prompt):
+        value = logits[token]
+        changed[token] = value / penalty if value > 0 else value * penalty
+    return changed
+
+
+def allowed(logits: Row, config: GenerateConfig) -> npt.NDArray[np.bool_]:
+    """Which tokens pass the filters. The best come first, and of equal ones the lowest ids."""
+    weights = np.exp(logits.astype(np.float64))
+    probabilities = weights / weights.sum()
+    order = np.argsort(-logits, kind="stable")
+    better = np.cumsum(probabilities[order]) - probabilities[order]
+    passes = np.ones(len(order), np.bool_)
+    if config.top_p < 1:
+        assume(np.abs(better - config.top_p).min() > 1e-5)  # else float32 decides
+        passes &= better < config.top_p
+    if config.min_p > 0:
+        floor = config.min_p * probabilities.max() * (1 - 1e-9)
+        assume(np.abs(probabilities / floor - 1)[logits < logits.max()].min(initial=1) > 1e-5)
+        passes &= probabilities[order] >= floor
+    if 0 < config.top_k < passes.sum():
+        border = logits[order[config.top_k - 1 : config.top_k + 1]]
+        assume(border[0] != border[1])  # which of equal ones stays is not defined
+        passes &= np.arange(len(order)) < config.top_k
+    found = np.zeros(len(order), np.bool_)
+    found[order[passes]] = True
+    return found
+
+
+@given(requests)
+def test_a_token_is_that_of_the_definitions(request: Request) -> None:
+    assert drawn([request]) == [reference(request)]
+
+
+@settings(max_examples=300)
+@given(requests)
+def test_so_it_is_when_candidates_are_fewer_than_tokens(request: Request) -> None:
+    expected = reference(request)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(groups, "_NARROWEST", 1)
+        patch.setattr(groups, "_NUCLEUS", 4)
+        assert drawn([request]) == [expected]
+
+
+@given(batches)
+def test_neighbours_change_nothing(batch: list[Request]) -> None:
+    alone = [drawn([request])[0] for request in batch]
+    assert drawn(batch) == alone
+    assert drawn(batch[::-1]) == alone[::-1]
+
+
+@pytest.mark.usefixtures("short_lists")
+def test_a_batch_of_every_kind_draws_as_each_row_alone() -> None:
+    options: list[dict[str, float]] = [
+        {},
+        {"temperature": 1.0},
+        {"temperature": 1.5, "min_p": 0.1},
+        {"temperature": 1.5, "top_k": 3},
+        {"temperature": 0.7, "top_k": 50, "top_p": 0.8},
+        {"temperature": 0.7, "top_p": 0.8, "repeat_penalty": 1.3},
+        {"temperature": 0.7, "top_p": 0.99, "min_p": 0.01},
+    ]
+    made: list[GenerateConfig] = [
+        GenerateConfig(seed=i, **each)  # type: ignore[arg-type]
+        for i, each in enumerate(options * 4)
+    ]
+    logits = mx.random.normal((len(made), 500), scale=3, key=mx.random.key(0))
+    batch: list[Request] = [
+        (row, [1, 2, 3], config, 40 + i)
+        for i, (row, config) in enumerate(zip(float_rows(logits), made, strict=True))
+    ]
+    assert drawn(batch) == [drawn([request])[0] for request in batch]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 10**6)), min_size=1, max_size=5),
+    st.integers(1, 33),
 )
+def test_noise_is_that_of_seed_and_step_alone_to_the_bit(
+    rows: list[tuple[int, int]], size: int
+) -> None:
+    rows = [*rows, rows[0]]  # equal rows too
+    seeds, steps = [seed for seed, _ in rows], [step for _, step in rows]
+    made = noise.gumbel(noise.uniforms(seeds, steps, size))
+    for (seed, step), found in zip(rows, made, strict=True):
+        assert mx.array_equal(found, mx.random.gumbel((size,), key=key(seed, step)))
 
 
-def softmax(values: list[float]) -> list[float]:
-    weights = [math.exp(value) for value in values]
-    return [weight / sum(weights) for weight in weights]
-
-
-def kept(filtered: mx.array) -> set[int]:
-    return {i for i, value in enumerate(floats(filtered[0])) if value > -math.inf}
-
-
-@given(logits_rows, st.integers(1, 10))
-def test_top_k_keeps_the_k_best(row: list[float], k: int) -> None:
-    best = sorted(range(len(row)), key=lambda i: -row[i])[:k]
-    assert kept(keep_top_k(mx.array([row]), k)) == set(best)
-
-
-@given(logits_rows, st.floats(0.05, 0.95))
-def test_top_p_keeps_the_smallest_set_that_reaches_p(row: list[float], p: float) -> None:
-    probabilities = softmax(row)
-    order = sorted(range(len(row)), key=lambda i: -row[i])
-    reach, total = set(), 0.0
-    for token in order:
-        if abs(total - p) < 1e-4:
-            return  # too close to the border for float32 to agree
-        if total >= p:
-            break
-        reach.add(token)
-        total += probabilities[token]
-    assert kept(keep_top_p(mx.array([row]), p)) == reach
-
-
-@given(logits_rows, st.floats(0.01, 0.99))
-def test_min_p_keeps_what_is_likely_enough_beside_the_best(row: list[float], p: float) -> None:
-    probabilities = softmax(row)
-    floor = p * max(probabilities)
-    if any(abs(probability - floor) < 1e-5 for probability in probabilities):
-        return
-    expected = {i for i, probability in enumerate(probabilities) if probability >= floor}
-    assert kept(keep_min_p(mx.array([row]), p)) == expected
-
-
-def test_repeat_penalty_divides_positive_and_multiplies_negative_logits_once() -> None:
-    logits = mx.array([[2.0, -2.0, 3.0], [2.0, -2.0, 3.0]])
-    changed = penalise_repeats(logits, [[0, 1, 1], [2]], 2.0)
-    assert changed.tolist() == [[1.0, -4.0, 3.0], [2.0, -2.0, 1.5]]
-    assert floats(logits[0]) == [2.0, -2.0, 3.0]  # the caller's logits are left alone
-
-
-def test_temperature_zero_is_greedy_whatever_else_is_set() -> None:
-    config = GenerateConfig(top_k=1, top_p=0.1, seed=3)
-    assert sample(mx.array([[0.0, 5.0, 1.0]]), [[1]], config).tolist() == [1]
-
-
-def test_a_seed_repeats_and_zero_is_a_seed() -> None:
-    logits = mx.zeros((1, 1000))
-    for seed in (0, 1, 2**64 - 1):
-        config = GenerateConfig(temperature=1.0, seed=seed)
-        first = sample(logits, [[1]], config).item()
-        assert first == sample(logits, [[1]], config).item()
-    draws = {
-        sample(logits, [[1]], GenerateConfig(temperature=1.0, seed=s)).item() for s in range(30)
-    }
-    assert len(draws) > 20
-
-
-def test_a_row_draws_what_it_would_draw_alone() -> None:
-    logits = mx.random.normal((5, 200), key=mx.random.key(1))
-    config = GenerateConfig(temperature=0.9, top_p=0.9, seed=7)
-    together = sample(logits, [[0]] * 5, config).tolist()
-    alone = [sample(logits[i : i + 1], [[0]], config).item() for i in range(5)]
-    assert together == alone
-
-
-def test_without_a_seed_draws_differ_between_calls_and_rows() -> None:
-    config = GenerateConfig(temperature=1.0)
-    tokens = ints(sample(mx.zeros((50, 1000)), [[0]] * 50, config))
-    assert len(set(tokens)) > 30
-    assert tokens != sample(mx.zeros((50, 1000)), [[0]] * 50, config).tolist()
+def test_seeds_and_steps_differ() -> None:
+    pairs = [(seed, step) for seed in (0, 1, 2**63, 2**64 - 1) for step in range(5)]
+    made = noise.uniforms([seed for seed, _ in pairs], [step for _, step in pairs], 8)
+    assert len(set(map(tuple, float_rows(made)))) == len(pairs)
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "first", "tenth"),
     [
-        ({"temperature": 1.0}, [0.1, 0.2, 0.3, 0.4]),
-        ({"temperature": 0.5}, [1 / 30, 4 / 30, 9 / 30, 16 / 30]),
-        ({"temperature": 1.0, "top_k": 2}, [0, 0, 3 / 7, 4 / 7]),
-        ({"temperature": 1.0, "top_p": 0.65}, [0, 0, 3 / 7, 4 / 7]),
-        ({"temperature": 1.0, "min_p": 0.4}, [0, 2 / 9, 3 / 9, 4 / 9]),
-        ({"temperature": 0.5, "top_k": 2}, [0, 0, 9 / 25, 16 / 25]),
+        ({"seed": 0}, [4488, 3439, 714], [4488, 2472, 2163]),
+        ({"seed": 2**64 - 1}, [4488, 2754, 2267], [2324, 4537, 2163]),
+        ({"seed": 7, "top_k": 40}, [2324, 4549, 4956], [1423, 2457, 3120]),
+        ({"seed": 7, "top_p": 0.9}, [2324, 4549, 4956], [2324, 2457, 3120]),
+        ({"seed": 3, "min_p": 0.02}, [4488, 2457, 4384], [4488, 1495, 4956]),
+        (
+            {"seed": 7, "top_p": 0.5, "min_p": 0.05, "top_k": 100, "repeat_penalty": 1.5},
+            [2324, 3439, 4956],
+            [2324, 2457, 1322],
+        ),
     ],
 )
-def test_frequencies_follow_the_distribution(
-    options: dict[str, float], expected: list[float], monkeypatch: pytest.MonkeyPatch
+def test_a_seed_draws_the_tokens_that_it_always_drew(
+    options: dict[str, float], first: list[int], tenth: list[int]
 ) -> None:
-    monkeypatch.setattr("os.urandom", lambda size: bytes(range(size)))  # the same every run
-    count = 8000
-    logits = mx.log(mx.array([[0.1, 0.2, 0.3, 0.4]] * count))
-    config = GenerateConfig(**options)  # type: ignore[arg-type]
-    drawn = Counter(ints(sample(logits, [[0]] * count, config)))
-    # Chi-square with up to 3 degrees of freedom: 21.1 has a p-value of 0.0001.
-    chi = sum((drawn[i] - count * p) ** 2 / (count * p) for i, p in enumerate(expected) if p > 0)
-    assert chi < 21.1
-    assert all(drawn[i] == 0 for i, p in enumerate(expected) if p == 0)
+    logits = mx.random.normal((3, 5000), scale=4, key=mx.random.key(1))
+    config = GenerateConfig(temperature=1.2, **options)  # type: ignore[arg-type]
+    prompts = [[1, 2], [3], ints(mx.argmax(logits[2:], axis=-1))]
+    assert ints(sample(logits, prompts, config)) == first
+    assert ints(sample(logits, prompts, config, step=9)) == tenth
+
+
+def test_without_a_seed_requests_and_runs_differ() -> None:
+    config = GenerateConfig(temperature=1.0)
+    tokens = ints(sample(mx.zeros((50, 1000)), [[0]] * 50, config))
+    assert len(set(tokens)) > 30
+    assert tokens != ints(sample(mx.zeros((50, 1000)), [[0]] * 50, config))
+    fresh = seeded(config)
+    assert fresh.seed is not None
+    assert seeded(fresh) is fresh
+    assert seeded(GenerateConfig(seed=0)).seed == 0
+    with pytest.raises(ValueError, match="no seed"):
+        RowSampling.of([fresh, config])
+
+
+def test_a_step_can_be_queued_on_tokens_that_are_not_known_yet() -> None:
+    logits = [mx.array([[0.0, 4.0, 3.0, 1.0], [0.0, 4.0, 3.0, 1.0]])] * 4
+    rows = RowSampling.of([GenerateConfig(repeat_penalty=4.0, seed=0), GenerateConfig(seed=0)])
+    repeats = Repeats.of([[], []], [4.0, 1.0], 4)
+    tokens = []
+    for step, row in enumerate(logits):
+        tokens.append(draw(repeats.penalise(row), rows, [step, step]))
+        repeats = repeats.after(tokens[-1])
+    # With a penalty of 4: the logit 4 (now worth 1), then 3 (0.75), then 1, at the lowest id.
+    assert [ints(pair) for pair in tokens] == [[1, 1], [2, 1], [1, 1], [1, 1]]
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 100, 1000, 262_144])
@@ -139,13 +227,90 @@ def test_log_total_is_exact_for_any_vocabulary(size: int) -> None:
         assert found == pytest.approx(exact, abs=2e-5)
 
 
-@pytest.mark.parametrize("temperature", [1e-38, 1e-46, 5e-324, 1e38, 1e39, 1e308])
-def test_extreme_temperatures_keep_to_the_filters(temperature: float) -> None:
-    config = GenerateConfig(temperature=temperature, top_k=1, seed=1)
-    assert ints(sample(mx.array([[0.0, 1.0, 5.0]]), [[0]], config)) == [2]
+def test_logprobs_are_the_models_own() -> None:
+    logits = mx.log(mx.array([[0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]]))
+    found = floats(logprobs(logits, mx.array([3, 3], mx.uint32)))
+    assert found == pytest.approx([math.log(0.4), math.log(0.1)], abs=1e-6)
 
 
-@pytest.mark.parametrize("top_p", [1e-45, 1e-46, 5e-324])
-def test_a_tiny_top_p_keeps_the_best_token(top_p: float) -> None:
-    config = GenerateConfig(temperature=1.0, top_p=top_p, seed=1)
-    assert ints(sample(mx.array([[0.0, 1.0, 5.0]]), [[0]], config)) == [2]
+EXTREME: list[dict[str, float]] = [
+    {"temperature": 5e-324},
+    {"temperature": 1e-45},
+    {"temperature": 1e-6},
+    {"temperature": 1e300},
+    {"temperature": 1.0, "top_p": 5e-324},
+    {"temperature": 1.0, "top_p": math.nextafter(1.0, 0.0)},
+    {"temperature": 1.0, "min_p": 5e-324},
+    {"temperature": 1.0, "min_p": 1.0},
+    {"temperature": 1.0, "top_k": 1},
+    {"temperature": 1.0, "top_k": 2**70},
+    {"repeat_penalty": 1e-300},
+    {"repeat_penalty": 1e300},
+    {"temperature": 1e300, "top_k": 2, "top_p": 0.5, "min_p": 1.0, "repeat_penalty": 1e300},
+    {"temperature": 1e-45, "top_k": 2, "top_p": 5e-324, "min_p": 1.0, "repeat_penalty": 1e-300},
+]
+BEST_ONLY = [0, 1, 4, 7, 8, 10]  # those of EXTREME that leave the best token alone
+
+
+def extreme_rows() -> list[GenerateConfig]:
+    return [
+        GenerateConfig(seed=i, **each)  # type: ignore[arg-type]
+        for i, each in enumerate(EXTREME)
+    ]
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 3, 70, 3000])
+@pytest.mark.parametrize("value", [0.0, -math.inf, math.inf, math.nan, 3e38, -3e38, 1e-45])
+def test_extreme_values_draw_some_token(
+    value: float, size: int, narrow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if narrow:
+        monkeypatch.setattr(groups, "_NARROWEST", 1)
+        monkeypatch.setattr(groups, "_NUCLEUS", 4)
+    even = [value] * size
+    mixed = [value, *([1.0] * (size - 1))]
+    batch: list[Request] = [(row, [0], c, 3) for row in (even, mixed) for c in extreme_rows()]
+    assert all(0 <= token < size for token in drawn(batch))
+
+
+@pytest.mark.usefixtures("short_lists")
+@pytest.mark.parametrize("bad", [math.nan, -math.inf, math.inf])
+def test_a_row_of_bad_logits_leaves_its_neighbours_alone(bad: float) -> None:
+    good = [0.0, 1.0, 5.0, 2.0, 4.0, 3.0]
+    batch: list[Request] = [(good, [1], config, 0) for config in extreme_rows()]
+    spoilt: list[Request] = [([bad] * 6, [1], config, 0) for config in extreme_rows()]
+    both = [request for pair in zip(batch, spoilt, strict=True) for request in pair]
+    assert drawn(both)[::2] == drawn(batch)
+
+
+@pytest.mark.usefixtures("short_lists")
+@pytest.mark.parametrize("index", BEST_ONLY)
+def test_what_leaves_only_the_best_token_draws_it(index: int) -> None:
+    row = [0.0, 1.0, 5.0, 2.0, 4.0, 3.0]
+    config = extreme_rows()[index]
+    assert {drawn([(row, [], config, step)])[0] for step in range(20)} == {2}
+
+
+def test_a_nucleus_wider_than_the_candidates_is_drawn_from_to_its_end() -> None:
+    size, reach = 200_003, 180_003  # of equal tokens, the lowest ids
+    config = GenerateConfig(temperature=1.0, top_p=0.9, seed=0)
+    tokens = [drawn([([0.0] * size, [], config, step)])[0] for step in range(10)]
+    assert reach / 2 < max(tokens) < reach + 5
+
+
+def test_impossible_tokens_are_never_drawn() -> None:
+    row = [-math.inf, 0.0, -math.inf, 0.0]
+    for options in ({"top_p": 0.999}, {"top_k": 4}, {"min_p": 0.001}, {}):
+        config = GenerateConfig(temperature=1e30, seed=0, **options)
+        tokens = {drawn([(row, [], config, step)])[0] for step in range(40)}
+        assert tokens == {1, 3}
+
+
+def test_half_precision_logits_are_drawn_as_their_float32() -> None:
+    count = 200
+    logits = mx.random.normal((count, 300), key=mx.random.key(2)).astype(mx.bfloat16)
+    config = GenerateConfig(temperature=1.0, top_p=0.3, seed=1)
+    rows = RowSampling.of([dataclasses.replace(config, seed=i) for i in range(count)])
+    expected = draw(logits.astype(mx.float32), rows, [0] * count)
+    assert ints(draw(logits, rows, [0] * count)) == ints(expected)
