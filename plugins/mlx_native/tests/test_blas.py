@@ -253,7 +253,7 @@ EXPECTED = {
     (kind, f"{prefix}cblas_{type_}gemm")
     for kind, prefix in (("T", ""), ("U", "scipy_"))
     for type_ in "sdc"
-}
+} | {("U", "scipy_cblas_sgemv")}
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

@@ -11,7 +11,8 @@ build() { # machine compiler
     command -v "$2" >/dev/null || { echo "skipped $1: no $2" >&2; return 0; }
     mkdir -p "$out/$1"
     # -z now: a missing OpenBLAS is an error when the shim is loaded, not a crash when it is used.
-    "$2" -O2 -shared -fPIC -nostdlib -s -fvisibility=hidden \
+    # Without the loop patterns: they would call memset, and with it need a C library.
+    "$2" -O2 -fno-tree-loop-distribute-patterns -shared -fPIC -nostdlib -s -fvisibility=hidden \
         -Wl,-z,now -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-soname,libcore_cblas_shim.so \
         -o "$out/$1/libcore_cblas_shim.so" "$here/cblas_shim.c"
     echo "built $out/$1/libcore_cblas_shim.so"
