@@ -73,12 +73,15 @@ def test_a_backend_that_cannot_run_here_says_why(checkpoint: Checkpoint) -> None
     [
         ({"gpu_layers": 5}, core.UnsupportedOptionError, "llama_cpp"),
         ({"adapter_path": "somewhere"}, core.UnsupportedOptionError, "adapter_path"),
-        ({"context_overflow": "rotate"}, core.UnsupportedOptionError, "context_overflow"),
-        ({"parallel_slots": 4}, core.UnsupportedOptionError, "parallel_slots"),
         ({"context_len": 65}, core.InvalidOptionError, "at most 64"),
-        ({"options": {"dtpye": "float32"}}, core.InvalidOptionError, "dtype, token_budget"),
-        ({"options": {"dtype": "int8"}}, core.InvalidOptionError, "float32, float16, bfloat16"),
+        (
+            {"options": {"dtpye": "float32"}},
+            core.InvalidOptionError,
+            "dtype, prefill_chunk, token_budget",
+        ),
+        ({"options": {"dtype": "int8"}}, core.InvalidOptionError, "'float32', 'float16'"),
         ({"options": {"token_budget": 0}}, core.InvalidOptionError, "token_budget=0"),
+        ({"options": {"prefill_chunk": "all"}}, core.InvalidOptionError, "prefill_chunk='all'"),
     ],
 )
 def test_a_load_option_that_cannot_be_honoured_is_refused(
@@ -109,7 +112,10 @@ def test_the_dtype_is_chosen_and_explained(checkpoint: Checkpoint) -> None:
     directory = checkpoint()
     with Cpu().load_model(directory, core.LoadConfig()) as model:
         choices = {choice.name: choice for choice in model.choices()}
-        assert set(choices) == {"backend", "device", "blas", "dtype", "token_budget"}
+        assert list(choices) == [
+            *("backend", "device", "blas"),
+            *("dtype", "token_budget", "parallel_slots", "prefill_chunk"),
+        ]
         assert choices["dtype"].value == "float32"
         assert all(choice.reason for choice in choices.values())
         exact = model.classify(["ab no"], return_logits=True)[0].logits

@@ -155,6 +155,30 @@ def test_every_width_and_group_size(
 
 
 @BOTH_WAYS
+@pytest.mark.parametrize("group_size", [16, 48, 96, 192])
+def test_a_group_size_that_mlx_has_no_code_for(
+    plain: Checkpoint, group_size: int, dequantize: bool
+) -> None:
+    source = plain(hidden_size=192, intermediate_size=192)
+    packed, dense = quantize(source, {"bits": 4, "group_size": 32})
+    small, large = read_tensors(packed), read_tensors(dense)
+    dice = np.random.default_rng(0)
+    for layer in [name.removesuffix(".scales") for name in small if name.endswith(".scales")]:
+        words = np.array(small[f"{layer}.weight"])
+        integers = (words[..., None] >> np.arange(0, 32, 4, dtype=np.uint32)) & 15  # low bits first
+        grouped = integers.reshape(len(words), -1, group_size).astype(np.float32)
+        scales = dice.uniform(0.01, 0.05, grouped.shape[:2]).astype(np.float32)
+        biases = dice.uniform(-0.5, -0.1, grouped.shape[:2]).astype(np.float32)
+        values = grouped * scales[..., None] + biases[..., None]
+        small |= {f"{layer}.scales": mx.array(scales), f"{layer}.biases": mx.array(biases)}
+        large[f"{layer}.weight"] = mx.array(values.reshape(len(words), -1))
+    write_tensors(packed, small)
+    write_tensors(dense, large)
+    edit_config(packed, quantization={"bits": 4, "group_size": group_size})
+    assert distance(logits_of(packed, dequantize=dequantize), logits_of(dense)) < TOLERANCE
+
+
+@BOTH_WAYS
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family(plain: Checkpoint, family: str, dequantize: bool) -> None:
     packed, dense = quantize(plain(family))

@@ -6,12 +6,20 @@ from core.capability import Capability
 
 MODEL_CAPABILITIES = frozenset(
     {
+        Capability.GENERATE,
+        Capability.CHAT,
         Capability.CLASSIFY,
+        Capability.BATCH_GENERATE,
         Capability.LABELS,
         Capability.LOGITS,
         Capability.LOGPROBS,
         Capability.SEED,
+        Capability.PARALLEL,
+        Capability.ROTATE,
         Capability.TOKENIZING,
+        Capability.SUBMITTING,
+        Capability.BATCH_STREAMING,
+        Capability.SCORING,
         Capability.ATTENTION_INSPECTOR,
         Capability.MEMORY_REPORTING,
         Capability.EXPLAINING,

@@ -11,23 +11,20 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from core.clock import RequestClock
-from core.errors import InvalidModelError, OutOfMemoryError, RequestError
+from core.errors import RequestError
 from core.labels import with_scores
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
 from core_mlx_native.batching import micro_batches
+from core_mlx_native.failures import is_out_of_memory, not_a_number, too_large
 from core_mlx_native.host import float_array, floats, ints
 from core_mlx_native.label_reader import LabelQuestion, read_labels
 from core_mlx_native.label_tokens import LabelTokens
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.prefill import prefill
 from core_mlx_native.prompts import ids_error, text_error
-from core_mlx_native.sampling import log_total, sample
-
-_NOT_A_NUMBER = (
-    "The model's logits for this prompt are not numbers: its weights are broken, or overflow the "
-    "dtype. Load it with options={'dtype': 'float32'}, or download it again."
-)
+from core_mlx_native.sampling import logprobs as logprobs_of
+from core_mlx_native.sampling import sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +101,7 @@ class Classifier:
             if len(rows) > 1:
                 half = len(rows) // 2
                 return self._try(rows[:half], config, clock) + self._try(rows[half:], config, clock)
-            return [ClassifyResult(error=_too_large(rows[0]))]
+            return [ClassifyResult(error=too_large(len(rows[0].ids)))]
 
     def _run(self, rows: list[Row], config: GenerateConfig) -> list[ClassifyResult]:
         prompts = [row.ids for row in rows]
@@ -112,7 +109,7 @@ class Classifier:
         batch = prefill(decoder, prompts)
         logits = decoder.logits(batch.hidden_at([len(ids) - 1 for ids in prompts]))  # [B, V]
         tokens = sample(logits, prompts, config)  # [B]
-        logprobs = _logprobs(logits, tokens) if config.return_logprobs else None
+        logprobs = floats(logprobs_of(logits, tokens)) if config.return_logprobs else None
         nan = mx.isnan(logits).any(axis=-1)  # [B]
         mx.eval(logits, tokens, nan)  # one synchronisation
         results = [
@@ -127,26 +124,9 @@ class Classifier:
             scores = read_labels(decoder, batch, questions)
             results = [with_scores(*pair) for pair in zip(results, scores, strict=True)]
         return [
-            ClassifyResult(error=InvalidModelError(_NOT_A_NUMBER)) if bad else result
+            ClassifyResult(error=not_a_number()) if bad else result
             for bad, result in zip(ints(nan), results, strict=True)
         ]
 
     def _token(self, token: int, logprob: float | None) -> Token:
         return Token(token, self.model.tokenizer.token_text(token), logprob)
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether this is MLX's way of saying that an allocation failed."""
-    return isinstance(error, MemoryError) or "alloc" in str(error).lower()
-
-
-def _too_large(row: Row) -> OutOfMemoryError:
-    return OutOfMemoryError(
-        f"The device has no memory left for this prompt of {len(row.ids)} tokens. "
-        "Shorten it, close other models, or load the model in a smaller dtype."
-    )
-
-
-def _logprobs(logits: mx.array, tokens: mx.array) -> list[float]:
-    chosen = mx.take_along_axis(logits, tokens[:, None], axis=-1)[:, 0]
-    return floats(chosen - log_total(logits))

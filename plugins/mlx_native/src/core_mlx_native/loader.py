@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import mlx.core as mx
-
 from core.errors import InvalidModelError, InvalidOptionError
 from core.options import LoadConfig
 from core.types import Choice, ModelInfo
+from core_mlx_native.chosen import DTYPES, Choices
 from core_mlx_native.config import ModelConfig, load_config
 from core_mlx_native.decoder import Decoder
+from core_mlx_native.kv_cache import CacheShape
+from core_mlx_native.stop_tokens import stop_tokens
 from core_mlx_native.tokenizer import Tokenizer
 from core_mlx_native.weights import load_weights
 
-DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
+_ENDLESS = 2**62
 
 # How far one prompt's logits may move with the shape of its batch. In float32 on a CPU, 72 prompts
 # on two real models moved by up to 6.1e-5; a low-precision GPU kernel that adds in another order
@@ -26,14 +27,40 @@ _TOLERANCE = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """What a load leaves: the decoder, its tokenizer, and what was chosen on the way."""
+    """What a load leaves: the decoder, its tokenizer, and what was chosen on the way.
+
+    ``token_budget``: tokens of one prefill; ``slots``: rows that decode together;
+    ``prefill_chunk``: tokens of a prompt between two decode steps; ``overlap``: whether a step is
+    queued while the one before runs.
+    """
 
     config: ModelConfig
     decoder: Decoder
     tokenizer: Tokenizer
     info: ModelInfo
+    stop_ids: frozenset[int]
     token_budget: int
+    slots: int
+    prefill_chunk: int
+    rotates: bool
+    overlap: bool
     choices: Sequence[Choice]
+
+    def room(self, prompt_tokens: int) -> int:
+        """How many tokens may be drawn behind a prompt: one at least."""
+        if self.rotates:
+            return _ENDLESS
+        return max(1, self.info.context_length - prompt_tokens)
+
+    def cache_shape(self) -> CacheShape:
+        """What a cache for this model is made of."""
+        return CacheShape(
+            tuple(kind.window for kind in self.config.layers),
+            self.config.num_kv_heads,
+            self.config.head_dim,
+            self.decoder.dtype,
+            self.info.context_length if self.rotates else 0,
+        )
 
 
 def load_decoder(directory: Path, dtype: str = "float32", dequantize: bool = True) -> Decoder:
@@ -42,30 +69,34 @@ def load_decoder(directory: Path, dtype: str = "float32", dequantize: bool = Tru
     return Decoder(config, load_weights(directory, config, DTYPES[dtype], dequantize))
 
 
-def load(directory: Path, load_config_: LoadConfig, on_gpu: bool) -> LoadedModel:
+def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
     """Load everything, on the thread that will own it.
 
     Raises `ModelError` for what is wrong in the directory, `InvalidOptionError` for options.
     """
     config = load_config(directory)
-    context = _context(config, load_config_.context_len)
-    dtype = _dtype(load_config_, on_gpu)
-    dequantize = _dequantize(load_config_, on_gpu)
-    budget = _budget(load_config_, on_gpu)
+    context = _context(config, options.context_len)
+    chosen = Choices.of(options, on_gpu)
     tokenizer = Tokenizer.from_directory(directory)
     if tokenizer.vocab_size > config.vocab_size:
         raise InvalidModelError(
             f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens and the model only "
             f"{config.vocab_size}. They do not belong together."
         )
-    decoder = load_decoder(directory, dtype.value, dequantize.value == "True")
+    stop_ids = stop_tokens(directory, tokenizer.library, config.vocab_size)
+    dtype, dequantize = chosen.dtype.value, chosen.dequantize.value == "True"
     return LoadedModel(
         config,
-        decoder,
+        load_decoder(directory, dtype, dequantize),
         tokenizer,
-        _info(config, context, dtype.value),
-        int(budget.value),
-        (dtype, dequantize, budget) if config.quantization else (dtype, budget),
+        _info(config, context, dtype),
+        stop_ids,
+        int(chosen.token_budget.value),
+        int(chosen.parallel_slots.value),
+        int(chosen.prefill_chunk.value),
+        rotates=options.context_overflow == "rotate",
+        overlap=on_gpu,
+        choices=chosen.shown(quantised=config.quantization is not None),
     )
 
 
@@ -89,36 +120,3 @@ def _context(config: ModelConfig, asked: int) -> int:
             "context_len", asked, f"at most {config.context_length}, what the model was made for"
         )
     return asked or config.context_length
-
-
-def _dtype(config: LoadConfig, on_gpu: bool) -> Choice:
-    asked = config.options.get("dtype")
-    if asked is not None:
-        if not isinstance(asked, str) or asked not in DTYPES:
-            raise InvalidOptionError("dtype", asked, f"one of {', '.join(DTYPES)}")
-        return Choice("dtype", str(asked), "asked for")
-    if on_gpu:
-        return Choice("dtype", "bfloat16", "half the memory of float32, with its range")
-    return Choice("dtype", "float32", "MLX's low-precision products on CPU are far slower")
-
-
-def _dequantize(config: LoadConfig, on_gpu: bool) -> Choice:
-    asked = config.options.get("dequantize")
-    if asked is not None:
-        if not isinstance(asked, bool):
-            raise InvalidOptionError("dequantize", asked, "True or False")
-        return Choice("dequantize", str(asked), "asked for")
-    if on_gpu:
-        return Choice("dequantize", "False", "a GPU has fast products of packed weights, and they take less memory")
-    return Choice("dequantize", "True", "MLX's products of packed weights are slow on a CPU")
-
-
-def _budget(config: LoadConfig, on_gpu: bool) -> Choice:
-    asked = config.options.get("token_budget")
-    if asked is not None:
-        if not isinstance(asked, int) or isinstance(asked, bool) or asked < 1:
-            raise InvalidOptionError("token_budget", asked, "a whole number from 1")
-        return Choice("token_budget", str(asked), "asked for")
-    if on_gpu:
-        return Choice("token_budget", "8192", "enough tokens a pass to keep a GPU busy")
-    return Choice("token_budget", "1024", "more tokens a pass do not run faster on a CPU")

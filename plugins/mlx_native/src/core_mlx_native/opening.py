@@ -12,7 +12,7 @@ import mlx.core as mx
 from core.errors import BackendUnavailableError, OutOfMemoryError
 from core.options import LoadConfig
 from core.types import Choice
-from core_mlx_native.classify import is_out_of_memory
+from core_mlx_native.failures import is_out_of_memory
 from core_mlx_native.loader import load
 from core_mlx_native.model import MlxModel
 from core_mlx_native.owner import AFTER_FORK, OwnerThread

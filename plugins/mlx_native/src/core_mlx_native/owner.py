@@ -57,6 +57,15 @@ class OwnerThread:
             future.cancel()
             raise
 
+    def post(self, job: Callable[[], None]) -> bool:
+        """Queue ``job`` and do not wait; it must not raise. False once closed."""
+        if os.getpid() != self._process:
+            raise ModelClosedError(AFTER_FORK)
+        with self._lock:
+            if not self._closed:
+                self._jobs.put((Future(), job))
+            return not self._closed
+
     def close(self, last: Callable[[], None]) -> None:
         """Run ``last`` behind all queued jobs, then end the thread. Twice is fine."""
         if os.getpid() != self._process:

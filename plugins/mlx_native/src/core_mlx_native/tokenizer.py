@@ -19,6 +19,7 @@ from core.support import checked_messages
 from core.types import Message
 from core_mlx_native.chat import Template, compile_template
 from core_mlx_native.chat_formats import family_template
+from core_mlx_native.detokenizer import StreamDetokenizer, TokenBytes
 from core_mlx_native.tokenizer_files import TokenizerFiles, read_tokenizer_files
 
 _ROLES = ("system", "user", "assistant")
@@ -28,11 +29,11 @@ _ID_LIMIT = 2**32  # the library's ids are 32-bit numbers
 class Tokenizer:
     """The tokenizer of one model directory. Safe to use from several threads.
 
-    ``special``: the texts of its special tokens. ``eos_ids``: the ids that end a generation.
+    ``special``: the texts of its special tokens.
     """
 
     def __init__(self, files: TokenizerFiles) -> None:
-        self._library = _plain_text_reader(files.library)
+        self.library = _plain_text_reader(files.library)
         self._ids = _special_ids(files.library)
         self._marks = _any_of(self._ids)
         self._template_source = files.chat_template or family_template(
@@ -40,10 +41,10 @@ class Tokenizer:
         )
         self._variables = files.special_texts
         self._template: Template | None = None
+        self._token_bytes = TokenBytes(files.library)
         self.special: tuple[str, ...] = tuple(self._ids)
         self.vocab_size: int = files.library.get_vocab_size(with_added_tokens=True)
         self.bos_id: int | None = files.bos_id
-        self.eos_ids: frozenset[int] = files.eos_ids
 
     @classmethod
     def from_directory(cls, directory: Path) -> Tokenizer:
@@ -85,16 +86,20 @@ class Tokenizer:
         Raises `InvalidOptionError` for what is no id at all.
         """
         known = [index for index in validate.integers("ids", ids, 0) if index < _ID_LIMIT]
-        return str(self._library.decode(known, skip_special_tokens=True))
+        return str(self.library.decode(known, skip_special_tokens=True))
 
     def token_text(self, id: int) -> str:
         """One token's own text; U+FFFD stands for bytes that are no whole character."""
-        token = self._library.id_to_token(id)
+        token = self.library.id_to_token(id)
         if token is None or token in self._ids:
             return token or ""
         # Behind another token: some decoders strip the space that a first one begins with.
-        decoder = self._library.decoder
+        decoder = self.library.decoder
         return str(decoder.decode(["a", token])[1:]) if decoder else token
+
+    def detokenizer(self, prompt: Sequence[int]) -> StreamDetokenizer:
+        """The text of tokens that continue a prompt, as they come."""
+        return StreamDetokenizer(self._token_bytes, prompt)
 
     def render_chat(self, messages: Sequence[Message]) -> RenderedPrompt:
         """The prompt that asks for the assistant's next turn.
@@ -129,7 +134,7 @@ class Tokenizer:
 
     def _batch(self, texts: Sequence[str], *, add_special: bool) -> list[list[int]]:
         try:
-            found = self._library.encode_batch_fast(list(texts), add_special_tokens=add_special)
+            found = self.library.encode_batch_fast(list(texts), add_special_tokens=add_special)
         except TypeError:  # what the library says of anything that has no UTF-8 form
             _refuse_surrogates(texts)
             raise

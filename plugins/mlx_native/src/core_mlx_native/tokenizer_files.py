@@ -23,7 +23,6 @@ class TokenizerFiles:
     chat_template: str | None
     special_texts: Mapping[str, str]
     bos_id: int | None
-    eos_ids: frozenset[int]
 
 
 def read_tokenizer_files(directory: Path) -> TokenizerFiles:
@@ -31,19 +30,14 @@ def read_tokenizer_files(directory: Path) -> TokenizerFiles:
     library = _library(directory / "tokenizer.json")
     own = _json(directory / "tokenizer_config.json")
     model = _json(directory / "config.json")
-    generation = _json(directory / "generation_config.json")
     texts = _special_texts(own)
     bos = library.token_to_id(texts["bos_token"]) if "bos_token" in texts else None
-    eos = library.token_to_id(texts["eos_token"]) if "eos_token" in texts else None
     return TokenizerFiles(
         library=library,
         model_type=str(model.get("model_type", "")),
         chat_template=_chat_template(directory, own),
         special_texts=texts,
         bos_id=bos if bos is not None else next(iter(_ids(model, "bos_token_id")), None),
-        eos_ids=_ids(model, "eos_token_id")
-        | _ids(generation, "eos_token_id")
-        | ({eos} if eos is not None else set()),
     )
 
 

@@ -1,0 +1,93 @@
+"""What is chosen for the user at load, each with its reason; an option of the same name wins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import mlx.core as mx
+
+from core import validate
+from core.options import LoadConfig
+from core.types import Choice
+
+DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
+
+_ASKED = "asked for"
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """One load's choices. Their values are texts, to be shown."""
+
+    dtype: Choice
+    dequantize: Choice
+    token_budget: Choice
+    parallel_slots: Choice
+    prefill_chunk: Choice
+
+    @classmethod
+    def of(cls, config: LoadConfig, on_gpu: bool) -> Self:
+        """Choose. Raises `InvalidOptionError` for an option's wrong value."""
+        return cls(
+            _dtype(config, on_gpu),
+            _dequantize(config, on_gpu),
+            _token_budget(config, on_gpu),
+            _parallel_slots(config, on_gpu),
+            _prefill_chunk(config, on_gpu),
+        )
+
+    def shown(self, quantised: bool) -> Sequence[Choice]:
+        """Those that matter for this model."""
+        packed = (self.dequantize,) if quantised else ()
+        return (self.dtype, *packed, self.token_budget, self.parallel_slots, self.prefill_chunk)
+
+
+def _dtype(config: LoadConfig, on_gpu: bool) -> Choice:
+    asked = config.options.get("dtype")
+    if asked is not None:
+        return Choice("dtype", validate.one_of("dtype", asked, tuple(DTYPES)), _ASKED)
+    if on_gpu:
+        return Choice("dtype", "bfloat16", "half the memory of float32, with its range")
+    return Choice("dtype", "float32", "MLX's low-precision products on CPU are far slower")
+
+
+def _dequantize(config: LoadConfig, on_gpu: bool) -> Choice:
+    asked = config.options.get("dequantize")
+    if asked is not None:
+        return Choice("dequantize", str(validate.flag("dequantize", asked)), _ASKED)
+    if on_gpu:
+        return Choice("dequantize", "False", "packed weights take less memory and bandwidth")
+    return Choice("dequantize", "True", "MLX's products of packed weights are slow on a CPU")
+
+
+def _token_budget(config: LoadConfig, on_gpu: bool) -> Choice:
+    asked = _asked_integer(config, "token_budget")
+    if asked is not None:
+        return asked
+    if on_gpu:
+        return Choice("token_budget", "8192", "enough tokens a pass to keep a GPU busy")
+    return Choice("token_budget", "1024", "more tokens a pass do not run faster on a CPU")
+
+
+def _prefill_chunk(config: LoadConfig, on_gpu: bool) -> Choice:
+    asked = _asked_integer(config, "prefill_chunk")
+    if asked is not None:
+        return asked
+    chunk = "1024" if on_gpu else "256"
+    return Choice("prefill_chunk", chunk, "a long prompt does not hold up the rows that decode")
+
+
+def _parallel_slots(config: LoadConfig, on_gpu: bool) -> Choice:
+    if config.parallel_slots:
+        return Choice("parallel_slots", str(config.parallel_slots), _ASKED)
+    slots = "32" if on_gpu else "8"
+    return Choice("parallel_slots", slots, "rows that decode together share each read of a weight")
+
+
+def _asked_integer(config: LoadConfig, name: str) -> Choice | None:
+    asked = config.options.get(name)
+    if asked is None:
+        return None
+    return Choice(name, str(validate.integer(name, asked, 1)), _ASKED)

@@ -1,0 +1,120 @@
+"""One generation on its way through the engine: its options, its state, and where its tokens go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from core.clock import RequestClock
+from core.errors import GenerationCancelled, GenerationTimeout
+from core.options import GenerateConfig
+from core.text_stream import TokenAssembler
+from core.types import FinishReason, GenerateMetrics, Token
+from core_mlx_native.loader import LoadedModel
+from core_mlx_native.sampling import seeded
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The last thing that a request sends."""
+
+    reason: FinishReason
+    error: Exception | None
+    metrics: GenerateMetrics
+
+
+Item = list[Token] | End
+Sink = Callable[[Item], None]  # called on the owner thread; must not wait
+
+
+class Request:
+    """Made by any thread; after it was submitted, only the owner thread changes it.
+
+    ``config`` has a seed, the caller's or a fresh one. ``drawn`` counts the tokens that were drawn
+    for it and read, terminal ones included: the step of its next draw.
+    """
+
+    def __init__(
+        self, model: LoadedModel, ids: Sequence[int], config: GenerateConfig, sink: Sink
+    ) -> None:
+        self.ids, self.config = list(ids), seeded(config)
+        self.drawn = 0
+        self.ended = False
+        self._clock = RequestClock(config)
+        self._sink = sink
+        self._assembler = TokenAssembler(model.tokenizer.detokenizer(ids), config.stop)
+        self._stops = model.stop_ids.union(config.stop_tokens)
+        self._limit = min(config.max_tokens, model.room(len(ids)))
+        self._abandoned = False
+        self._emitted = 0
+        self._started = self._began = self._first = time.monotonic()
+
+    @property
+    def last_is_next(self) -> bool:
+        """Whether the token that is drawn next is its last one in any case."""
+        return self.drawn + 1 >= self._limit
+
+    def abandon(self) -> None:
+        """Nobody wants the rest. From any thread."""
+        self._abandoned = True
+
+    def begin(self) -> None:
+        """The prefill starts."""
+        self._began = self._first = time.monotonic()
+
+    def interruption(self) -> Exception | None:
+        """Why it has to stop now: cancelled, timed out, or abandoned."""
+        try:
+            self._clock.check()
+        except (GenerationCancelled, GenerationTimeout) as error:
+            return error
+        return GenerationCancelled() if self._abandoned else None
+
+    def take(self, token_id: int, logprob: float | None) -> None:
+        """One token was drawn; afterwards ``ended`` tells whether it was the last."""
+        self.drawn += 1
+        if self.drawn == 1:
+            self._first = time.monotonic()
+        if token_id in self._stops:
+            self.end("stop")
+            return
+        self._send(self._assembler.add(token_id, logprob))
+        if self._assembler.stopped:
+            self.end("stop")
+        elif self.drawn >= self._limit:
+            self.end("length")
+
+    def end(self, reason: FinishReason) -> None:
+        """It came to its end; what was held back comes out."""
+        self._send(self._assembler.finish())
+        self._finish(reason, None)
+
+    def fail(self, error: Exception) -> None:
+        """It ends with an error. What it has sent before stays good."""
+        if not self.ended:
+            cancelled = isinstance(error, GenerationCancelled)
+            self._finish("cancelled" if cancelled else "error", error)
+
+    def _send(self, tokens: list[Token]) -> None:
+        if tokens:
+            self._emitted += len(tokens)
+            self._sink(tokens)
+
+    def _finish(self, reason: FinishReason, error: Exception | None) -> None:
+        self.ended = True
+        self._sink(End(reason, error, self._metrics()))
+
+    def _metrics(self) -> GenerateMetrics:
+        now = time.monotonic()
+        return GenerateMetrics(
+            prompt_tokens=len(self.ids),
+            generated_tokens=self._emitted,
+            prefill_seconds=self._first - self._began,
+            decode_seconds=now - self._first if self.drawn else 0.0,
+            total_seconds=now - self._started,
+            peak_memory_bytes=mx.get_peak_memory(),
+            active_memory_bytes=mx.get_active_memory(),
+        )

@@ -1,0 +1,143 @@
+"""Greedy decoding of the real models as transformers does it (oracle_decode/, see its README).
+
+The stored continuations are fed back: at each position, the model must choose the stored token
+with the stored log-probability. No cache takes part, so this holds whatever decodes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from core.types import Message
+from core_mlx_native.decoder import Decoder
+from core_mlx_native.loader import load_decoder
+from core_mlx_native.prefill import prefill
+from core_mlx_native.tokenizer import Tokenizer
+
+Case = dict[str, Any]
+Logits = npt.NDArray[np.float64]
+
+ORACLE = Path(__file__).parent / "oracle_decode"
+PROMPTS: dict[str, str] = json.loads((ORACLE / "prompts.json").read_text(encoding="utf-8"))
+FIXTURES = {"smollm2-135m-instruct": "smollm2_dir", "gemma-3-270m": "gemma3_dir"}
+RECORDS: dict[str, dict[str, Any]] = {
+    name: json.loads((ORACLE / "data" / f"{name}.json").read_text(encoding="utf-8"))
+    for name in FIXTURES
+}
+CASES = [
+    pytest.param(model, case, id=f"{model}-{case['name'].replace(' ', '-')}")
+    for model, record in RECORDS.items()
+    for case in record["cases"]
+]
+STEPS = 32
+WINDOW = 512  # of Gemma 3's sliding layers
+TOLERANCE = 1e-3  # of log-probabilities, and the margin below which two tokens are a tie
+VISIBLE = 5e-3  # what a mistake must at least make, if the comparison is to tell
+END_OF_TURN = 2  # SmolLM2's <|im_end|>
+
+
+@dataclass(frozen=True, slots=True)
+class Real:
+    """One real model, loaded, and what transformers made of it."""
+
+    directory: Path
+    decoder: Decoder
+    tokenizer: Tokenizer
+    record: dict[str, Any]
+
+
+@pytest.fixture(scope="module", params=FIXTURES)
+def real(request: pytest.FixtureRequest) -> Iterator[Real]:
+    directory: Path = request.getfixturevalue(FIXTURES[request.param])
+    tokenizer = Tokenizer.from_directory(directory)
+    yield Real(directory, load_decoder(directory), tokenizer, RECORDS[request.param])
+    mx.clear_cache()
+
+
+def teacher_forced(decoder: Decoder, case: Case) -> Logits:
+    """Logits [steps, vocabulary] with the prompt and the stored continuation given."""
+    ids = [*case["ids"], *case["continuation"][:-1]]
+    hidden = prefill(decoder, [ids]).hidden[0, len(case["ids"]) - 1 :]
+    return np.array(decoder.logits(hidden), np.float64)
+
+
+def stored_logprobs(logits: Logits, case: Case) -> Logits:
+    """What the logits make of the stored tokens: natural-log probabilities [steps]."""
+    top = logits.max(axis=-1, keepdims=True)
+    total = (top + np.log(np.exp(logits - top).sum(axis=-1, keepdims=True)))[:, 0]
+    logprobs: Logits = logits[np.arange(len(logits)), case["continuation"]] - total
+    return logprobs
+
+
+def distance(decoder: Decoder, case: Case) -> float:
+    """Largest difference from the stored log-probabilities."""
+    ours = stored_logprobs(teacher_forced(decoder, case), case)
+    return float(np.abs(ours - case["logprobs"]).max())
+
+
+@pytest.mark.parametrize("model", FIXTURES)
+def test_record_covers_what_it_is_for(model: str) -> None:
+    prompts = [case for case in RECORDS[model]["cases"] if "messages" not in case]
+    assert [case["name"] for case in prompts] == list(PROMPTS)
+    assert len(prompts) == 10
+    assert {len(case["continuation"]) for case in prompts} == {STEPS}
+    lengths = {case["name"]: len(case["ids"]) for case in prompts}
+    assert lengths["across the window"] < WINDOW < lengths["across the window"] + STEPS
+    assert lengths["beyond the window"] > WINDOW
+    clear = [margin > TOLERANCE for case in prompts for margin in case["margins"]]
+    assert np.mean(clear) > 0.99, "too many ties to say anything"
+
+
+def test_an_answer_in_a_chat_ends_by_itself() -> None:
+    (case,) = (case for case in RECORDS["smollm2-135m-instruct"]["cases"] if "messages" in case)
+    assert len(case["continuation"]) < STEPS
+    assert case["continuation"].index(END_OF_TURN) == len(case["continuation"]) - 1
+
+
+def test_record_belongs_to_the_model(real: Real) -> None:
+    conversion = json.loads((real.directory / "conversion.json").read_bytes())
+    assert conversion["source"]["sha256"] == real.record["gguf_sha256"], "record it again"
+
+
+def test_prompts_have_the_same_ids(real: Real) -> None:
+    for case in real.record["cases"]:
+        prompt = PROMPTS.get(case["name"]) or real.tokenizer.render_chat(
+            [Message(**message) for message in case["messages"]]
+        )
+        assert real.tokenizer.encode(prompt) == case["ids"], case["name"]
+
+
+def test_continuations_have_the_same_text(real: Real) -> None:
+    for case in real.record["cases"]:
+        assert real.tokenizer.decode(case["continuation"]) == case["text"], case["name"]
+
+
+@pytest.mark.parametrize(("real", "case"), CASES, indirect=["real"])
+def test_same_tokens_and_log_probabilities(real: Real, case: Case) -> None:
+    logits = teacher_forced(real.decoder, case)
+    clear = np.array(case["margins"]) > TOLERANCE
+    assert (logits.argmax(axis=-1) == case["continuation"])[clear].all()
+    assert np.abs(stored_logprobs(logits, case) - case["logprobs"]).max() < TOLERANCE
+
+
+@pytest.mark.parametrize("window", [WINDOW - 1, WINDOW + 1])
+def test_a_wrong_window_shows(gemma3_dir: Path, tmp_path: Path, window: int) -> None:
+    config = json.loads((gemma3_dir / "config.json").read_bytes())
+    assert config["sliding_window"] == WINDOW
+    changed = {**config, "sliding_window": window}
+    (tmp_path / "config.json").write_text(json.dumps(changed))
+    (tmp_path / "model.safetensors").symlink_to(gemma3_dir / "model.safetensors")
+    wrong, cases = load_decoder(tmp_path), RECORDS["gemma-3-270m"]["cases"]
+    by_name = {case["name"]: case for case in cases}
+    assert distance(wrong, by_name["long"]) < TOLERANCE
+    assert distance(wrong, by_name["across the window"]) > VISIBLE
+    assert distance(wrong, by_name["beyond the window"]) > VISIBLE
