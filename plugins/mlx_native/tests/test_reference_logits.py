@@ -15,9 +15,10 @@ import numpy.typing as npt
 import pytest
 
 import core
-from core_mlx_native import attention, families
+from core_mlx_native import families
 from core_mlx_native.loader import load_decoder
 from core_mlx_native.prefill import last_logits
+from core_mlx_native.rotation import Rotation, View
 
 Config = dict[str, Any]
 Tensors = dict[str, mx.array]
@@ -340,12 +341,13 @@ def test_keys_one_position_off_show(
 ) -> None:
     case = DATA / name / "config.json"
     kv_heads = read_config(case)["num_key_value_heads"]
-    turn = attention.rotate
+    turn = Rotation.turn
 
-    def rotate(x: mx.array, positions: int | mx.array, periods: mx.array) -> mx.array:
-        return turn(x, positions + int(x.shape[1] == kv_heads), periods)
+    def shifted(rotation: Rotation, x: mx.array, view: View) -> mx.array:
+        offset = int(x.shape[1] == kv_heads)
+        return turn(rotation, x, View(view.positions + offset, view.masks))
 
-    monkeypatch.setattr(attention, "rotate", rotate)
+    monkeypatch.setattr(Rotation, "turn", shifted)
     assert distance(logits_of(assemble(tmp_path, case), [PROMPTS]), reference(case)) > VISIBLE
 
 

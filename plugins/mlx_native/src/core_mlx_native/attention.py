@@ -5,29 +5,17 @@ Shapes: B rows, T tokens, H hidden size, D head size, S positions in the cache.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import mlx.core as mx
 from mlx import nn
 
 from core_mlx_native.config import LayerKind, ModelConfig
-from core_mlx_native.layers import Linear, RMSNorm, softcap
+from core_mlx_native.layers import Linear, Linears, RMSNorm, softcap
+from core_mlx_native.rotation import Rotation, View
 from core_mlx_native.weights import Weights
 
 KeysValues = tuple[mx.array, mx.array]  # each [B, kv heads, S, D], keys after rope
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """Where the tokens of one forward pass stand and what they may look at.
-
-    ``positions`` as `rotate` takes them; ``masks`` maps a layer's window to its mask, additive,
-    broadcastable to [B, heads, T, S + T]; None hides nothing.
-    """
-
-    positions: int | mx.array
-    masks: dict[int, mx.array | None]
 
 
 class Past(Protocol):
@@ -41,11 +29,16 @@ class Past(Protocol):
 class Attention(nn.Module):
     """One layer's attention."""
 
-    def __init__(self, config: ModelConfig, kind: LayerKind, weights: Weights, name: str) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        kind: LayerKind,
+        rotation: Rotation,
+        weights: Weights,
+        name: str,
+    ) -> None:
         super().__init__()
-        self.q_proj = Linear(weights, f"{name}.q_proj")
-        self.k_proj = Linear(weights, f"{name}.k_proj")
-        self.v_proj = Linear(weights, f"{name}.v_proj")
+        self.qkv_proj = Linears(weights, [f"{name}.{part}_proj" for part in "qkv"])
         self.o_proj = Linear(weights, f"{name}.o_proj")
         if config.family.qk_norm:
             self.q_norm = RMSNorm(weights, f"{name}.q_norm", config.rms_norm_eps)
@@ -53,16 +46,17 @@ class Attention(nn.Module):
         self._heads, self._kv_heads = config.num_heads, config.num_kv_heads
         self._scale, self._window = config.attention_scale, kind.window
         self._cap = config.attention_cap
-        self._periods = mx.array(kind.rope.periods)  # [D / 2]
+        self._rotation = rotation
 
     def __call__(self, x: mx.array, view: View, past: Past | None) -> tuple[mx.array, KeysValues]:
-        queries = self._heads_first(self.q_proj(x), self._heads)  # [B, heads, T, D]
-        keys = self._heads_first(self.k_proj(x), self._kv_heads)  # [B, kv heads, T, D]
-        values = self._heads_first(self.v_proj(x), self._kv_heads)
+        projected = self.qkv_proj(x)
+        queries = self._heads_first(projected[0], self._heads)  # [B, heads, T, D]
+        keys = self._heads_first(projected[1], self._kv_heads)  # [B, kv heads, T, D]
+        values = self._heads_first(projected[2], self._kv_heads)
         if "q_norm" in self:
             queries, keys = self.q_norm(queries), self.k_norm(keys)
-        queries = rotate(queries, view.positions, self._periods)
-        keys = rotate(keys, view.positions, self._periods)
+        queries = self._rotation.turn(queries, view)
+        keys = self._rotation.turn(keys, view)
         if past is not None:
             keys, values = past.update(keys, values)  # [B, kv heads, S + T, D]
         mixed = self._mix(queries, keys, values, view.masks[self._window])
@@ -103,23 +97,3 @@ def capped_attention(
         scores = scores + mask[:, :, None]
     shares = mx.softmax(scores, axis=-1).astype(values.dtype)
     return (shares @ values[:, :, None]).reshape(batch, heads, length, dim)
-
-
-def rotate(x: mx.array, positions: int | mx.array, periods: mx.array) -> mx.array:
-    """Apply rope to ``x`` [B, H, T, D].
-
-    ``positions`` is where the first token stands: one number, one per row [B], or one per token
-    [B, T] when tokens do not follow one another.
-    """
-    if isinstance(positions, mx.array) and positions.ndim == 2:
-        return _rotate_each(x, positions, periods)
-    return mx.fast.rope(
-        x, x.shape[-1], traditional=False, base=None, scale=1.0, offset=positions, freqs=periods
-    )
-
-
-def _rotate_each(x: mx.array, positions: mx.array, periods: mx.array) -> mx.array:
-    batch, heads, length, dim = x.shape
-    alone = x.transpose(0, 2, 1, 3).reshape(batch * length, heads, 1, dim)  # [B*T, H, 1, D]
-    turned = rotate(alone, positions.reshape(-1), periods)
-    return turned.reshape(batch, length, heads, dim).transpose(0, 2, 1, 3)  # [B, H, T, D]

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 import mlx.core as mx
 from mlx import nn
 
-from core_mlx_native.attention import Attention, KeysValues, Past, View
+from core_mlx_native.attention import Attention, KeysValues, Past
 from core_mlx_native.config import ModelConfig
-from core_mlx_native.layers import ACTIVATIONS, Linear, RMSNorm, matrix, softcap
+from core_mlx_native.layers import ACTIVATIONS, Linear, Linears, RMSNorm, matrix, softcap
 from core_mlx_native.layout import norm_names
+from core_mlx_native.rotation import Rotation, View
 from core_mlx_native.weights import Weights
 
 
@@ -22,22 +23,24 @@ class MLP(nn.Module):
 
     def __init__(self, config: ModelConfig, weights: Weights, name: str) -> None:
         super().__init__()
-        self.gate_proj = Linear(weights, f"{name}.gate_proj")
-        self.up_proj = Linear(weights, f"{name}.up_proj")
+        self.gate_up_proj = Linears(weights, [f"{name}.gate_proj", f"{name}.up_proj"])
         self.down_proj = Linear(weights, f"{name}.down_proj")
         self._activation = ACTIVATIONS[config.family.activation]
 
     def __call__(self, x: mx.array) -> mx.array:
-        return self.down_proj(self._activation(self.gate_proj(x)) * self.up_proj(x))
+        gate, up = self.gate_up_proj(x)
+        return self.down_proj(self._activation(gate) * up)
 
 
 class Layer(nn.Module):
     """Attention and MLP, each behind a norm; Gemma puts a second norm behind each as well."""
 
-    def __init__(self, config: ModelConfig, index: int, weights: Weights) -> None:
+    def __init__(
+        self, config: ModelConfig, index: int, rotation: Rotation, weights: Weights
+    ) -> None:
         super().__init__()
-        name = f"model.layers.{index}"
-        self.self_attn = Attention(config, config.layers[index], weights, f"{name}.self_attn")
+        name, kind = f"model.layers.{index}", config.layers[index]
+        self.self_attn = Attention(config, kind, rotation, weights, f"{name}.self_attn")
         self.mlp = MLP(config, weights, f"{name}.mlp")
         for norm in norm_names(config):
             self[norm] = RMSNorm(weights, f"{name}.{norm}", config.rms_norm_eps)
@@ -54,13 +57,17 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A causal language model; ``weights`` hold every tensor that `layout` lists."""
+    """A causal language model, which takes every tensor that `layout` lists from ``weights``."""
 
     def __init__(self, config: ModelConfig, weights: Weights) -> None:
         super().__init__()
         self.config = config
         self.embed_tokens = matrix(weights, "model.embed_tokens")  # [vocabulary, H]
-        self.layers = [Layer(config, index, weights) for index in range(config.num_layers)]
+        rotations = {rope: Rotation(rope) for rope in {kind.rope for kind in config.layers}}
+        self.layers = [
+            Layer(config, index, rotations[kind.rope], weights)
+            for index, kind in enumerate(config.layers)
+        ]
         self.norm = RMSNorm(weights, "model.norm", config.rms_norm_eps)
         if not config.tied_head:
             self.lm_head = Linear(weights, "lm_head")

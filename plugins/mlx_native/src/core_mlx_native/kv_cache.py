@@ -20,9 +20,10 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from core_mlx_native.attention import KeysValues, View
+from core_mlx_native.attention import KeysValues
 from core_mlx_native.kv_columns import CHUNK, Columns
 from core_mlx_native.kv_layer import LayerCache
+from core_mlx_native.rotation import View
 
 
 @dataclass(frozen=True, slots=True)

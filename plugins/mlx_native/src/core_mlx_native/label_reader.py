@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from core.labels import LabelScores, LabelTrie, Path, score_labels
-from core_mlx_native.attention import View
 from core_mlx_native.decoder import Decoder
 from core_mlx_native.host import float_rows
 from core_mlx_native.masks import additive, tree_allowed
 from core_mlx_native.prefill import Behind, Prefill, windows
+from core_mlx_native.rotation import View
 from core_mlx_native.sampling import log_total
 
 _HEAD_FLOATS = 2**26  # logits held at once: 256 MiB

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Protocol
 
 import mlx.core as mx
@@ -27,11 +29,17 @@ class Dense(nn.Module):
 
     def __init__(self, weight: mx.array) -> None:
         super().__init__()
+        self.hold(weight)
+
+    def hold(self, weight: mx.array) -> None:
+        """Take this weight."""
         self.weight = weight
+        self._transposed = weight.T  # made once: a step has hundreds of products, each an operation
+        mx.eval(weight, self._transposed)  # a view, not a copy
 
     def product(self, x: mx.array) -> mx.array:
         """See `Matrix`."""
-        return x @ self.weight.T
+        return x @ self._transposed
 
     def rows(self, index: mx.array) -> mx.array:
         """See `Matrix`."""
@@ -43,9 +51,9 @@ class Packed(nn.Module):
 
     def __init__(self, weights: Weights, name: str) -> None:
         super().__init__()
-        self.weight = weights.arrays[f"{name}.weight"]
-        self.scales = weights.arrays[f"{name}.scales"]
-        self.biases = weights.arrays[f"{name}.biases"]
+        self.weight = weights.take(f"{name}.weight")
+        self.scales = weights.take(f"{name}.scales")
+        self.biases = weights.take(f"{name}.biases")
         self._bits = weights.packings[name].bits
         self._group_size = weights.packings[name].group_size
 
@@ -76,7 +84,7 @@ def matrix(weights: Weights, name: str) -> Dense | Packed:
     """The matrix ``name.weight``, as the weights hold it."""
     if name in weights.packings:
         return Packed(weights, name)
-    return Dense(weights.arrays[f"{name}.weight"])
+    return Dense(weights.take(f"{name}.weight"))
 
 
 class Linear(nn.Module):
@@ -86,11 +94,43 @@ class Linear(nn.Module):
         super().__init__()
         self.matrix = matrix(weights, name)
         if f"{name}.bias" in weights.arrays:
-            self.bias = weights.arrays[f"{name}.bias"]
+            self.bias = weights.take(f"{name}.bias")
 
     def __call__(self, x: mx.array) -> mx.array:
         y = self.matrix.product(x)
         return y + self.bias if "bias" in self else y
+
+
+class Linears(nn.Module):
+    """Several linear maps of one input, as a tuple."""
+
+    def __init__(self, weights: Weights, names: Sequence[str]) -> None:
+        super().__init__()
+        self.each = [Linear(weights, name) for name in names]
+        matrices = [linear.matrix for linear in self.each]
+        dense = [found for found in matrices if isinstance(found, Dense)]
+        if len(dense) == len(matrices):
+            self._stack(dense)
+
+    def __call__(self, x: mx.array) -> tuple[mx.array, ...]:
+        if "_stacked" not in self or x.size > x.shape[-1]:
+            return tuple(linear(x) for linear in self.each)
+        # One token: a product that reads one large matrix is a fifth faster on CPU than several.
+        parts = mx.split(x @ self._stacked, self._bounds, axis=-1)
+        return tuple(
+            part + linear.bias if "bias" in linear else part
+            for part, linear in zip(parts, self.each, strict=True)
+        )
+
+    def _stack(self, matrices: Sequence[Dense]) -> None:
+        """Move the matrices into one buffer, of which each becomes a view."""
+        ends = list(accumulate(len(matrix.weight) for matrix in matrices))
+        whole = mx.concatenate([matrix.weight for matrix in matrices])
+        mx.eval(whole)
+        for matrix, start, end in zip(matrices, [0, *ends], ends, strict=False):
+            matrix.hold(whole[start:end])
+        self._stacked, self._bounds = whole.T, ends[:-1]
+        mx.eval(self._stacked)
 
 
 class RMSNorm(nn.Module):
@@ -98,7 +138,7 @@ class RMSNorm(nn.Module):
 
     def __init__(self, weights: Weights, name: str, eps: float) -> None:
         super().__init__()
-        self.weight, self.eps = weights.arrays[f"{name}.weight"], eps
+        self.weight, self.eps = weights.take(f"{name}.weight"), eps
 
     def __call__(self, x: mx.array, dtype: mx.Dtype | None = None) -> mx.array:
         """``x`` normed, in ``dtype``, or in that of the weights."""

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from core_mlx_native.attention import KeysValues, View
+from core_mlx_native.attention import KeysValues
 from core_mlx_native.decoder import Decoder
 from core_mlx_native.masks import additive, prefill_allowed
+from core_mlx_native.rotation import View
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,12 @@ _KERNEL_GROUPS = (32, 64, 128)  # the group sizes that MLX has code for
 class Weights:
     """Tensors by their plain names; ``packings`` names the matrices that stayed quantised."""
 
-    arrays: Mapping[str, mx.array]
+    arrays: dict[str, mx.array]
     packings: Mapping[str, Packing]
+
+    def take(self, name: str) -> mx.array:
+        """A tensor, which is forgotten here: its memory is its new owner's alone."""
+        return self.arrays.pop(name)
 
 
 def load_weights(

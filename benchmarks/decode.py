@@ -1,0 +1,219 @@
+"""How fast the decode engine is, beside mlx-lm and beside itself. Prints JSON.
+
+SmolLM2-135M in float32 on the CPU, greedy, one process, both libraries behind the same BLAS and
+with the same settings; they take turns, and medians are compared. Needs mlx-lm beside the
+core-mlx-native::
+
+    pip install mlx-lm==0.32.2
+    python benchmarks/decode.py [--model DIR] [--runs 5] [--only stream batch refill first_token]
+
+``stream``: tokens/s of one stream against ``mlx_lm.stream_generate``. ``batch``: of 8 prompts at
+once against ``mlx_lm.batch_generate``. ``refill``: 64 requests of 4 to 128 tokens through 8 slots,
+against the same engine when it admits nothing before all rows have ended. ``first_token``: seconds
+to the first token of a short request that arrives while a prompt of 2,000 tokens is prefilled,
+against the same without chunks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import json
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from core_mlx_native.blas import ensure_blas
+
+BLAS = ensure_blas()  # before mlx
+
+import mlx.core as mx  # noqa: E402
+
+import core  # noqa: E402
+from core_mlx_native.model import MlxModel  # noqa: E402
+
+MARKS = {"stream": 1.0, "batch": 1.1, "refill": 1.4, "first_token": 1 / 3}
+TOKENS = 64
+PROMPTS = [
+    "The central bank raised interest rates on Thursday, and the stock market",
+    "The home team won the final after extra time, and their captain",
+    "Astronomers found a planet that orbits two stars at a distance of",
+    "The company presented a new processor that uses half the power of",
+    "Once upon a time there was a lighthouse keeper who could not",
+    "To bake a loaf of bread you need flour, water, salt and",
+    "The capital of Australia is Canberra, which was chosen because",
+    "Dear Sir or Madam, I am writing to you because the",
+]
+
+Measured = dict[str, float]
+Call = Callable[[], int]  # how many tokens it made
+
+
+def load(path: Path, **options: Any) -> MlxModel:
+    """Our model, which no token ends: every row makes as many as it was asked for."""
+    model = core.load_model(path, backend="mlx_cpu", **options)
+    assert isinstance(model, MlxModel)
+    object.__setattr__(model._loaded, "stop_ids", frozenset())
+    return model
+
+
+def timed(call: Call) -> Measured:
+    """Tokens per second over the whole call, and the most memory that arrays held."""
+    gc.collect()
+    mx.reset_peak_memory()
+    started = time.perf_counter()
+    tokens = call()
+    seconds = time.perf_counter() - started
+    return {"tokens_per_second": tokens / seconds, "peak_memory_bytes": mx.get_peak_memory()}
+
+
+def compare(calls: dict[str, Call], runs: int) -> dict[str, Any]:
+    """Medians of both, taken in turns, and the first one's speed over the second one's."""
+    found: dict[str, list[Measured]] = {name: [] for name in calls}
+    for number in range(runs + 1):
+        for name, call in calls.items():
+            measured = timed(call)
+            if number:  # the first round touches everything once
+                found[name].append(measured)
+    report: dict[str, Any] = {name: median(values) for name, values in found.items()}
+    first, second = (report[name]["tokens_per_second"] for name in calls)
+    return {**report, "ratio": round(first / second, 3)}
+
+
+def median(values: Sequence[Measured]) -> Measured:
+    """Of each number by itself."""
+    names = values[0]
+    return {name: round(statistics.median(value[name] for value in values), 3) for name in names}
+
+
+def mlx_lm_calls(path: Path) -> tuple[Call, Call]:
+    """mlx-lm's stream and batch."""
+    generate: Any = importlib.import_module("mlx_lm.generate")
+    model, tokenizer = importlib.import_module("mlx_lm").load(str(path))
+    tokenizer.eos_token_ids = set()
+    prompts = [tokenizer.encode(prompt) for prompt in PROMPTS]
+
+    def stream() -> int:
+        stream = generate.stream_generate(model, tokenizer, PROMPTS[0], max_tokens=TOKENS)
+        return sum(1 for _ in stream)
+
+    def batch() -> int:
+        made = generate.batch_generate(
+            model, tokenizer, prompts, max_tokens=TOKENS, return_token_ids=True
+        )
+        return sum(map(len, made.token_ids))
+
+    return stream, batch
+
+
+def stream_and_batch(path: Path, runs: int, only: Sequence[str]) -> dict[str, Any]:
+    """Against mlx-lm."""
+    theirs = dict(zip(("stream", "batch"), mlx_lm_calls(path), strict=True))
+    with load(path) as model:
+        ours: dict[str, Call] = {
+            "stream": lambda: sum(1 for _ in model.generate(PROMPTS[0], max_tokens=TOKENS)),
+            "batch": lambda: sum(
+                len(row.tokens) for row in model.batch_generate(PROMPTS, max_tokens=TOKENS)
+            ),
+        }
+        return {
+            name: compare({"core": ours[name], "mlx_lm": theirs[name]}, runs)
+            for name in ours
+            if name in only
+        }
+
+
+def refill(path: Path, runs: int) -> dict[str, Any]:
+    """Against the same engine, in which a free slot waits for the last of its neighbours."""
+    dice = random.Random(0)
+    lengths = [dice.randint(4, 128) for _ in range(64)]
+    with load(path, parallel_slots=8) as refilled, load(path, parallel_slots=8) as waiting:
+        engine = waiting._engine
+        admit = engine._admit
+        engine._admit = lambda: None if engine._batch.live or engine._prefills else admit()  # type: ignore[method-assign]
+
+        def run(model: MlxModel) -> int:
+            configs = [core.GenerateConfig(max_tokens=length) for length in lengths]
+            streams = [
+                model.submit(PROMPTS[index % len(PROMPTS)], config)
+                for index, config in enumerate(configs)
+            ]
+            return sum(len(list(stream)) for stream in streams)
+
+        return compare({"refill": lambda: run(refilled), "none": lambda: run(waiting)}, runs)
+
+
+def first_token(path: Path, runs: int) -> dict[str, Any]:
+    """Seconds to the first token, with chunks and without."""
+    whole = {"prefill_chunk": 4096, "token_budget": 4096}
+    with load(path) as chunked, load(path, options=whole) as unchunked:
+        ids = (chunked.encode(" ".join(PROMPTS)) * 100)[:2000]
+        long = chunked.decode(ids)
+        found: dict[str, list[float]] = {"chunks": [], "whole": []}
+        for number in range(runs + 1):
+            for name, model in (("chunks", chunked), ("whole", unchunked)):
+                seconds = short_behind_long(model, long)
+                if number:
+                    found[name].append(seconds)
+    medians = {f"{name}_seconds": round(statistics.median(v), 3) for name, v in found.items()}
+    ratio = statistics.median(found["chunks"]) / statistics.median(found["whole"])
+    return {"prompt_tokens": len(ids), **medians, "ratio": round(ratio, 3)}
+
+
+def short_behind_long(model: MlxModel, long: str) -> float:
+    """A short request while a long prompt runs: seconds until its first token."""
+    stream = model.submit(long, core.GenerateConfig(max_tokens=1))
+    time.sleep(0.1)  # it is tokenised, admitted, and its first chunk runs
+    started = time.perf_counter()
+    next(model.generate("Hello", max_tokens=2))
+    seconds = time.perf_counter() - started
+    list(stream)
+    return seconds
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    model = cache / "core" / "models" / "smollm2-135m-instruct"
+    parser = argparse.ArgumentParser(description="Time decoding, beside mlx-lm's.")
+    parser.add_argument("--model", type=Path, default=model)
+    parser.add_argument("--runs", type=int, default=5, help="runs of each; default 5")
+    parser.add_argument("--only", nargs="+", choices=MARKS, default=list(MARKS))
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure and print; 1 when a mark is missed."""
+    arguments = parse_arguments()
+    path, runs, only = arguments.model, arguments.runs, arguments.only
+    report: dict[str, Any] = {}
+    if {"stream", "batch"} & set(only):
+        report |= stream_and_batch(path, runs, only)
+    if "refill" in only:
+        report["refill"] = refill(path, runs)
+    if "first_token" in only:
+        report["first_token"] = first_token(path, runs)
+    settings = {
+        "model": path.name,
+        "runs": runs,
+        "cpus": os.cpu_count(),
+        "load_average": round(os.getloadavg()[0], 2),
+        "blas": BLAS.name,
+        "MLX_DISABLE_COMPILE": os.environ.get("MLX_DISABLE_COMPILE"),
+        "marks": MARKS,
+    }
+    print(json.dumps(settings | report, indent=2))
+    missed = [name for name in report if (report[name]["ratio"] < MARKS[name])]
+    if "first_token" in report:
+        missed = [name for name in missed if name != "first_token"]
+        missed += ["first_token"] * (report["first_token"]["ratio"] > MARKS["first_token"])
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
