@@ -129,14 +129,6 @@ def test_the_dtype_is_chosen_and_explained(checkpoint: Checkpoint) -> None:
     assert 0 < max(gaps) < 0.5
 
 
-def test_float16_is_refused_where_activations_overflow_it(checkpoint: Checkpoint) -> None:
-    half = core.LoadConfig(options={"dtype": "float16"})
-    with Cpu().load_model(checkpoint("llama", name="llama"), half) as model:
-        assert model.classify(["ab"])[0].error is None
-    with pytest.raises(core.InvalidOptionError, match="float32, bfloat16 for a gemma3_text"):
-        Cpu().load_model(checkpoint("gemma3"), half)
-
-
 def test_info_is_what_config_json_says(checkpoint: Checkpoint) -> None:
     with Cpu().load_model(checkpoint("gemma3"), core.LoadConfig()) as model:
         info = model.info

@@ -1,12 +1,13 @@
 """Write tiny random checkpoints and what transformers computes from them (see README.md).
 
-For each checkpoint: weights as transformers saves them, and one directory per rope variant with
+For each checkpoint: weights as transformers saves them, and one directory per variant with
 ``config.json`` (transformers 5 keys), ``config.older.json`` (the same model in the keys of older
-checkpoints) and ``reference.json``: float32 logits at the last position of each prompt. The
-logits are computed from the written files, through both configs, which must agree to the bit.
+checkpoints) and ``reference.json``: float32 logits at the last position of each prompt. Some
+variants also have ``keys.json``: the attention keys of one prompt. Logits and keys are computed
+from the written files, through both configs, which must agree to the bit.
 
-A new architecture is a new entry in `CHECKPOINTS`, and, when it differs from Llama, a function
-that spells its config in the older keys.
+A new architecture is a new entry in `checkpoints.CHECKPOINTS`, and, when it differs from Llama,
+a function in `older_keys` that spells its config in the older keys.
 """
 
 from __future__ import annotations
@@ -16,176 +17,32 @@ import copy
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 from transformers import (  # type: ignore[import-not-found, unused-ignore]
     AutoModelForCausalLM,
-    Gemma3TextConfig,
-    LlamaConfig,
-    PreTrainedConfig,
+    DynamicCache,
+    PreTrainedModel,
 )
 
-Config = dict[str, Any]
+from .checkpoints import CHECKPOINTS, SMALL, VOCAB_SIZE, Checkpoint
+from .older_keys import Config
 
 HERE = Path(__file__).resolve().parent
-VOCAB_SIZE = 96
-WINDOW = 8
-# Around the window, below it and well above it.
+# Around the window of 8, below it and well above it.
 PROMPT_LENGTHS = (1, 2, 5, 7, 8, 9, 16, 23, 40)
-# At init's usual 0.02 all attention is nearly uniform, and a wrong rope or mask would not show.
-WEIGHT_STD = 0.2
 NORM_STD = 0.3
-SMALL: Config = {
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 64,
-    "intermediate_size": 48,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 64,
-    "initializer_range": WEIGHT_STD,
-}
-
-PLAIN: Config = {"rope_type": "default", "rope_theta": 10_000.0}
-LLAMA3: Config = {
-    "rope_type": "llama3",
-    "rope_theta": 500_000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    # Short, so that all three of its frequency bands are used by the prompts here.
-    "original_max_position_embeddings": 16,
-}
-GEMMA_PLAIN: Config = {
-    "full_attention": {"rope_type": "default", "rope_theta": 1_000_000.0},
-    "sliding_attention": PLAIN,
-}
-GEMMA_LINEAR: Config = {
-    "full_attention": {"rope_type": "linear", "rope_theta": 1_000_000.0, "factor": 8.0},
-    "sliding_attention": PLAIN,
-}
-
-
-def older_llama(config: Config) -> Config:
-    """Llama's config in the keys before transformers 5: rope_theta and rope_scaling."""
-    rope = config.pop("rope_parameters")
-    config["rope_theta"] = rope.pop("rope_theta")
-    config["rope_scaling"] = None if rope["rope_type"] == "default" else rope
-    if rope["rope_type"] == "linear":
-        rope["type"] = rope.pop("rope_type")  # the spelling when linear scaling was new
-    if config["head_dim"] * config["num_attention_heads"] == config["hidden_size"]:
-        del config["head_dim"]  # was implied
-    config["torch_dtype"] = config.pop("dtype")
-    return config
-
-
-def older_gemma3(config: Config) -> Config:
-    """Gemma 3's config in its first keys: rope_local_base_freq and sliding_window_pattern."""
-    rope = config.pop("rope_parameters")
-    config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
-    full = rope["full_attention"]
-    config["rope_theta"] = full.pop("rope_theta")
-    config["rope_scaling"] = None if full["rope_type"] == "default" else full
-    config["sliding_window_pattern"] = config.pop("_sliding_window_pattern")
-    if config["layer_types"] == layer_types(
-        config["sliding_window_pattern"], config["num_hidden_layers"]
-    ):
-        del config["layer_types"]  # came later; for a regular pattern it was implied
-    config["torch_dtype"] = config.pop("dtype")
-    return config
-
-
-def layer_types(pattern: int, layers: int) -> list[str]:
-    """Every ``pattern``-th layer sees everything, the others a window."""
-    kinds = ("full_attention", "sliding_attention")
-    return [kinds[bool((i + 1) % pattern)] for i in range(layers)]
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """Random weights, and the rope variants that are computed from them."""
-
-    name: str
-    config: type[PreTrainedConfig]
-    older: Callable[[Config], Config]
-    ropes: dict[str, Config]
-    options: Config
-    dtype: torch.dtype = torch.bfloat16
-    max_shard_size: str = "1GB"
-
-
-CHECKPOINTS = (
-    Checkpoint(
-        name="llama-1-kv-head-tied",
-        config=LlamaConfig,
-        older=older_llama,
-        ropes={"default": PLAIN, "linear": {**PLAIN, "rope_type": "linear", "factor": 4.0}},
-        options={"num_hidden_layers": 2, "num_key_value_heads": 1, "tie_word_embeddings": True},
-        dtype=torch.float16,
-    ),
-    Checkpoint(
-        name="llama-2-kv-heads-wide-sharded",
-        config=LlamaConfig,
-        older=older_llama,
-        ropes={"default": {**PLAIN, "rope_theta": 500_000.0}, "llama3": LLAMA3},
-        options={"num_hidden_layers": 2, "num_key_value_heads": 2, "head_dim": 24},
-        max_shard_size="80KB",
-    ),
-    Checkpoint(
-        name="llama-4-kv-heads",
-        config=LlamaConfig,
-        older=older_llama,
-        ropes={"llama3": LLAMA3},
-        options={"num_hidden_layers": 2, "num_key_value_heads": 4, "rms_norm_eps": 1e-5},
-    ),
-    Checkpoint(
-        name="gemma3-1-kv-head",
-        config=Gemma3TextConfig,
-        older=older_gemma3,
-        ropes={"default": GEMMA_PLAIN, "linear": GEMMA_LINEAR},
-        options={
-            "num_hidden_layers": 4,
-            "num_key_value_heads": 1,
-            "head_dim": 16,
-            "query_pre_attn_scalar": 16,
-            "sliding_window": WINDOW,
-            "sliding_window_pattern": 2,
-        },
-    ),
-    Checkpoint(
-        name="gemma3-2-kv-heads-wide-untied",
-        config=Gemma3TextConfig,
-        older=older_gemma3,
-        ropes={"linear": GEMMA_LINEAR},
-        options={
-            "num_hidden_layers": 3,
-            "num_key_value_heads": 2,
-            "head_dim": 24,
-            "query_pre_attn_scalar": 20,  # not head_dim, so that one cannot stand in for the other
-            "sliding_window": WINDOW,
-            # no regular pattern: contradicts the `_sliding_window_pattern` that is saved with it
-            "layer_types": ["full_attention", "sliding_attention", "full_attention"],
-            "tie_word_embeddings": False,
-        },
-    ),
-    Checkpoint(
-        name="gemma3-4-kv-heads",
-        config=Gemma3TextConfig,
-        older=older_gemma3,
-        ropes={"linear": GEMMA_LINEAR},
-        options={
-            "num_hidden_layers": 3,
-            "num_key_value_heads": 4,
-            "head_dim": 16,
-            "query_pre_attn_scalar": 16,
-            "sliding_window": WINDOW,
-            "sliding_window_pattern": 3,
-        },
-    ),
+BIAS_STD = 0.5  # init leaves biases at zero
+# Linear, plain and llama3 rope; keys with a norm, with a norm and a bias, with neither.
+KEYS_OF = (
+    "gemma3-2-kv-heads-wide-untied/linear",
+    "qwen3-2-kv-heads-biased/sliding",
+    "llama-2-kv-heads-wide-sharded/llama3",
 )
+KEYS_LENGTH = 23  # of the prompt: almost three windows
 
 
 def make_prompts() -> list[list[int]]:
@@ -197,16 +54,14 @@ def make_prompts() -> list[list[int]]:
     ]
 
 
-def write_weights(checkpoint: Checkpoint, seed: int, directory: Path) -> Config:
-    """Random weights, norms moved off their initial ones and zeros; returns the config."""
-    torch.manual_seed(seed)
-    rope = next(iter(checkpoint.ropes.values()))
-    config = checkpoint.config(**SMALL, **checkpoint.options, rope_parameters=copy.deepcopy(rope))
-    model = AutoModelForCausalLM.from_config(config)
+def write_weights(checkpoint: Checkpoint, directory: Path) -> Config:
+    """Random weights, norms and biases moved off their initial values; returns the config."""
+    torch.manual_seed(checkpoint.seed)
+    first = next(iter(checkpoint.variants.values()))
+    options = copy.deepcopy({**SMALL, **checkpoint.options, **first})
+    model = AutoModelForCausalLM.from_config(checkpoint.config(**options))
     with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if "norm" in name:
-                weight.add_(NORM_STD * torch.randn_like(weight))
+        perturb(model, checkpoint)
     model.to(checkpoint.dtype).save_pretrained(directory, max_shard_size=checkpoint.max_shard_size)
     (directory / "generation_config.json").unlink()
     saved: Config = json.loads((directory / "config.json").read_text())
@@ -214,26 +69,59 @@ def write_weights(checkpoint: Checkpoint, seed: int, directory: Path) -> Config:
     return saved
 
 
+def perturb(model: PreTrainedModel, checkpoint: Checkpoint) -> None:
+    """Change in place what initialisation leaves at zero or one, and what is to be louder."""
+    for name, weight in model.named_parameters():
+        if "norm" in name:
+            weight.add_(NORM_STD * torch.randn_like(weight))
+        if name.endswith("bias"):
+            weight.add_(BIAS_STD * torch.randn_like(weight))
+        if "q_proj.weight" in name:
+            weight.mul_(checkpoint.score_gain)
+    # Gemma's norms multiply by 1 + weight; no other checkpoint has a gain.
+    model.model.norm.weight.add_(checkpoint.logit_gain - 1)
+
+
 def write_variant(checkpoint: Checkpoint, newer: Config, weights: Path, directory: Path) -> None:
-    """Both configs of one rope variant, and the logits that both give."""
+    """Both configs of one variant, and the logits (and keys) that both give."""
     directory.mkdir()
-    logits = compute_logits(newer, weights)
     older = checkpoint.older(copy.deepcopy(newer))
-    if compute_logits(older, weights) != logits:
+    model, twin = load_model(newer, weights), load_model(older, weights)
+    logits, keys = compute_logits(model), compute_keys(model)
+    if (compute_logits(twin), compute_keys(twin)) != (logits, keys):
         raise SystemExit(f"{directory}: the older config is not the same model.")
     write_json(directory / "config.json", newer)
     write_json(directory / "config.older.json", older)
     (directory / "reference.json").write_text(rows_as_json(logits))
+    if f"{checkpoint.name}/{directory.name}" in KEYS_OF:
+        (directory / "keys.json").write_text(keys_as_json(keys))
 
 
-def compute_logits(config: Config, weights: Path) -> list[list[float]]:
-    """Logits at the last position of each prompt, alone and unpadded: [prompts][vocab]."""
+def load_model(config: Config, weights: Path) -> PreTrainedModel:
+    """The model that transformers makes of these files, in float32."""
     with assembled(config, weights) as directory:
-        model = AutoModelForCausalLM.from_pretrained(
+        return AutoModelForCausalLM.from_pretrained(
             directory, dtype=torch.float32, attn_implementation="eager"
         )
+
+
+def compute_logits(model: PreTrainedModel) -> list[list[float]]:
+    """Logits at the last position of each prompt, alone and unpadded: [prompts][vocab]."""
     with torch.no_grad():
         return [model(torch.tensor([ids])).logits[0, -1].tolist() for ids in make_prompts()]
+
+
+def compute_keys(model: PreTrainedModel) -> list[list[list[float]]]:
+    """Keys behind rope of the prompt of `KEYS_LENGTH`: [layers][KV heads][position * head size]."""
+    [prompt] = (ids for ids in make_prompts() if len(ids) == KEYS_LENGTH)
+    cache = DynamicCache()  # made without a config, it keeps sliding layers whole
+    with torch.no_grad():
+        model(torch.tensor([prompt]), past_key_values=cache, use_cache=True)
+    config = model.config
+    shape = (1, config.num_key_value_heads, len(prompt), model.model.layers[0].self_attn.head_dim)
+    if [layer.keys.shape for layer in cache.layers] != [shape] * config.num_hidden_layers:
+        raise SystemExit(f"{config.model_type}: the cache does not hold every key.")
+    return [[head.flatten().tolist() for head in layer.keys[0]] for layer in cache.layers]
 
 
 @contextmanager
@@ -250,10 +138,15 @@ def write_json(path: Path, value: Config) -> None:
     path.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n")
 
 
-def rows_as_json(rows: Sequence[Sequence[float]]) -> str:
+def rows_as_json(rows: Sequence[Sequence[float]], digits: int = 9) -> str:
     """One row a line; nine significant digits give every float32 back exactly."""
-    lines = (", ".join(f"{value:.9g}" for value in row) for row in rows)
+    lines = (", ".join(f"{value:.{digits}g}" for value in row) for row in rows)
     return "[\n" + ",\n".join(f"[{line}]" for line in lines) + "\n]\n"
+
+
+def keys_as_json(layers: Sequence[Sequence[Sequence[float]]]) -> str:
+    """One head a line; seven significant digits keep each value within 5e-7 of itself."""
+    return "[" + ", ".join(rows_as_json(heads, digits=7).rstrip() for heads in layers) + "]\n"
 
 
 def main() -> None:
@@ -264,12 +157,11 @@ def main() -> None:
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     (output / "prompts.json").write_text(rows_as_json(make_prompts()))
-    for seed, checkpoint in enumerate(CHECKPOINTS):
+    for checkpoint in CHECKPOINTS:
         weights = output / checkpoint.name / "weights"
-        config = write_weights(checkpoint, seed, weights)
-        for name, rope in checkpoint.ropes.items():
-            variant = {**config, "rope_parameters": rope}
-            write_variant(checkpoint, variant, weights, weights.parent / name)
+        config = write_weights(checkpoint, weights)
+        for name, changes in checkpoint.variants.items():
+            write_variant(checkpoint, {**config, **changes}, weights, weights.parent / name)
 
 
 if __name__ == "__main__":
