@@ -31,7 +31,7 @@ class TextModelBase:
     def __init__(self, backend: str) -> None:
         self._backend = backend
         self._closed = False
-        self._closing = threading.Lock()
+        self._closing = threading.RLock()  # a signal handler may call close() within close()
         self._finished = threading.local()
 
     @property
@@ -100,11 +100,14 @@ class TextModelBase:
         """Free what the model holds: for subclasses; called once, by the first ``close()``."""
 
     def close(self) -> None:
-        """Free the model's memory. Closing twice is fine."""
+        """Free the model's memory. Closing twice is fine; the second does not wait for the first.
+
+        ``release`` runs without the lock: it waits for threads whose finalizers may call this.
+        """
         with self._closing:
-            if not self._closed:
-                self._closed = True
-                self.release()
+            first, self._closed = not self._closed, True
+        if first:
+            self.release()
 
     def __enter__(self) -> Self:
         return self

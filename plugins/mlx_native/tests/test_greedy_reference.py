@@ -1,13 +1,15 @@
 """Greedy decoding of the real models as transformers does it (oracle_decode/, see its README).
 
-The stored continuations are fed back: at each position, the model must choose the stored token
-with the stored log-probability. No cache takes part, so this holds whatever decodes.
+First the stored continuations are fed back: at each position, the model must choose the stored
+token with the stored log-probability. No cache takes part, so this holds whatever decodes. Then
+the engine makes them itself.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from core.types import Message
+import core
+from core.types import Message, Token
+from core_mlx_native.backend import Cpu
 from core_mlx_native.decoder import Decoder
 from core_mlx_native.loader import load_decoder
+from core_mlx_native.model import MlxModel
 from core_mlx_native.prefill import prefill
 from core_mlx_native.tokenizer import Tokenizer
 
@@ -141,3 +146,78 @@ def test_a_wrong_window_shows(gemma3_dir: Path, tmp_path: Path, window: int) -> 
     assert distance(wrong, by_name["long"]) < TOLERANCE
     assert distance(wrong, by_name["across the window"]) > VISIBLE
     assert distance(wrong, by_name["beyond the window"]) > VISIBLE
+
+
+# The engine: `generate`, `chat` and `batch_generate`.
+
+END_IDS = {"smollm2-135m-instruct": {0, END_OF_TURN}, "gemma-3-270m": {1, 106}}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """One real model as a user has it, and the cases without a conversation."""
+
+    name: str
+    model: MlxModel
+
+    @property
+    def cases(self) -> list[Case]:
+        return [case for case in RECORDS[self.name]["cases"] if "messages" not in case]
+
+    @property
+    def prompts(self) -> list[str]:
+        return [PROMPTS[case["name"]] for case in self.cases]
+
+    def check(self, tokens: Sequence[Token], case: Case) -> None:
+        """The stored ids and log-probabilities, until rounding may decide between two tokens.
+
+        What ends a generation is stored, and not emitted.
+        """
+        steps = clear_steps(case)
+        assert steps > 0
+        wanted = [token for token in case["continuation"] if token not in END_IDS[self.name]]
+        assert [token.id for token in tokens][:steps] == wanted[:steps]
+        assert steps < len(case["continuation"]) or len(tokens) == len(wanted)
+        logprobs = [token.logprob for token in tokens[:steps]]
+        assert logprobs == pytest.approx(case["logprobs"][: len(logprobs)], abs=TOLERANCE)
+
+
+@pytest.fixture(scope="module", params=FIXTURES)
+def loaded(request: pytest.FixtureRequest) -> Iterator[Loaded]:
+    directory: Path = request.getfixturevalue(FIXTURES[request.param])
+    with Cpu().load_model(directory, core.LoadConfig()) as model:
+        yield Loaded(request.param, model)
+
+
+def clear_steps(case: Case) -> int:
+    """How many of the stored steps come before the first near tie."""
+    return len(list(itertools.takewhile(lambda margin: margin > TOLERANCE, case["margins"])))
+
+
+@pytest.mark.parametrize(("loaded", "case"), CASES, indirect=["loaded"])
+def test_generate_and_chat(loaded: Loaded, case: Case) -> None:
+    config = core.GenerateConfig(max_tokens=STEPS, return_logprobs=True)
+    if "messages" in case:
+        stream = loaded.model.chat([Message(**message) for message in case["messages"]], config)
+    else:
+        stream = loaded.model.generate(PROMPTS[case["name"]], config)
+    loaded.check(list(stream), case)
+    assert stream.metrics.prompt_tokens == len(case["ids"])
+    if clear_steps(case) == len(case["continuation"]):
+        ended = case["continuation"][-1] in END_IDS[loaded.name]
+        assert stream.finish_reason == ("stop" if ended else "length")
+
+
+def test_batch_generate(loaded: Loaded) -> None:
+    results = loaded.model.batch_generate(loaded.prompts, max_tokens=STEPS, return_logprobs=True)
+    for case, result in zip(loaded.cases, results, strict=True):
+        assert result.error is None
+        loaded.check(result.tokens, case)
+
+
+def test_classify_reads_the_first_token(loaded: Loaded) -> None:
+    results = loaded.model.classify(loaded.prompts, return_logprobs=True)
+    for case, result in zip(loaded.cases, results, strict=True):
+        first = {name: case[name][:1] for name in ("continuation", "margins", "logprobs")}
+        assert result.token is not None
+        loaded.check([result.token], {**case, **first})

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from core_mlx_native.decoder import Decoder
+from core_mlx_native.failures import of_request
 from core_mlx_native.host import floats, ints
-from core_mlx_native.kv_cache import BatchCache, CacheShape
+from core_mlx_native.kv_cache import BatchCache
 from core_mlx_native.penalty import Repeats
 from core_mlx_native.request import Request
 from core_mlx_native.sampling import RowSampling, draw, logprobs
@@ -38,7 +39,10 @@ class Drawn:
         values = floats(self.logprobs) if self.logprobs is not None else [0.0] * len(rows)
         for row, token, logprob in zip(rows, ints(self.tokens), values, strict=True):
             if not row.ended:
-                row.take(token, logprob if row.config.return_logprobs else None)
+                try:
+                    row.take(token, logprob if row.config.return_logprobs else None)
+                except Exception as error:  # noqa: BLE001 - of this row's text, not of the others'
+                    row.fail(of_request(error, len(row.ids)))
 
     def take(self, rows: Sequence[int]) -> Drawn:
         """Some of the rows."""
@@ -93,14 +97,13 @@ class DecodeBatch:
     the running step holds it; on a CPU, where a step takes all cores, waiting costs less.
     """
 
-    def __init__(self, decoder: Decoder, shape: CacheShape, overlap: bool) -> None:
+    def __init__(self, decoder: Decoder, overlap: bool) -> None:
         self._decoder, self._overlap = decoder, overlap
-        self._shape = shape
         self.clear()
 
     def clear(self) -> None:
         """No rows."""
-        self._cache = BatchCache(self._shape)
+        self._cache: BatchCache | None = None
         self._rows: Rows | None = None
         self._fed: Drawn | None = None
 
@@ -116,7 +119,7 @@ class DecodeBatch:
 
     def add(self, cache: BatchCache, rows: Rows, first: Drawn) -> None:
         """Take prefilled rows and their first tokens, in the place of ended rows if they fit."""
-        if self._rows is None or self._fed is None or not self.live:
+        if self._cache is None or self._rows is None or self._fed is None or not self.live:
             self._cache, self._rows, self._fed = cache, rows, first
             return
         count, new = len(self.requests), len(rows.requests)
@@ -138,13 +141,13 @@ class DecodeBatch:
         going = [row for row, request in enumerate(self.requests) if not request.ended]
         if not going:
             self.clear()
-        elif self._rows and self._fed and len(going) < len(self.requests):
+        elif self._cache and self._rows and self._fed and len(going) < len(self.requests):
             self._cache.keep(going)
             self._rows, self._fed = self._rows.take(going), self._fed.take(going)
 
     def step(self) -> None:
         """Queue one more token for every row, then hand out the ones before."""
-        if self._rows is None or self._fed is None:
+        if self._cache is None or self._rows is None or self._fed is None:
             return
         fed, rows = self._fed, self._rows
         if all(request.ended or request.last_is_next for request in rows.requests):

@@ -6,21 +6,25 @@ that thread (classify, close) comes in between two steps.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterable, Sequence
+from queue import SimpleQueue
+from typing import TypeVar
 
 import mlx.core as mx
 
 from core.errors import ModelClosedError
 from core_mlx_native.batching import micro_batches
 from core_mlx_native.decoding import DecodeBatch, Rows
-from core_mlx_native.failures import is_out_of_memory, not_a_number, too_large
+from core_mlx_native.failures import not_a_number, of_request
 from core_mlx_native.host import ints
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.owner import OwnerThread
 from core_mlx_native.prefilling import Prefilling
+from core_mlx_native.stopwatch import Stopwatch
 from core_mlx_native.waiting import Job, WaitingLine
+
+T = TypeVar("T")
 
 
 class Engine:
@@ -29,18 +33,23 @@ class Engine:
     def __init__(self, model: LoadedModel, owner: OwnerThread) -> None:
         self._model, self._owner = model, owner
         self._shape = model.cache_shape()
-        self._batch = DecodeBatch(model.decoder, self._shape, model.overlap)
+        self._batch = DecodeBatch(model.decoder, model.overlap)
         self._waiting = WaitingLine()
         self._prefills: deque[Prefilling] = deque()
+        self._admitted: list[Job] = []  # neither there nor here, for a moment
         self._pumping = False
-        self.prefill_seconds = 0.0  # of all steps so far
-        self.decode_seconds = 0.0
+        self.watch = Stopwatch()
 
     def submit(self, jobs: Iterable[Job]) -> None:
         """Queue jobs, in order; from any thread. Raises `ModelClosedError`."""
+        self._owner.check_fork()
         self._waiting.extend(jobs)
         if not self._owner.post(self._wake):
             raise ModelClosedError
+
+    def receive(self, items: SimpleQueue[T]) -> T:
+        """Wait for what a request sends. Raises what `OwnerThread.receive` does."""
+        return self._owner.receive(items)
 
     @property
     def idle(self) -> bool:
@@ -53,22 +62,22 @@ class Engine:
             return False
         self._drop_unwanted()
         self._admit()
-        start = time.monotonic()
-        self._prefill()
-        middle = time.monotonic()
-        self._decode()
-        self.prefill_seconds += middle - start
-        self.decode_seconds += time.monotonic() - middle
+        with self.watch.on("prefill"):
+            self._prefill()
+        with self.watch.on("decode"):
+            self._decode()
         return True
 
-    def shutdown(self, error: Exception) -> None:
+    def shutdown(self, error: BaseException) -> None:
         """End every request with this error, and hold nothing more."""
-        jobs = [*self._waiting.clear(), *(job for group in self._prefills for job in group.jobs)]
+        jobs = [*self._admitted, *self._waiting.clear()]
+        jobs += [job for group in self._prefills for job in group.jobs]
         requests = [*self._batch.requests, *(r for job in jobs for r in job.requests)]
+        self._admitted = []
         self._prefills.clear()
         self._batch.clear()
         for request in requests:
-            request.fail(error)
+            request.fail(of_request(error, len(request.ids)))
 
     def _wake(self) -> None:
         if not self._pumping:
@@ -78,7 +87,7 @@ class Engine:
     def _pump(self) -> None:
         try:
             self.step()
-        except Exception as error:  # noqa: BLE001 - the thread goes on; the callers get it
+        except BaseException as error:  # noqa: BLE001 - the thread goes on; the callers get it
             self.shutdown(error)
         if self.idle:
             self._pumping = False
@@ -102,9 +111,11 @@ class Engine:
     def _admit(self) -> None:
         taken = self._batch.live + sum(len(j.requests) for g in self._prefills for j in g.jobs)
         jobs = self._waiting.take(self._model.slots - taken, anyhow=not taken)
+        self._admitted = jobs
         lengths = [len(job.ids) for job in jobs]
         for rows in micro_batches(lengths, self._model.token_budget):
             self._prefills.append(self._prefilling([jobs[row] for row in rows]))
+        self._admitted = []
 
     def _prefilling(self, jobs: Sequence[Job]) -> Prefilling:
         return Prefilling(self._model.decoder, self._shape, jobs)
@@ -113,25 +124,28 @@ class Engine:
         """One chunk of the group whose turn it is: a long prompt does not hold up a short one."""
         if not self._prefills:
             return
-        group = self._prefills.popleft()
+        group = self._prefills[0]  # it stays there meanwhile: whatever happens, its callers hear
         try:
             group.step(self._model.prefill_chunk)
-        except (MemoryError, RuntimeError) as error:
+        except Exception as error:  # noqa: BLE001 - the callers get it
             self._give_up(group, error)
             return
         if group.logits is None:
-            self._prefills.append(group)
+            self._prefills.rotate(-1)
         else:
             self._join(group, group.logits)
+            self._prefills.popleft()
 
     def _give_up(self, group: Prefilling, error: Exception) -> None:
         """A group that failed is tried again one by one; a prompt alone has had its chance."""
-        if group.rows > 1:
-            self._prefills.extendleft(self._prefilling([job]) for job in reversed(group.jobs))
+        again = [self._prefilling([job]) for job in group.jobs] if group.rows > 1 else []
+        self._prefills.popleft()
+        if again:
+            self._prefills.extendleft(reversed(again))
             return
         job = group.jobs[0]
         for request in job.requests:
-            request.fail(too_large(len(job.ids)) if is_out_of_memory(error) else error)
+            request.fail(of_request(error, len(job.ids)))
 
     def _join(self, group: Prefilling, logits: mx.array) -> None:
         """Prefilled prompts start to decode, with a row for each of their requests."""
@@ -153,9 +167,9 @@ class Engine:
     def _decode(self) -> None:
         try:
             self._batch.step()
-        except (MemoryError, RuntimeError) as error:
+        except Exception as error:  # noqa: BLE001 - the callers get it
             for request in self._batch.requests:
-                request.fail(too_large(len(request.ids)) if is_out_of_memory(error) else error)
+                request.fail(of_request(error, len(request.ids)))
             self._batch.clear()
         if not (self._waiting or self._prefills):
             self._batch.compact()  # else a new row may take the place of one that has ended

@@ -62,7 +62,7 @@ class Generation:
         try:
             self._engine.submit(self._jobs)
             while len(self.ends) < self.rows:
-                row, item = self._queue.get()
+                row, item = self._engine.receive(self._queue)
                 if isinstance(item, End):
                     self.ends[row] = item
                 else:
@@ -89,8 +89,8 @@ class Generation:
 
     @property
     def generated_tokens(self) -> int:
-        """Over all rows that have ended."""
-        return sum(end.metrics.generated_tokens for end in self.ends.values())
+        """Over all rows, those included that were stopped."""
+        return sum(request.emitted for request in self._requests)
 
     def _job(self, model: LoadedModel, prompt: Prompt, config: GenerateConfig) -> Job:
         requests = []

@@ -23,7 +23,8 @@ def get_active_memory() -> int:
 
 def get_peak_memory() -> int:
     """The most that arrays held since the start or the last `reset_peak_memory`."""
-    return int(_mlx().get_peak_memory())
+    # MLX's own is 0 behind a reset, whatever is held, until something is allocated.
+    return max(int(_mlx().get_peak_memory()), get_active_memory())
 
 
 def get_cache_memory() -> int:

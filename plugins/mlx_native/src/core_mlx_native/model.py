@@ -35,9 +35,11 @@ from core.types import (
     Score,
     Token,
 )
+from core_mlx_native import memory
 from core_mlx_native.capabilities import MODEL_CAPABILITIES
 from core_mlx_native.classify import Classifier
 from core_mlx_native.engine import Engine
+from core_mlx_native.failures import of_request
 from core_mlx_native.generation import Generation, Prompt, checked
 from core_mlx_native.inspection import inspect
 from core_mlx_native.loader import LoadedModel
@@ -46,8 +48,7 @@ from core_mlx_native.prompts import checked_ids, ids_error
 from core_mlx_native.request import Request, Sink
 from core_mlx_native.scoring import score_all
 from core_mlx_native.stream import MlxStream
-from core_mlx_native.token_prompts import TokenSequence, token_prompts
-from core_mlx_native.waiting import Job
+from core_mlx_native.token_prompts import TokenIds, TokenSequence, token_prompts
 
 
 class MlxModel(TextModelBase):
@@ -87,7 +88,8 @@ class MlxModel(TextModelBase):
         rows = checked_prompts("classify", prompts)
         clock = RequestClock(request)
         results, tokens = Classifier(self._loaded, self._owner.run).classify(rows, request, clock)
-        self._count(tokens, results, clock.seconds)
+        read = sum(result.error is None for result in results)
+        self._count(tokens, read, clock.seconds)
         return results
 
     def generate(
@@ -146,11 +148,11 @@ class MlxModel(TextModelBase):
 
     def generate_tokens(
         self,
-        prompts: Sequence[int] | Sequence[Sequence[int]],
+        prompts: TokenIds,
         config: GenerateConfig | None = None,
         /,
         *,
-        attention_mask: Sequence[int] | Sequence[Sequence[int]] | None = None,
+        attention_mask: TokenIds | None = None,
         num_samples: int = 1,
         **options: Unpack[GenerateOptions],
     ) -> list[TokenSequence]:
@@ -180,7 +182,10 @@ class MlxModel(TextModelBase):
             raise TypeError(
                 f"score() takes one continuation per prompt, got {len(tails)} for {len(heads)}."
             )
-        return score_all(self._loaded, self._owner, heads, tails)
+        clock = RequestClock(GenerateConfig())
+        scores, tokens = score_all(self._loaded, self._owner, heads, tails)
+        self._count(tokens, 0, clock.seconds)
+        return scores
 
     def encode(self, text: str) -> list[int]:
         """Token ids as the model reads this prompt, a leading BOS included."""
@@ -204,7 +209,10 @@ class MlxModel(TextModelBase):
         """
         self.check_open()
         ids = checked_ids(self._loaded, *checked_prompts("inspect_attention", [prompt]))
-        return self._owner.run(lambda: inspect(self._loaded, ids))
+        try:
+            return self._owner.run(lambda: inspect(self._loaded, ids))
+        except (MemoryError, RuntimeError) as error:
+            raise of_request(error, len(ids)) from error
 
     def choices(self) -> Sequence[Choice]:
         """What was chosen at load, and why."""
@@ -215,7 +223,7 @@ class MlxModel(TextModelBase):
         self.check_open()
         return self._owner.run(
             lambda: MemoryReport(
-                mx.get_active_memory(), mx.get_peak_memory(), mx.get_cache_memory()
+                memory.get_active_memory(), memory.get_peak_memory(), memory.get_cache_memory()
             )
         )
 
@@ -243,14 +251,11 @@ class MlxModel(TextModelBase):
         return request
 
     def _stream(self, prompt: str, config: GenerateConfig) -> MlxStream:
-        def start(sink: Sink) -> Request:
+        def make(sink: Sink) -> Request:
             self.check_open()
-            ids = checked_ids(self._loaded, prompt)
-            request = Request(self._loaded, ids, config, sink)
-            self._engine.submit([Job(ids, (request,))])
-            return request
+            return Request(self._loaded, checked_ids(self._loaded, prompt), config, sink)
 
-        return MlxStream(start, self.record)
+        return MlxStream(make, self._engine, self.record)
 
     def _streamed(self, rows: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
         self.check_open()
@@ -265,28 +270,30 @@ class MlxModel(TextModelBase):
     def _counted(self, rows: Sequence[Prompt], config: GenerateConfig) -> Iterator[Generation]:
         """A call over many rows, and its metrics when it has ended."""
         engine, clock = self._engine, RequestClock(config)
-        before = engine.prefill_seconds, engine.decode_seconds
+        before = engine.watch.read()
         generation = Generation(self._loaded, engine, rows, config)
         try:
             yield generation
         finally:
+            after = engine.watch.read()
             self.record(
                 GenerateMetrics(
                     prompt_tokens=generation.prompt_tokens,
                     generated_tokens=generation.generated_tokens,
-                    prefill_seconds=engine.prefill_seconds - before[0],
-                    decode_seconds=engine.decode_seconds - before[1],
+                    prefill_seconds=after.prefill - before.prefill,
+                    decode_seconds=after.decode - before.decode,
                     total_seconds=clock.seconds,
                     peak_memory_bytes=mx.get_peak_memory(),
                     active_memory_bytes=mx.get_active_memory(),
                 )
             )
 
-    def _count(self, tokens: int, results: Sequence[ClassifyResult], seconds: float) -> None:
+    def _count(self, tokens: int, generated: int, seconds: float) -> None:
+        """Keep the metrics of a call that is nothing but prefill."""
         self.record(
             GenerateMetrics(
                 prompt_tokens=tokens,
-                generated_tokens=sum(result.error is None for result in results),
+                generated_tokens=generated,
                 prefill_seconds=seconds,
                 total_seconds=seconds,
                 peak_memory_bytes=mx.get_peak_memory(),

@@ -12,7 +12,7 @@ import mlx.core as mx
 from core.errors import BackendUnavailableError, OutOfMemoryError
 from core.options import LoadConfig
 from core.types import Choice
-from core_mlx_native.failures import is_out_of_memory
+from core_mlx_native.failures import forget_frames, is_out_of_memory
 from core_mlx_native.loader import load
 from core_mlx_native.model import MlxModel
 from core_mlx_native.owner import AFTER_FORK, OwnerThread
@@ -32,6 +32,7 @@ def open_model(
     try:
         loaded = owner.run(lambda: load(directory, config, on_gpu))
     except BaseException as error:
+        forget_frames(error)  # else whoever keeps the error keeps what was loaded so far
         owner.close(mx.clear_cache)
         if isinstance(error, MemoryError | RuntimeError) and is_out_of_memory(error):
             raise OutOfMemoryError(

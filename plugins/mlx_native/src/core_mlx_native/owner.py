@@ -5,16 +5,18 @@ Calls from any thread are queued and run one after another, in order of arrival.
 
 from __future__ import annotations
 
+import atexit
 import os
 import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import mlx.core as mx
 
-from core.errors import ModelClosedError
+from core.errors import ModelBusyError, ModelClosedError
 
 T = TypeVar("T")
 
@@ -22,6 +24,13 @@ AFTER_FORK = (
     "MLX was used in the process that this one was forked from, and does not work in a fork. "
     "Start processes with multiprocessing.get_context('spawn'), and load the model in each."
 )
+_OWN_THREAD = (
+    "This code runs on the model's own thread (a finalizer, or the is_set() of a cancel), which "
+    "would wait for itself. Call the model from another thread."
+)
+_running: set[OwnerThread] = set()
+_forking = threading.Lock()
+_FORK_PATIENCE = 100  # tenths of a second: a job may hang because of the thread that forks
 
 
 class OwnerThread:
@@ -31,26 +40,32 @@ class OwnerThread:
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = (
             queue.SimpleQueue()
         )
-        self._lock = threading.Lock()
+        # Reentrant: the collector may run `stop`, a dropped model's finalizer, where it is held.
+        self._lock = threading.RLock()
         self._closed = False
         self._device = device
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._serve, name=f"core-{name}", daemon=True)
-        self._thread.start()
+        self._pause: _Pause | None = None
+        with _forking:
+            _running.add(self)
+            self._thread.start()
 
     def run(self, job: Callable[[], T]) -> T:
         """Run ``job`` there and return what it returns, or raise what it raises.
 
         Raises `ModelClosedError` once closed. An interrupt of the waiting caller withdraws a job
-        that has not begun.
+        that has not begun. On this thread itself, it runs at once.
         """
-        if os.getpid() != self._process:  # a fork copies no threads: waiting would be for ever
-            raise ModelClosedError(AFTER_FORK)
+        self.check_fork()
         future: Future[T] = Future()
         with self._lock:
             if self._closed:
                 raise ModelClosedError
-            self._jobs.put((future, job))
+            if not self._here:
+                self._jobs.put((future, job))
+        if self._here:
+            return job()
         try:
             return future.result()
         except BaseException:
@@ -59,15 +74,37 @@ class OwnerThread:
 
     def post(self, job: Callable[[], None]) -> bool:
         """Queue ``job`` and do not wait; it must not raise. False once closed."""
-        if os.getpid() != self._process:
-            raise ModelClosedError(AFTER_FORK)
+        self.check_fork()
         with self._lock:
             if not self._closed:
                 self._jobs.put((Future(), job))
             return not self._closed
 
+    def receive(self, items: queue.SimpleQueue[T]) -> T:
+        """Wait for what a job puts into a queue.
+
+        Raises, instead of waiting for ever, `ModelBusyError` on this thread itself, and
+        `ModelClosedError` when the thread has ended or a fork left it behind.
+        """
+        with suppress(queue.Empty):
+            return items.get_nowait()
+        self.check_fork()
+        if self._here:
+            raise ModelBusyError(_OWN_THREAD)
+        if not self._thread.is_alive():
+            raise ModelClosedError
+        return items.get()
+
+    def check_fork(self) -> None:
+        """Raise `ModelClosedError` in a fork, which copies no threads: waiting would not end."""
+        if os.getpid() != self._process:
+            raise ModelClosedError(AFTER_FORK)
+
     def close(self, last: Callable[[], None]) -> None:
-        """Run ``last`` behind all queued jobs, then end the thread. Twice is fine."""
+        """Run ``last`` behind all queued jobs, then end the thread. Twice is fine.
+
+        Waits for that, unless it is called on this thread itself.
+        """
         if os.getpid() != self._process:
             return
         with self._lock:
@@ -77,23 +114,106 @@ class OwnerThread:
             future: Future[None] = Future()
             self._jobs.put((future, last))
             self._jobs.put(None)
-        future.result()
-        self._thread.join()
+        if not self._here:
+            future.result()
+            self._thread.join()
 
     def stop(self) -> None:
         """End the thread without waiting: for models that were dropped, not closed."""
+        if os.getpid() != self._process:
+            return
         with self._lock:
             self._closed = True
             self._jobs.put(None)
 
+    def leave(self) -> None:
+        """End the thread behind the job that it runs, and wait for that: at the process's end."""
+        if os.getpid() != self._process:
+            return
+        with self._lock, suppress(queue.Empty):
+            while True:
+                self._jobs.get_nowait()
+        self.stop()
+        self._thread.join()
+
+    def pause(self) -> None:
+        """Stop it between two jobs, with nothing in flight, until `resume`."""
+        if self._here:
+            mx.synchronize()
+            return
+        self._pause = pause = _Pause()
+        self._jobs.put((Future(), lambda: None))  # it may wait for a job
+        for _ in range(_FORK_PATIENCE):
+            if pause.reached.wait(0.1) or not self._thread.is_alive():
+                return
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        if self._pause is not None:
+            self._pause.over.set()
+
+    @property
+    def _here(self) -> bool:
+        return threading.get_ident() == self._thread.ident
+
     def _serve(self) -> None:
         with mx.stream(self._device):
             while (item := self._jobs.get()) is not None:
-                future, job = item
-                if not future.set_running_or_notify_cancel():
-                    continue
-                try:
-                    future.set_result(job())
-                except BaseException as error:  # noqa: BLE001 - carried to the caller
-                    future.set_exception(error)
-                del item, future, job  # no reference kept to results while waiting
+                if self._pause is not None:
+                    self._pause.keep()
+                _do(*item)
+                del item  # no reference kept to results while waiting
+        _running.discard(self)
+
+
+def _do(future: Future[Any], job: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(job())
+    except BaseException as error:  # noqa: BLE001 - carried to the caller
+        future.set_exception(error)
+
+
+class _Pause:
+    """``reached`` by the thread that pauses, ``over`` by the one that wanted it."""
+
+    def __init__(self) -> None:
+        self.reached, self.over = threading.Event(), threading.Event()
+
+    def keep(self) -> None:
+        """Pause, unless it is over."""
+        if not self.over.is_set():
+            with suppress(RuntimeError):  # it comes again to whoever reads the result
+                mx.synchronize()
+            self.reached.set()
+            self.over.wait()
+
+
+@atexit.register
+def _leave_all() -> None:
+    """A thread that returns from MLX to an interpreter that has ended aborts the process."""
+    for owner in list(_running):
+        owner.leave()
+
+
+def _before_fork() -> None:
+    """OpenBLAS ends its threads in whoever forks: a product that is under way never returns."""
+    _forking.acquire()
+    for owner in list(_running):
+        owner.pause()
+
+
+def _after_fork() -> None:
+    for owner in list(_running):
+        owner.resume()
+    _forking.release()
+
+
+def _in_fork() -> None:
+    _running.clear()  # a fork copies no threads
+    _forking.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_fork)

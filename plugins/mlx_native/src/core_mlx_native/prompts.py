@@ -26,15 +26,15 @@ def checked_ids(model: LoadedModel, prompt: str) -> list[int]:
     return ids
 
 
-def text_error(prompt: str) -> CoreError | None:
-    """What keeps a prompt from being tokenised."""
-    if not prompt:
-        return EmptyPromptError()
+def text_error(text: str, name: str = "prompt") -> CoreError | None:
+    """What keeps a prompt, or what ``name`` calls it, from being tokenised."""
+    if not text:
+        return EmptyPromptError(f"The {name} is empty. Give it at least one character.")
     try:
-        prompt.encode()
+        text.encode()
     except UnicodeEncodeError as error:
         return RequestError(
-            f"The prompt is not valid Unicode text: a lone surrogate stands at character "
+            f"The {name} is not valid Unicode text: a lone surrogate stands at character "
             f"{error.start}. Decode its source as UTF-8."
         )
     return None
@@ -44,12 +44,14 @@ def ids_error(model: LoadedModel, ids: Sequence[int]) -> CoreError | None:
     """What keeps a tokenised prompt from being run."""
     limit, vocab_size = model.info.context_length, model.config.vocab_size
     if not ids:
-        return EmptyPromptError("The tokenizer makes no token of this prompt: it knows none of it.")
+        return EmptyPromptError(
+            "The prompt has no token. If it has text, the tokenizer knows none of it."
+        )
     if len(ids) > limit:
         return PromptTooLongError(len(ids), limit)
     if max(ids) >= vocab_size:  # MLX would read past the embedding, unchecked
         return TokenizerError(
-            f"The tokenizer gives the id {max(ids)}, and the model has {vocab_size} tokens. "
-            "Its tokenizer.json belongs to another model, or is broken."
+            f"The prompt has the token id {max(ids)}, and the model has {vocab_size} tokens. If "
+            "its tokenizer made this id, tokenizer.json belongs to another model, or is broken."
         )
     return None

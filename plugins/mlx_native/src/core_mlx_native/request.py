@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from core.errors import GenerationCancelled, GenerationTimeout
 from core.options import GenerateConfig
 from core.text_stream import TokenAssembler
 from core.types import FinishReason, GenerateMetrics, Token
+from core_mlx_native.failures import of_request
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.sampling import seeded
 
@@ -31,10 +33,11 @@ Sink = Callable[[Item], None]  # called on the owner thread; must not wait
 
 
 class Request:
-    """Made by any thread; after it was submitted, only the owner thread changes it.
+    """Made by any thread; once its prefill has begun, only the owner thread ends it.
 
     ``config`` has a seed, the caller's or a fresh one. ``drawn`` counts the tokens that were drawn
-    for it and read, terminal ones included: the step of its next draw.
+    for it and read, terminal ones included: the step of its next draw. ``emitted`` counts
+    those that it has sent.
     """
 
     def __init__(
@@ -49,7 +52,9 @@ class Request:
         self._stops = model.stop_ids.union(config.stop_tokens)
         self._limit = min(config.max_tokens, model.room(len(ids)))
         self._abandoned = False
-        self._emitted = 0
+        self._waits = True
+        self._unfinished = threading.Lock()  # taken, for good, by the thread that ends it
+        self.emitted = 0
         self._started = self._began = self._first = time.monotonic()
 
     @property
@@ -58,11 +63,14 @@ class Request:
         return self.drawn + 1 >= self._limit
 
     def abandon(self) -> None:
-        """Nobody wants the rest. From any thread."""
+        """Nobody wants the rest. From any thread, and from finalizers."""
         self._abandoned = True
+        if self._waits:  # thousands may wait: it does not wait for the engine to look at it
+            self.fail(GenerationCancelled())
 
     def begin(self) -> None:
         """The prefill starts."""
+        self._waits = False
         self._began = self._first = time.monotonic()
 
     def interruption(self) -> Exception | None:
@@ -70,7 +78,9 @@ class Request:
         try:
             self._clock.check()
         except (GenerationCancelled, GenerationTimeout) as error:
-            return error
+            return error.with_traceback(None)  # whose frames would hold the engine's arrays
+        except BaseException as error:  # noqa: BLE001 - is_set() is the caller's code
+            return of_request(error, len(self.ids))
         return GenerationCancelled() if self._abandoned else None
 
     def take(self, token_id: int, logprob: float | None) -> None:
@@ -100,18 +110,19 @@ class Request:
 
     def _send(self, tokens: list[Token]) -> None:
         if tokens:
-            self._emitted += len(tokens)
+            self.emitted += len(tokens)
             self._sink(tokens)
 
     def _finish(self, reason: FinishReason, error: Exception | None) -> None:
-        self.ended = True
-        self._sink(End(reason, error, self._metrics()))
+        if self._unfinished.acquire(blocking=False):
+            self.ended = True
+            self._sink(End(reason, error, self._metrics()))
 
     def _metrics(self) -> GenerateMetrics:
         now = time.monotonic()
         return GenerateMetrics(
             prompt_tokens=len(self.ids),
-            generated_tokens=self._emitted,
+            generated_tokens=self.emitted,
             prefill_seconds=self._first - self._began,
             decode_seconds=now - self._first if self.drawn else 0.0,
             total_seconds=now - self._started,

@@ -5,15 +5,17 @@ Shapes: B rows, T tokens, C tokens of a continuation, V vocabulary.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
 
 from core.errors import CoreError, RequestError
+from core.labels import label_paths
 from core.types import Score
 from core_mlx_native.batching import micro_batches
-from core_mlx_native.failures import is_out_of_memory, too_large
+from core_mlx_native.failures import is_out_of_memory, not_a_number, too_large
 from core_mlx_native.host import floats, ints
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.owner import OwnerThread
@@ -34,8 +36,11 @@ class Pair:
 
 def score_all(
     model: LoadedModel, owner: OwnerThread, prompts: Sequence[str], continuations: Sequence[str]
-) -> list[Score]:
-    """One score per pair, in order; what is wrong with one is its own ``error``."""
+) -> tuple[list[Score], int]:
+    """One score per pair, in order, and how many tokens were run.
+
+    What is wrong with one pair is its own ``error``.
+    """
     rows = [_pair(model, *pair) for pair in zip(prompts, continuations, strict=True)]
     scores = [Score(error=row) if isinstance(row, CoreError) else Score() for row in rows]
     sound = [(index, row) for index, row in enumerate(rows) if isinstance(row, Pair)]
@@ -44,29 +49,26 @@ def score_all(
         found = _try(model, owner, [row for _, row in chosen])
         for (index, _), score in zip(chosen, found, strict=True):
             scores[index] = score
-    return scores
+    return scores, sum(len(row.ids) - 1 for index, row in sound if scores[index].error is None)
 
 
 def _pair(model: LoadedModel, prompt: str, continuation: str) -> Pair | CoreError:
-    error = text_error(prompt) or text_error(continuation)
+    error = text_error(prompt) or text_error(continuation, "continuation")
     if error is not None:
         return error
-    head = model.tokenizer.encode(prompt)
-    whole = model.tokenizer.encode_continued(prompt, [continuation])[0]
-    start = len(head) if whole[: len(head)] == head else _common(head, whole)
-    if start == 0 or start == len(whole):
+    tokenizer = model.tokenizer
+    head, lead = tokenizer.encode(prompt), len(tokenizer.encode(""))  # BOS, or nothing
+    continued = tokenizer.encode_continued(prompt, [continuation])
+    # Behind the prompt as a label is: what a token spans of the prompt's end is scored with it.
+    start, [path] = label_paths(head, continued, lambda: [tokenizer.encode(continuation)[lead:]])
+    ids = [*head[:start], *path]
+    if start == 0 or not path:
         return RequestError(
             f"The continuation {continuation!r:.60} adds no token of its own behind this prompt. "
             "Give a longer prompt, or another continuation."
         )
     # The last token is scored and never fed.
-    return ids_error(model, whole[:-1]) or Pair(whole, start)
-
-
-def _common(left: Sequence[int], right: Sequence[int]) -> int:
-    """Where two token sequences part: the prompt's end is tokenised with what follows."""
-    pairs = zip(left, right, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(left), len(right)))
+    return ids_error(model, ids[:-1]) or ids_error(model, ids[-1:]) or Pair(ids, start)
 
 
 def _try(model: LoadedModel, owner: OwnerThread, rows: list[Pair]) -> list[Score]:
@@ -99,4 +101,6 @@ def _score(model: LoadedModel, batch: Prefill, index: int, row: Pair) -> Score:
         best = mx.argmax(logits, axis=-1)
         found += floats(logprobs(logits, some))
         greedy = greedy and all(ints(best == some))
+    if any(map(math.isnan, found)):
+        return Score(error=not_a_number())
     return Score(sum(found), tuple(found), greedy)

@@ -5,11 +5,23 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeAlias
 
 from core import validate
 from core.errors import InvalidOptionError
 from core.types import BatchResult, FinishReason
+
+
+class Array(Protocol):
+    """An array of MLX, numpy or torch."""
+
+    def tolist(self) -> Any:
+        """Its values as nested lists."""
+        ...
+
+
+TokenIds: TypeAlias = Sequence[int] | Sequence[Sequence[int]] | Array | Sequence[Array]
+"""One row of whole numbers, or several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +53,12 @@ class TokenSequence:
 
 
 def token_prompts(prompts: Any, attention_mask: Any = None) -> list[list[int]]:
-    """The ids of each prompt without padding, from one prompt or several.
+    """The ids of each prompt without padding, from one prompt or several, lists or arrays.
 
-    Raises TypeError for what is no list of ids, `InvalidOptionError` for a mask of another shape,
-    or one that is not zeros (padding), then ones.
+    Raises TypeError for what is no list of ids, `InvalidOptionError` for what is no id, and for a
+    mask of another shape, or one that is not zeros (padding), then ones; False and True will do.
     """
-    rows = _rows(prompts, "prompts")
+    rows = [list(validate.integers("prompts", row, 0)) for row in _rows(prompts, "prompts")]
     if attention_mask is None:
         return rows
     masks = _rows(attention_mask, "attention_mask")
@@ -55,21 +67,30 @@ def token_prompts(prompts: Any, attention_mask: Any = None) -> list[list[int]]:
     return [_unpadded(row, mask) for row, mask in zip(rows, masks, strict=True)]
 
 
-def _rows(values: Any, name: str) -> list[list[int]]:
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise TypeError(f"{name} takes token ids: a list, or a list of lists.")
-    rows = list(values)
-    if rows and not isinstance(rows[0], Iterable):
+def _rows(values: Any, name: str) -> list[list[Any]]:
+    plain = _plain(values)
+    rows = [_plain(row) for row in plain] if isinstance(plain, list) else [plain]
+    if isinstance(plain, list) and rows and not isinstance(rows[0], list):
         rows = [rows]
-    return [list(validate.integers(name, row, 0)) for row in rows]
+    if not all(isinstance(row, list) for row in rows):
+        raise TypeError(f"{name} takes whole numbers: a list, a list of lists, or an array.")
+    return rows
 
 
-def _unpadded(row: list[int], mask: list[int]) -> list[int]:
+def _plain(values: Any) -> Any:
+    """As a list, if it is several values; arrays of any library know how to become one."""
+    if hasattr(values, "tolist"):
+        return values.tolist()
+    several = isinstance(values, Iterable) and not isinstance(values, str | bytes)
+    return list(values) if several else values
+
+
+def _unpadded(row: list[int], mask: list[Any]) -> list[int]:
     start = operator.indexOf(mask, 1) if 1 in mask else len(mask)
     if mask != [0] * start + [1] * (len(mask) - start):
         raise InvalidOptionError("attention_mask", mask, "zeros for padding on the left, then ones")
     return row[start:]
 
 
-def _shape(rows: list[list[int]]) -> list[int]:
+def _shape(rows: list[list[Any]]) -> list[int]:
     return [len(row) for row in rows]

@@ -48,15 +48,13 @@ class WaitingLine:
     def take(self, slots: int, anyhow: bool) -> list[Job]:
         """Those at the front that ``slots`` have room for; with ``anyhow``, at least one."""
         taken: list[Job] = []
-        with self._lock:
-            while self._jobs and slots > 0:
-                job = self._jobs[0]
-                if len(job.requests) > slots and (taken or not anyhow):
-                    break
-                self._jobs.popleft()
-                if job.wanted():
-                    taken.append(job)
-                    slots -= len(job.requests)
+        while slots > 0:
+            job = self._pop(slots, anyhow and not taken)
+            if job is None:
+                break
+            if job.wanted():
+                taken.append(job)
+                slots -= len(job.requests)
         return taken
 
     def sweep(self) -> None:
@@ -65,11 +63,19 @@ class WaitingLine:
         if now - self._swept < _SWEEP_SECONDS:
             return
         self._swept = now
+        # Not under the lock: a cancel's is_set() may wait for a thread that wants to add a job.
+        kept = [job for job in self.clear() if job.wanted()]
         with self._lock:
-            self._jobs = deque(job for job in self._jobs if job.wanted())
+            self._jobs.extendleft(reversed(kept))
 
     def clear(self) -> list[Job]:
         """Take them all."""
         with self._lock:
             jobs, self._jobs = list(self._jobs), deque()
         return jobs
+
+    def _pop(self, slots: int, anyhow: bool) -> Job | None:
+        with self._lock:
+            if not self._jobs or (len(self._jobs[0].requests) > slots and not anyhow):
+                return None
+            return self._jobs.popleft()
