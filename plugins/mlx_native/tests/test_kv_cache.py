@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_mlx_native.attention import KeysValues, View
+from core_mlx_native.attention import KeysValues
 from core_mlx_native.decoder import Decoder
 from core_mlx_native.kv_cache import BatchCache, CacheShape
 from core_mlx_native.kv_columns import Columns, step_allowed
 from core_mlx_native.loader import load_decoder
 from core_mlx_native.masks import additive, prefill_allowed
 from core_mlx_native.prefill import last_logits, prefill
+from core_mlx_native.rotation import View
 
 Floats = npt.NDArray[np.float32]
 Checkpoint = Callable[..., Path]

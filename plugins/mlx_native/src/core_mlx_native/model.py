@@ -3,61 +3,46 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Unpack
 
 import mlx.core as mx
 
-from core import validate
-from core.base import TextModelBase
 from core.capability import Capability
-from core.chat import RenderedPrompt
 from core.clock import RequestClock
 from core.errors import ModelClosedError
 from core.options import (
     ClassifyOptions,
     GenerateConfig,
-    GenerateOptions,
     resolve_classify,
-    resolve_generate,
 )
 from core.support import checked_prompts, refuse_options
 from core.types import (
     AttentionSnapshot,
-    BatchResult,
     Choice,
     ClassifyResult,
     GenerateMetrics,
     MemoryReport,
-    Message,
     ModelInfo,
     Score,
-    Token,
 )
 from core_mlx_native import memory
 from core_mlx_native.capabilities import MODEL_CAPABILITIES
 from core_mlx_native.classify import Classifier
-from core_mlx_native.engine import Engine
 from core_mlx_native.failures import of_request
-from core_mlx_native.generation import Generation, Prompt, checked
+from core_mlx_native.generating import GeneratingModel
 from core_mlx_native.inspection import inspect
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.owner import OwnerThread
-from core_mlx_native.prompts import checked_ids, ids_error
-from core_mlx_native.request import Request, Sink
+from core_mlx_native.prompts import checked_ids
 from core_mlx_native.scoring import score_all
-from core_mlx_native.stream import MlxStream
-from core_mlx_native.token_prompts import TokenIds, TokenSequence, token_prompts
 
 
-class MlxModel(TextModelBase):
+class MlxModel(GeneratingModel):
     """A model on one MLX device. See `core.TextModel` for what every method promises."""
 
     def __init__(self, backend: str, loaded: LoadedModel, owner: OwnerThread) -> None:
-        super().__init__(backend)
-        self._loaded, self._owner = loaded, owner
-        self._engine = Engine(loaded, owner)
+        super().__init__(backend, loaded, owner)
         self._finalizer = weakref.finalize(self, owner.stop)  # when nobody calls close()
 
     @property
@@ -92,87 +77,6 @@ class MlxModel(TextModelBase):
         self._count(tokens, read, clock.seconds)
         return results
 
-    def generate(
-        self,
-        prompt: str,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> MlxStream:
-        """Continue a prompt, token by token. See `core.TextModel.generate`."""
-        request = self._checked(Capability.GENERATE, config, options)
-        return self._stream(checked_prompts("generate", [prompt])[0], request)
-
-    def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> MlxStream:
-        """`generate` that begins now, whether or not the stream is read."""
-        request = self._checked(Capability.SUBMITTING, config, {})
-        return self._stream(checked_prompts("submit", [prompt])[0], request).start()
-
-    def chat(
-        self,
-        messages: Sequence[Message],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> MlxStream:
-        """Answer a conversation, in the model's own chat format or its family's."""
-        request = self._checked(Capability.CHAT, config, options)
-        return self._stream(self.render_chat(messages), request)
-
-    def batch_generate(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> list[BatchResult]:
-        """Continue many prompts, as many at once as there are slots; results in order."""
-        request = self._checked(Capability.BATCH_GENERATE, config, options)
-        rows = checked_prompts("batch_generate", prompts)
-        with self._counted(checked(self._loaded, rows), request) as generation:
-            return generation.results()
-
-    def batch_stream(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> Iterator[tuple[int, Token]]:
-        """Row index and token, as they are made; the first row that failed raises at the end.
-
-        Work starts at the first ``next()``; closing the iterator stops every row.
-        """
-        request = self._checked(Capability.BATCH_STREAMING, config, options)
-        return self._streamed(checked_prompts("batch_stream", prompts), request)
-
-    def generate_tokens(
-        self,
-        prompts: TokenIds,
-        config: GenerateConfig | None = None,
-        /,
-        *,
-        attention_mask: TokenIds | None = None,
-        num_samples: int = 1,
-        **options: Unpack[GenerateOptions],
-    ) -> list[TokenSequence]:
-        """`batch_generate` on token ids: one prompt or many, ragged, or padded on the left.
-
-        ``attention_mask`` has 0 for padding and 1 for a prompt's tokens. Each prompt gets
-        ``num_samples`` rows, side by side, from one prefill; with a seed the first of them draws
-        what ``generate`` draws, and the others differ. Raises `OptionError`, `TypeError`.
-        """
-        request = self._checked(Capability.BATCH_GENERATE, config, options)
-        samples = validate.integer("num_samples", num_samples, 1)
-        prompts_ids = token_prompts(prompts, attention_mask)
-        rows = [Prompt(ids, ids_error(self._loaded, ids), samples) for ids in prompts_ids]
-        with self._counted(rows, request) as generation:
-            results = generation.results()
-        return [
-            TokenSequence.of(rows[index // samples].ids, result)
-            for index, result in enumerate(results)
-        ]
-
     def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
         """How likely ``continuations[i]`` is after ``prompts[i]``; errors per row."""
         self.check_open()
@@ -196,11 +100,6 @@ class MlxModel(TextModelBase):
         """The text of these ids, special tokens left out."""
         self.check_open()
         return self._loaded.tokenizer.decode(ids)
-
-    def render_chat(self, messages: Sequence[Message]) -> RenderedPrompt:
-        """The prompt for a conversation; its special tokens are the template's alone."""
-        self.check_open()
-        return self._loaded.tokenizer.render_chat(messages)
 
     def inspect_attention(self, prompt: str, /) -> AttentionSnapshot:
         """The keys that one prefill of this prompt computes, in float32.
@@ -241,52 +140,6 @@ class MlxModel(TextModelBase):
         self._engine.shutdown(ModelClosedError())
         self._loaded.decoder.clear()  # whoever still holds the model does not hold its weights
         mx.clear_cache()
-
-    def _checked(
-        self, operation: Capability, config: GenerateConfig | None, options: GenerateOptions
-    ) -> GenerateConfig:
-        self.check_open()
-        request = resolve_generate(config, options, operation.value)
-        refuse_options(request, operation, self._backend, MODEL_CAPABILITIES)
-        return request
-
-    def _stream(self, prompt: str, config: GenerateConfig) -> MlxStream:
-        def make(sink: Sink) -> Request:
-            self.check_open()
-            return Request(self._loaded, checked_ids(self._loaded, prompt), config, sink)
-
-        return MlxStream(make, self._engine, self.record)
-
-    def _streamed(self, rows: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
-        self.check_open()
-        with self._counted(checked(self._loaded, rows), config) as generation:
-            yield from generation.tokens()
-        failed = (generation.ends[row].error for row in range(generation.rows))
-        error = next((error for error in failed if error is not None), None)
-        if error is not None:
-            raise error
-
-    @contextmanager
-    def _counted(self, rows: Sequence[Prompt], config: GenerateConfig) -> Iterator[Generation]:
-        """A call over many rows, and its metrics when it has ended."""
-        engine, clock = self._engine, RequestClock(config)
-        before = engine.watch.read()
-        generation = Generation(self._loaded, engine, rows, config)
-        try:
-            yield generation
-        finally:
-            after = engine.watch.read()
-            self.record(
-                GenerateMetrics(
-                    prompt_tokens=generation.prompt_tokens,
-                    generated_tokens=generation.generated_tokens,
-                    prefill_seconds=after.prefill - before.prefill,
-                    decode_seconds=after.decode - before.decode,
-                    total_seconds=clock.seconds,
-                    peak_memory_bytes=mx.get_peak_memory(),
-                    active_memory_bytes=mx.get_active_memory(),
-                )
-            )
 
     def _count(self, tokens: int, generated: int, seconds: float) -> None:
         """Keep the metrics of a call that is nothing but prefill."""

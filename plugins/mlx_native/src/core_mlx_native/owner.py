@@ -30,6 +30,7 @@ _OWN_THREAD = (
 )
 _running: set[OwnerThread] = set()
 _forking = threading.Lock()
+_EXIT_SECONDS = 30
 _FORK_PATIENCE = 100  # tenths of a second: a job may hang because of the thread that forks
 
 
@@ -127,14 +128,17 @@ class OwnerThread:
             self._jobs.put(None)
 
     def leave(self) -> None:
-        """End the thread behind the job that it runs, and wait for that: at the process's end."""
+        """End the thread behind the job that it runs, and wait for that: at the process's end.
+
+        Not for ever: where a device hangs, the process ends all the same.
+        """
         if os.getpid() != self._process:
             return
         with self._lock, suppress(queue.Empty):
             while True:
                 self._jobs.get_nowait()
         self.stop()
-        self._thread.join()
+        self._thread.join(_EXIT_SECONDS)
 
     def pause(self) -> None:
         """Stop it between two jobs, with nothing in flight, until `resume`."""
