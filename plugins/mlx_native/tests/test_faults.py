@@ -33,7 +33,7 @@ Load = Callable[..., MlxModel]
 PROMPT = "ab ab no"
 ENDLESS = core.GenerateConfig(max_tokens=10**9)
 SHORT = core.GenerateConfig(max_tokens=5)
-PATIENCE = 8.0  # seconds after which something hangs
+PATIENCE = 60.0  # seconds after which something hangs
 
 
 @pytest.fixture
@@ -198,21 +198,32 @@ def test_a_thread_that_dies_with_an_open_stream_leaves_no_row(
 
 def test_another_thread_closes_the_stream_that_one_waits_for(load: Load) -> None:
     model = load(parallel_slots=1)
+    outcomes: list[object] = []
+
+    def read(stream: core.TokenStream) -> None:
+        try:
+            outcomes.append(len(ids(stream)) >= 0)
+        except core.CoreError as error:
+            outcomes.append(error)
+
     blocker = model.submit(PROMPT, ENDLESS)
-    for waits in (True, False) * 10:
+    for waits in (True, False) * 20:
         stream = model.submit(PROMPT, ENDLESS) if waits else model.generate(PROMPT, ENDLESS)
-        reader = started(partial(ids, stream))
+        reader = started(partial(read, stream))
+        eventually(lambda stream=stream: stream._request is not None)  # type: ignore[misc]
+        time.sleep(0.001)  # most of the times it waits by now
         within(stream.close)
         joined(*reader)
         assert stream.finish_reason == "cancelled"
     within(blocker.close)
-    for _ in range(20):  # and one that is being served
+    for _ in range(40):  # and one that is being served
         stream = model.submit(PROMPT, ENDLESS)
         next(stream)
-        reader = started(partial(ids, stream))
-        closers = started(stream.close, stream.close)
-        joined(*reader, *closers)
+        reader = started(partial(read, stream))
+        time.sleep(0.001)
+        joined(*reader, *started(stream.close, stream.close))
         assert stream.finish_reason == "cancelled"
+    assert outcomes == [True] * 80
     assert len(answer(model)) == 5
 
 
@@ -405,6 +416,15 @@ def test_a_job_that_was_withdrawn_is_not_held() -> None:
     del job
     eventually(lambda: gone() is None)  # else a dropped model's thread would hold the model
     owner.close(lambda: None)
+
+
+def test_a_request_ends_once_whoever_ends_it(load: Load) -> None:
+    sent: list[object] = []
+    request = Request(load()._loaded, [3, 4], SHORT, sent.append)
+    joined(*started(*[request.abandon] * 5))
+    request.end("length")  # the owner thread, at the same time
+    request.fail(core.ModelClosedError())
+    assert len(sent) == 1
 
 
 # ---------------------------------------------------------------- the waiting line
