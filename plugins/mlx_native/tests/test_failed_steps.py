@@ -75,9 +75,13 @@ def batch(model: MlxModel, prompts: Sequence[str]) -> list[core.BatchResult]:
     return within(lambda: model.batch_generate(prompts, SHORT))
 
 
+def means_out_of_memory(error: Exception) -> bool:
+    return repr(error) in map(repr, OUT_OF_MEMORY)
+
+
 def assert_like(error: Exception | None, wanted: Exception) -> None:
     """Out of memory has an error of its own; others come as they are."""
-    if is_out_of_memory(wanted):
+    if means_out_of_memory(wanted):
         assert isinstance(error, core.OutOfMemoryError)
         assert "tokens" in str(error)
     else:
@@ -119,7 +123,7 @@ def test_a_prefill_that_fails_is_one_prompts_affair(
         assert rows[2].tokens == ()
     else:
         stream = model.generate(MARKED, SHORT)
-        wanted = core.OutOfMemoryError if is_out_of_memory(error) else type(error)
+        wanted = core.OutOfMemoryError if means_out_of_memory(error) else type(error)
         with pytest.raises(wanted) as raised:
             next(stream)
         assert_like(raised.value, error)
@@ -182,8 +186,6 @@ def test_a_step_that_fails_anywhere_else_reaches_all_callers(
 
     monkeypatch.setattr(owner, name, broken)
     rows = batch(model, PROMPTS)
-    if not failed:
-        pytest.skip("not on the way of this batch")
     assert failed == [where]
     for row, wanted in zip(rows, expected, strict=True):
         if row.error is None:

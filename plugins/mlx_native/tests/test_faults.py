@@ -210,20 +210,23 @@ def test_another_thread_closes_the_stream_that_one_waits_for(load: Load) -> None
     for waits in (True, False) * 20:
         stream = model.submit(PROMPT, ENDLESS) if waits else model.generate(PROMPT, ENDLESS)
         reader = started(partial(read, stream))
-        eventually(lambda stream=stream: stream._request is not None)  # type: ignore[misc]
-        time.sleep(0.001)  # most of the times it waits by now
         within(stream.close)
         joined(*reader)
         assert stream.finish_reason == "cancelled"
     within(blocker.close)
-    for _ in range(40):  # and one that is being served
+    for _ in range(20):  # and one that is being served
         stream = model.submit(PROMPT, ENDLESS)
         next(stream)
-        reader = started(partial(read, stream))
-        time.sleep(0.001)
-        joined(*reader, *started(stream.close, stream.close))
+        go = threading.Event()
+        held = started(partial(model._owner.run, partial(go.wait, PATIENCE)))
+        threads = started(partial(read, stream))
+        time.sleep(0.01)  # the reader waits by now, or else this round shows less
+        threads += started(stream.close, stream.close)
+        time.sleep(0.01)
+        go.set()
+        joined(*held, *threads)
         assert stream.finish_reason == "cancelled"
-    assert outcomes == [True] * 80
+    assert outcomes == [True] * 60
     assert len(answer(model)) == 5
 
 
@@ -282,6 +285,26 @@ def test_submitting_while_the_model_closes(load: Load, monkeypatch: pytest.Monke
         assert all(ends[id(request)] <= 1 for request in made)
         made.clear()
         ends.clear()
+
+
+def test_a_model_that_closes_just_before_the_request_arrives(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = [load(), load()]
+    streams = [models[0].generate(PROMPT, SHORT)]
+    real = Request.__init__
+
+    def init(self: Request, *arguments: Any) -> None:
+        real(self, *arguments)
+        for model in models:
+            within(model.close)
+
+    monkeypatch.setattr(Request, "__init__", init)
+    with pytest.raises(core.ModelClosedError):
+        within(lambda: ids(streams[0]))
+    models[1] = load()
+    with pytest.raises(core.ModelClosedError):
+        within(lambda: models[1].batch_generate([PROMPT], SHORT))
 
 
 def race_with_close(model: MlxModel) -> None:

@@ -18,7 +18,7 @@ Checkpoint = Callable[..., Path]
 # Wide enough for the model's thread to be inside of MLX nearly all the time.
 SIZES = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4}
 BEGIN = """
-import os, sys, threading
+import contextlib, os, sys, threading
 import core
 model = core.load_model(
     sys.argv[1], backend="mlx_cpu", context_overflow="rotate", parallel_slots=1
@@ -60,11 +60,14 @@ OPEN = {
     "rows": "rows = model.batch_stream(['ab', 'no'], endless); next(rows)",
     "daemon reads": (
         "stream = model.submit('ab', endless); next(stream)\n"
-        "threading.Thread(target=list, args=(stream,), daemon=True).start()"
+        "def work():\n"
+        "    with contextlib.suppress(core.ModelClosedError): list(stream)\n"
+        "threading.Thread(target=work, daemon=True).start()"
     ),
     "daemons call": (
         "def work():\n"
-        "    while True: model.classify(['ab'] * 9)\n"
+        "    with contextlib.suppress(core.ModelClosedError):\n"
+        "        while True: model.classify(['ab'] * 9)\n"
         "for _ in range(5): threading.Thread(target=work, daemon=True).start()\n"
         "next(model.submit('ab', endless))"
     ),
