@@ -51,9 +51,7 @@ class Packed(nn.Module):
 
     def __init__(self, weights: Weights, name: str) -> None:
         super().__init__()
-        self.weight = weights.take(f"{name}.weight")
-        self.scales = weights.take(f"{name}.scales")
-        self.biases = weights.take(f"{name}.biases")
+        self.weight, self.scales, self.biases = weights.take_packed(name)
         self._bits = weights.packings[name].bits
         self._group_size = weights.packings[name].group_size
 
@@ -93,7 +91,7 @@ class Linear(nn.Module):
     def __init__(self, weights: Weights, name: str) -> None:
         super().__init__()
         self.matrix = matrix(weights, name)
-        if f"{name}.bias" in weights.arrays:
+        if f"{name}.bias" in weights.names:
             self.bias = weights.take(f"{name}.bias")
 
     def __call__(self, x: mx.array) -> mx.array:

@@ -7,7 +7,6 @@ in it and never a crash further on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import mlx.core as mx
@@ -23,70 +22,64 @@ from core_mlx_native.tensor_names import plain_name
 _KERNEL_GROUPS = (32, 64, 128)  # the group sizes that MLX has code for
 
 
-@dataclass(frozen=True, slots=True)
 class Weights:
-    """Tensors by their plain names; ``packings`` names the matrices that stayed quantised."""
+    """A checkpoint's tensors by their plain names, each read when it is taken.
 
-    arrays: dict[str, mx.array]
-    packings: Mapping[str, Packing]
+    So a layer may put several into one buffer without a second copy of the whole model.
+    ``packings`` names the matrices that stay quantised; ``names`` are all tensors.
+    """
+
+    def __init__(
+        self,
+        arrays: dict[str, mx.array],
+        stored: Mapping[str, Packing],
+        config: ModelConfig,
+        dtype: mx.Dtype,
+        dequantize: bool,
+    ) -> None:
+        self.packings = {} if dequantize else {n: p for n, p in stored.items() if _has_kernel(p)}
+        self._arrays, self._stored, self._dtype = arrays, stored, dtype
+        self._norm_offset = config.family.norm_offset
+        self.names = frozenset(expected_tensors(config))
 
     def take(self, name: str) -> mx.array:
-        """A tensor, which is forgotten here: its memory is its new owner's alone."""
-        return self.arrays.pop(name)
+        """A tensor of the model, evaluated, and forgotten here; norms have Gemma's +1."""
+        tensor = self._dense(name).astype(self._dtype)
+        mx.eval(tensor)  # by itself: the file's own copy is freed at once
+        return tensor
+
+    def take_packed(self, layer: str) -> tuple[mx.array, mx.array, mx.array]:
+        """The weight, scales and biases of one of ``packings``."""
+        weight, scales, biases = self._parts(layer)
+        parts = weight, scales.astype(self._dtype), biases.astype(self._dtype)
+        mx.eval(parts)
+        return parts
+
+    def _dense(self, name: str) -> mx.array:
+        layer = name.removesuffix(".weight")
+        if layer in self._stored:
+            return _unpack(*self._parts(layer), self._stored[layer])
+        tensor = self._arrays.pop(name)
+        if self._norm_offset and layer.endswith("norm"):
+            return tensor.astype(mx.float32) + 1
+        return tensor
+
+    def _parts(self, layer: str) -> tuple[mx.array, mx.array, mx.array]:
+        take = self._arrays.pop
+        return take(f"{layer}.weight"), take(f"{layer}.scales"), take(f"{layer}.biases")
 
 
 def load_weights(
     directory: Path, config: ModelConfig, dtype: mx.Dtype, dequantize: bool = True
 ) -> Weights:
-    """Every tensor of `layout.expected_tensors`, evaluated.
+    """The tensors of `layout.expected_tensors`, checked, and read when they are taken.
 
-    Norm weights get Gemma's +1. Without ``dequantize``, quantised matrices stay as they are where
-    MLX has a kernel for their group size.
-    Raises `InvalidModelError` that lists what is missing, extra, or mis-shaped.
+    Without ``dequantize``, quantised matrices stay as they are where MLX has a kernel for their
+    group size. Raises `InvalidModelError` that lists what is missing, extra, or mis-shaped.
     """
     files = tensor_files(directory)
-    packed = packings(read_header(files), config, directory)
-    source = _Source(_lazy_tensors(files), packed)
-    kept = {} if dequantize else {name: p for name, p in packed.items() if _has_kernel(p)}
-    arrays: dict[str, mx.array] = {}
-    for name in expected_tensors(config):
-        layer = name.removesuffix(".weight")
-        if layer in kept:
-            tensors = source.packed(layer, dtype)
-        else:
-            tensors = {name: source.dense(name, config.family.norm_offset).astype(dtype)}
-        mx.eval(tensors)  # one at a time: the file's own copy is freed at once
-        arrays |= tensors
-    return Weights(arrays, kept)
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """The checkpoint's own tensors. What is taken is forgotten here."""
-
-    arrays: dict[str, mx.array]
-    packings: Mapping[str, Packing]
-
-    def dense(self, name: str, norm_offset: bool) -> mx.array:
-        """One plain tensor; a packed one is dequantised, a norm gets Gemma's +1, in float32."""
-        layer = name.removesuffix(".weight")
-        if layer in self.packings:
-            return _unpack(*self._parts(layer), self.packings[layer])
-        tensor = self.arrays.pop(name)
-        return tensor.astype(mx.float32) + 1 if norm_offset and layer.endswith("norm") else tensor
-
-    def packed(self, layer: str, dtype: mx.Dtype) -> dict[str, mx.array]:
-        """The three tensors of one packed matrix, its scales and biases in ``dtype``."""
-        weight, scales, biases = self._parts(layer)
-        return {
-            f"{layer}.weight": weight,
-            f"{layer}.scales": scales.astype(dtype),
-            f"{layer}.biases": biases.astype(dtype),
-        }
-
-    def _parts(self, layer: str) -> tuple[mx.array, mx.array, mx.array]:
-        take = self.arrays.pop
-        return take(f"{layer}.weight"), take(f"{layer}.scales"), take(f"{layer}.biases")
+    stored = packings(read_header(files), config, directory)
+    return Weights(_lazy_tensors(files), stored, config, dtype, dequantize)
 
 
 def _lazy_tensors(files: list[Path]) -> dict[str, mx.array]:
