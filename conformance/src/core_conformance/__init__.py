@@ -1,4 +1,5 @@
-"""The conformance suite: tells anyone whether a backend keeps the contract of ``core``.
+"""The conformance suite for backends of core.
 
-Empty in this version: the distribution holds its name and its place, and has no checks.
+Three ways in: ``infer-cli conformance NAME -m MODEL``, ``pytest --pyargs core_conformance
+--core-backend NAME --core-model MODEL``, or a ``[tool.core-conformance]`` table.
 """

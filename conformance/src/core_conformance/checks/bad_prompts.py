@@ -1,0 +1,171 @@
+"""What is wrong with one prompt: its error alone, and the others and the model go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from core.capability import Capability
+from core.errors import (
+    CoreError,
+    EmptyPromptError,
+    PromptTooLongError,
+    UnsupportedOptionError,
+)
+from core.protocols import TextModel
+from core_conformance.calls import (
+    PROMPTS,
+    ROW_OPERATIONS,
+    Ending,
+    declared,
+    encoded_length,
+    ending,
+    greedy,
+    greedy_options,
+    same,
+    texts,
+)
+from core_conformance.model import must
+from core_conformance.registry import check
+from core_conformance.subject import Subject
+
+_SURROGATE = "half a character: \ud83d"
+_SMALL_CONTEXT, _LARGE_CONTEXT = 128, 65_536  # tokens
+
+
+@check(
+    "errors.too-long",
+    "A prompt longer than the context MUST raise PromptTooLongError; the next call works.",
+    Capability.GENERATE,
+)
+def too_long(subject: Subject) -> None:
+    with _short_context(subject) as model:
+        before = greedy(subject, model, PROMPTS[0], 3)
+        prompt = _too_long(model)
+        end = ending(lambda: model.generate(prompt, max_tokens=1))
+        _must_be_too_long(model, end.error, encoded_length(subject, prompt))
+        after = ending(lambda: model.generate(PROMPTS[0], **greedy_options(subject, 3)))
+        _must_work_as_before(subject, before, after)
+
+
+@check(
+    "errors.too-long-rows",
+    "A prompt longer than the context MUST be its row's error; the other rows finish.",
+)
+def too_long_rows(subject: Subject) -> None:
+    names = declared(subject, *ROW_OPERATIONS)
+    if not names:
+        return
+    with _short_context(subject) as model:
+        for name in names:
+            prompt = _too_long(model)
+            errors = _rows_around(model, name, prompt)
+            _must_be_too_long(model, errors, encoded_length(subject, prompt))
+
+
+@check(
+    "errors.empty-prompt",
+    "An empty prompt MUST be an EmptyPromptError: of the stream, or of its row alone.",
+)
+def empty_prompt(subject: Subject) -> None:
+    found = _errors_of(subject, "")
+    for name, error in found.items():
+        must(
+            isinstance(error, EmptyPromptError),
+            f"an empty prompt in {name}() ended with {error!r}: it has to be EmptyPromptError",
+        )
+
+
+@check(
+    "errors.lone-surrogate",
+    "A prompt that is no valid Unicode MUST fail alone with a CoreError, or be read.",
+)
+def lone_surrogate(subject: Subject) -> None:
+    for name, error in _errors_of(subject, _SURROGATE).items():
+        must(
+            error is None or isinstance(error, CoreError),
+            f"a lone surrogate in {name}() ended with {error!r}: it has to be a core.RequestError "
+            "of this prompt",
+        )
+
+
+@contextmanager
+def _short_context(subject: Subject) -> Iterator[TextModel]:
+    """A model whose context is quickly exceeded: the shared one, unless its context is large."""
+    if subject.model.info.context_length <= _LARGE_CONTEXT:
+        yield subject.model
+        return
+    try:
+        model = subject.load(context_len=_SMALL_CONTEXT)
+    except UnsupportedOptionError:
+        yield subject.model
+        return
+    with model:
+        yield model
+
+
+def _too_long(model: TextModel) -> str:
+    # A number is one token at least, whatever the vocabulary; twice as many to be safe.
+    return " ".join(str(number) for number in range(2 * model.info.context_length))
+
+
+def _must_be_too_long(model: TextModel, error: Exception | None, length: int | None) -> None:
+    must(
+        isinstance(error, PromptTooLongError),
+        f"a prompt longer than the context of {model.info.context_length} tokens ended with "
+        f"{error!r}: it has to be PromptTooLongError",
+    )
+    assert isinstance(error, PromptTooLongError)
+    must(
+        0 < error.limit <= model.info.context_length < error.length,
+        f"PromptTooLongError says length {error.length} and limit {error.limit}, and the context "
+        f"holds {model.info.context_length}",
+    )
+    must(
+        length in (None, error.length),
+        f"PromptTooLongError says length {error.length}, and encode() makes {length} tokens",
+    )
+
+
+def _must_work_as_before(subject: Subject, before: list[Any], after: Ending) -> None:
+    must(
+        after.error is None and same(subject, before, after.tokens),
+        f"after the error, a good prompt gave {after.error or texts(after.tokens)!r}, not "
+        f"{texts(before)}",
+    )
+
+
+def _errors_of(subject: Subject, prompt: str) -> dict[Capability, Exception | None]:
+    """What the prompt ends with, by operation; good rows around it have to finish."""
+    found: dict[Capability, Exception | None] = {
+        name: _rows_around(subject.model, name, prompt)
+        for name in declared(subject, *ROW_OPERATIONS)
+    }
+    if subject.declares(Capability.GENERATE):
+        error = ending(lambda: subject.model.generate(prompt, max_tokens=1)).error
+        found[Capability.GENERATE] = error
+    return found
+
+
+def _rows_around(model: TextModel, name: Capability, prompt: str) -> Exception | None:
+    """The row's error of a prompt between two good ones."""
+    options = {"max_tokens": 1} if name is Capability.BATCH_GENERATE else {}
+    try:
+        rows = getattr(model, name.value)([PROMPTS[0], prompt, PROMPTS[1]], **options)
+    except Exception as error:  # noqa: BLE001 - no error of one prompt may come out here
+        must(False, f"{name}() raised {error!r} for one prompt: it has to be that row's error")
+        return None
+    must(len(rows) == 3, f"{name}() of three prompts gave {len(rows)} rows")
+    for row in (rows[0], rows[2]):
+        _must_be_good(row, "a good row next to a bad one")
+    bad: Exception | None = rows[1].error
+    if bad is None:
+        _must_be_good(rows[1], f"the row of {prompt[:40]!r}")
+    return bad
+
+
+def _must_be_good(row: Any, what: str) -> None:
+    must(row.error is None, f"{what} ended with {row.error!r}")
+    # A row of batch_generate may be empty: its model may end at once.
+    must(getattr(row, "token", row) is not None, f"{what} has neither a token nor an error")

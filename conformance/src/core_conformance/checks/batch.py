@@ -1,0 +1,193 @@
+"""batch_generate: every row as if it were alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from core.capability import Capability
+from core.errors import EmptyPromptError
+from core.extensions import BatchStreaming
+from core.types import BatchResult, Token
+from core_conformance import prompts
+from core_conformance.answers import (
+    EVEN,
+    Answer,
+    answer,
+    batch,
+    evidence,
+    generate,
+    is_id,
+    is_token,
+)
+from core_conformance.model import must
+from core_conformance.registry import check
+from core_conformance.relations import same_answers, same_draws
+from core_conformance.speaking import speaks
+from core_conformance.subject import Subject
+
+_MIXED = (prompts.SHORT, prompts.PLAIN[0], prompts.LONG, prompts.HOSTILE[1], prompts.PLAIN[2])
+
+
+@check(
+    "batch.results",
+    "A BatchResult MUST hold core.Tokens, at most max_tokens, and say how it ended",
+    Capability.BATCH_GENERATE,
+)
+def results_are_results(subject: Subject) -> None:
+    limit, size = 3, subject.model.info.vocab_size
+    speaks(subject, Capability.BATCH_GENERATE)
+    for result in subject.model.batch_generate(prompts.PLAIN, max_tokens=limit):
+        must(isinstance(result, BatchResult), f"a result is {result!r}, not a BatchResult")
+        must(result.error is None, f"a sound prompt has the error {result.error!r}")
+        sound = _is_tuple_of_tokens(result.tokens, size)
+        must(sound, f"tokens is {result.tokens!r}, not a tuple of core.Token")
+        count = len(result.tokens)
+        wanted = "length" if count == limit else "stop"
+        must(
+            count <= limit and result.finish_reason == wanted,
+            f"max_tokens={limit}, and a row has {count} tokens and finish_reason="
+            f"{result.finish_reason!r}",
+        )
+
+
+@check(
+    "batch.empty",
+    "batch_generate of no prompts MUST return an empty list",
+    Capability.BATCH_GENERATE,
+)
+def no_prompts_no_results(subject: Subject) -> None:
+    results = subject.model.batch_generate([])
+    must(results == [], f"batch_generate([]) returned {results!r}, not []")
+
+
+@check(
+    "batch.order",
+    "Results MUST come in the order of the prompts, and not depend on it",
+    Capability.BATCH_GENERATE,
+)
+def order_is_kept(subject: Subject) -> None:
+    there = [answer(result) for result in batch(subject, _MIXED, 4)]
+    back = [answer(result) for result in batch(subject, _MIXED[::-1], 4)]
+    pairs = list(zip(there, reversed(back), strict=True))
+    same_answers(subject, pairs, "the same prompts in the other order")
+
+
+@check(
+    "batch.equals-generate",
+    "Every row MUST be what generate makes of its prompt, whatever its neighbours",
+    Capability.BATCH_GENERATE,
+    Capability.GENERATE,
+)
+def rows_equal_generate(subject: Subject) -> None:
+    _equals_generate(subject, _MIXED, 6)
+
+
+@check(
+    "batch.many",
+    "More prompts than a batch holds at once MUST all be answered, each as if it were alone",
+    Capability.BATCH_GENERATE,
+    Capability.PARALLEL,
+)
+def more_prompts_than_slots(subject: Subject) -> None:
+    expected = [answer(batch(subject, [prompt], 3)[0]) for prompt in _MIXED]
+    with subject.loaded(parallel_slots=2) as model:
+        results = model.batch_generate([*_MIXED, *_MIXED], max_tokens=3, **evidence(subject))
+    must(len(results) == 2 * len(_MIXED), f"{2 * len(_MIXED)} prompts gave {len(results)} results")
+    pairs = list(zip(expected * 2, map(answer, results), strict=True))
+    same_answers(subject, pairs, "alone, and one of ten prompts in two slots")
+
+
+@check(
+    "batch.seeded",
+    "Row i of a batch with a seed MUST get what generate draws with that seed",
+    Capability.BATCH_GENERATE,
+    Capability.GENERATE,
+    Capability.SEED,
+)
+def seeded_rows_equal_generate(subject: Subject) -> None:
+    pairs: list[tuple[Answer, Answer]] = []
+    for seed in (0, 21):
+        options = EVEN | {"seed": seed}
+        rows = [answer(result) for result in batch(subject, _MIXED, 3, **options)]
+        alone = [generate(subject, prompt, 3, **options) for prompt in _MIXED]
+        pairs += zip(alone, rows, strict=True)
+    same_draws(subject, pairs, "generate alone and a row of a batch with the same seed")
+
+
+@check(
+    "batch.stop",
+    "stop and stop_tokens MUST end each row on its own",
+    Capability.BATCH_GENERATE,
+    Capability.GENERATE,
+)
+def rows_stop_alone(subject: Subject) -> None:
+    free = generate(subject, prompts.PLAIN[0], 6)
+    stop = free.text[len(free.text) // 2 :][:2]
+    if not stop:
+        return  # the model has nothing to say that could be stopped
+    _equals_generate(subject, _MIXED[:3], 6, stop=(stop,))
+    _equals_generate(subject, _MIXED[:3], 6, stop_tokens=free.ids[3:4])
+
+
+@check(
+    "batch.error-rows",
+    "What is wrong with one prompt MUST be its row's error; the other rows finish",
+    Capability.BATCH_GENERATE,
+)
+def errors_stay_in_their_rows(subject: Subject) -> None:
+    good = prompts.PLAIN[:2]
+    alone = [answer(result) for result in batch(subject, good, 3)]
+    first, bad, last = batch(subject, [good[0], "", good[1]], 3)
+    must(
+        isinstance(bad.error, EmptyPromptError) and bad.finish_reason == "error" and not bad.tokens,
+        f"an empty prompt's row is {bad!r}: an EmptyPromptError, finish_reason 'error' and no "
+        "tokens were expected",
+    )
+    pairs = list(zip(alone, (answer(first), answer(last)), strict=True))
+    same_answers(subject, pairs, "next to an empty prompt")
+
+
+@check(
+    "batch.stream",
+    "batch_stream MUST yield (row, token) pairs that join to what batch_generate returns",
+    Capability.BATCH_STREAMING,
+    Capability.BATCH_GENERATE,
+)
+def stream_joins_to_results(subject: Subject) -> None:
+    whole = batch(subject, _MIXED, 4)
+    rows: list[list[Token]] = [[] for _ in _MIXED]
+    size = subject.model.info.vocab_size
+    stream = cast("BatchStreaming", subject.model)
+    for row, token in stream.batch_stream(_MIXED, max_tokens=4, **evidence(subject)):
+        must(
+            is_id(row, len(rows)) and is_token(token, size),
+            f"batch_stream yielded {(row, token)!r}, not a row index and a core.Token",
+        )
+        rows[row].append(token)
+    pairs = [
+        (answer(result), Answer(tuple(tokens), None))
+        for result, tokens in zip(whole, rows, strict=True)
+    ]
+    same_answers(subject, pairs, "batch_generate and batch_stream")
+
+
+def _is_tuple_of_tokens(found: object, size: int) -> bool:
+    return isinstance(found, tuple) and all(is_token(token, size) for token in found)
+
+
+def _equals_generate(
+    subject: Subject, asked: Sequence[str], max_tokens: int, **options: Any
+) -> None:
+    rows = [answer(result) for result in batch(subject, asked, max_tokens, **options)]
+    alone = [generate(subject, prompt, max_tokens, **options) for prompt in asked]
+    same_answers(
+        subject, list(zip(alone, rows, strict=True)), f"generate alone and in a batch {options}"
+    )
+    for row, single in zip(rows, alone, strict=True):
+        if row.ids == single.ids:
+            must(
+                (row.text, row.finish_reason) == (single.text, single.finish_reason),
+                f"{options}: a row says {row.text!r} ({row.finish_reason}), and generate "
+                f"{single.text!r} ({single.finish_reason})",
+            )

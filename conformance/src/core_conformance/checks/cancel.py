@@ -1,0 +1,242 @@
+"""Stopping a request: by its cancel, by its timeout."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Any
+
+from core.capability import Capability
+from core.errors import GenerationCancelled, GenerationTimeout, UnsupportedOptionError
+from core.types import BatchResult
+from core_conformance.calls import (
+    ENOUGH,
+    PROMPTS,
+    ROW_OPERATIONS,
+    CancelAfter,
+    ending,
+    greedy,
+    greedy_options,
+    longest,
+    same,
+    talkative,
+    texts,
+    unless_refused,
+)
+from core_conformance.model import must
+from core_conformance.registry import check
+from core_conformance.subject import Subject
+
+_NEVER_READ = "This is where it ends, before it has begun"
+_AT_ONCE = 1e-9  # seconds: over before anything can be done
+_LOOKS = 6  # fewer than `ENOUGH` tokens: a model that goes on for these is stopped before
+_MANY = 200  # tokens
+_LONG_PROMPT = 4096  # numbers, each of one token at least
+
+
+@check(
+    "cancel.before",
+    "A request whose cancel is set already MUST raise GenerationCancelled and give no token.",
+    Capability.GENERATE,
+)
+def before(subject: Subject) -> None:
+    with unless_refused("cancel"):
+        end = _stopped(subject, _NEVER_READ, cancel=_set())
+        must(
+            isinstance(end.error, GenerationCancelled) and not end.tokens,
+            f"with a cancel that was set before, the stream gave {texts(end.tokens)} and ended "
+            f"with {end.error!r}: it has to be GenerationCancelled",
+        )
+
+
+@check(
+    "cancel.midway",
+    "A cancel set while a stream runs MUST end it with GenerationCancelled at a token border.",
+    Capability.GENERATE,
+)
+def midway(subject: Subject) -> None:
+    prompt, length = longest(subject)
+    if length < ENOUGH:
+        return  # the model has so little to say that it ends before it can be cancelled
+    with unless_refused("cancel"):
+        cancel = CancelAfter(_LOOKS)
+        many = min(_MANY, subject.model.info.context_length // 2)
+        stream = subject.model.generate(prompt, max_tokens=many, cancel=cancel)
+        seen = 0
+        try:
+            for _ in stream:
+                seen, cancel.now = seen + 1, True
+        except GenerationCancelled:
+            must(seen < many, f"the cancel was looked at when all {many} tokens were made")
+            reason = stream.finish_reason
+            must(reason == "cancelled", f"a cancelled stream has finish_reason {reason!r}")
+            return
+        must(
+            False,
+            f"a stream whose cancel was set gave {seen} tokens and ended in peace "
+            f"({stream.finish_reason!r}, {cancel.seen} looks): look at it before every token",
+        )
+
+
+@check(
+    "cancel.prefill",
+    "Cancel MUST be looked at between the chunks of a long prompt.",
+    Capability.GENERATE,
+)
+def prefill(subject: Subject) -> None:
+    prompt = _long_prompt(subject)
+    with unless_refused("cancel"):
+        cancel = CancelAfter(2)  # not yet when the request begins
+        end = _stopped(subject, prompt, cancel=cancel)
+        must(
+            isinstance(end.error, GenerationCancelled) and not end.tokens,
+            f"a cancel that was set while a long prompt was read gave {texts(end.tokens)} and "
+            f"{end.error!r}: read long prompts in chunks and look between them, and behind the "
+            "last one",
+        )
+
+
+@check(
+    "cancel.rows",
+    "With a cancel that is set already, every row MUST have GenerationCancelled as its error.",
+)
+def rows(subject: Subject) -> None:
+    for name in ROW_OPERATIONS:
+        if subject.declares(name):
+            with unless_refused("cancel"):
+                _must_all_fail(subject, name, GenerationCancelled, cancel=_set())
+
+
+@check(
+    "cancel.batch-midway",
+    "A cancel set while a batch runs MUST end its unfinished rows, and leave the finished whole.",
+    Capability.BATCH_GENERATE,
+)
+def batch_midway(subject: Subject) -> None:
+    prompts = PROMPTS[:3]
+    whole = subject.model.batch_generate(prompts, max_tokens=ENOUGH)
+    most = max(len(row.tokens) for row in whole)
+    must(most > 0, f"none of {prompts} is continued by a single token: nothing to look at")
+    if most < ENOUGH:
+        return  # see `midway`
+    with unless_refused("cancel"):
+        found = _batch(subject, prompts, max_tokens=64, cancel=CancelAfter(_LOOKS))
+        stopped = [row for row in found if isinstance(row.error, GenerationCancelled)]
+        must(bool(stopped), f"a cancel in the middle of a batch stopped no row: {found}")
+        for row in found:
+            cancelled = row.finish_reason == "cancelled"
+            must(
+                cancelled == (row in stopped) and (cancelled or row.error is None),
+                f"a row of a cancelled batch is neither finished nor cancelled: {row}",
+            )
+
+
+@check(
+    "cancel.timeout",
+    "A request that takes longer than its timeout MUST raise GenerationTimeout.",
+    Capability.GENERATE,
+)
+def timeout(subject: Subject) -> None:
+    with unless_refused("timeout"):
+        end = _stopped(subject, _NEVER_READ, timeout=_AT_ONCE)
+        error = end.error
+        must(
+            isinstance(error, GenerationTimeout),
+            f"timeout={_AT_ONCE} ended with {error!r} after {len(end.tokens)} tokens: it has to "
+            "be GenerationTimeout",
+        )
+        seconds = getattr(error, "seconds", None)
+        must(seconds == _AT_ONCE, f"GenerationTimeout.seconds is {seconds}, not {_AT_ONCE}")
+
+
+@check(
+    "cancel.timeout-rows",
+    "A row that takes longer than the timeout MUST have GenerationTimeout as its error.",
+)
+def timeout_rows(subject: Subject) -> None:
+    for name in ROW_OPERATIONS:
+        if subject.declares(name):
+            with unless_refused("timeout"):
+                _must_all_fail(subject, name, GenerationTimeout, timeout=_AT_ONCE)
+
+
+@check(
+    "cancel.unset",
+    "A cancel that is never set and a timeout that is not reached MUST change nothing.",
+    Capability.GENERATE,
+)
+def unset(subject: Subject) -> None:
+    prompt = talkative(subject)
+    expected = greedy(subject, subject.model, prompt, 4)
+    for option, value in (("cancel", threading.Event()), ("timeout", 86_400.0)):
+        with unless_refused(option):
+            options = {**greedy_options(subject, 4), option: value}
+            found = list(subject.model.generate(prompt, **options))
+            must(
+                same(subject, expected, found),
+                f"with a {option} that does not come, the stream gave {texts(found)}, not "
+                f"{texts(expected)}",
+            )
+
+
+@check(
+    "cancel.works-after",
+    "After a cancelled and a timed-out request the model MUST work as before.",
+    Capability.GENERATE,
+)
+def works_after(subject: Subject) -> None:
+    prompt = talkative(subject)
+    expected = greedy(subject, subject.model, prompt, 4)
+    for options in ({"cancel": _set()}, {"cancel": CancelAfter(3)}, {"timeout": _AT_ONCE}):
+        with suppress(UnsupportedOptionError):
+            _stopped(subject, prompt, **options)
+        found = ending(lambda: subject.model.generate(prompt, **greedy_options(subject, 4)))
+        must(
+            found.error is None and same(subject, expected, found.tokens),
+            f"after a request with {sorted(options)} was stopped, the next one gave "
+            f"{found.error or texts(found.tokens)!r}, not {texts(expected)}",
+        )
+
+
+def _set() -> threading.Event:
+    event = threading.Event()
+    event.set()
+    return event
+
+
+def _stopped(subject: Subject, prompt: str, **options: Any) -> Any:
+    """How a request that is to be stopped ends; a refusal of the option is raised."""
+    many = min(64, subject.model.info.context_length // 4)
+    end = ending(lambda: subject.model.generate(prompt, max_tokens=many, **options))
+    if isinstance(end.error, UnsupportedOptionError):
+        raise end.error
+    return end
+
+
+def _long_prompt(subject: Subject) -> str:
+    # A quarter of the context in numbers: each is several tokens where digits are.
+    count = max(1, min(_LONG_PROMPT, subject.model.info.context_length // 8))
+    return " ".join(str(number % 10) for number in range(count))
+
+
+def _batch(subject: Subject, prompts: tuple[str, ...], **options: Any) -> list[BatchResult]:
+    return subject.model.batch_generate(prompts, **options)
+
+
+def _must_all_fail(
+    subject: Subject, name: Capability, kind: type[Exception], **options: Any
+) -> None:
+    ask = getattr(subject.model, name.value)
+    found = ask(PROMPTS, **options)
+    must(len(found) == len(PROMPTS), f"{name}() of {len(PROMPTS)} prompts gave {len(found)} rows")
+    for row in found:
+        must(
+            isinstance(row.error, kind),
+            f"{name}() with {sorted(options)} gave a row with the error {row.error!r}: it has to "
+            f"be {kind.__name__}",
+        )
+        reason = getattr(row, "finish_reason", "error")
+        must(
+            reason in ("cancelled", "error"),
+            f"a row that was stopped has finish_reason {reason!r}: 'cancelled' or 'error'",
+        )

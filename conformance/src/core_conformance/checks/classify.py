@@ -1,0 +1,215 @@
+"""classify: one distribution per prompt, and nothing of the neighbours in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from core.capability import Capability
+from core.errors import EmptyPromptError
+from core.types import ClassifyResult
+from core_conformance import prompts
+from core_conformance.answers import (
+    EVEN,
+    Answer,
+    classify,
+    evidence,
+    generate,
+    is_floats,
+    is_token,
+    logits,
+    row_logits,
+    token,
+)
+from core_conformance.model import must
+from core_conformance.registry import check
+from core_conformance.relations import later_steps, same_answers, same_draws, same_logits
+from core_conformance.subject import Subject
+
+_LABEL_FIELDS = ("label", "probabilities", "logprobs", "label_mass", "margin")
+
+
+@check(
+    "classify.results",
+    "classify MUST return a ClassifyResult with a Token, and nothing that was not asked for",
+    Capability.CLASSIFY,
+)
+def results_are_results(subject: Subject) -> None:
+    result = classify(subject, prompts.PLAIN[:1])[0]
+    must(isinstance(result, ClassifyResult), f"classify() gave {result!r}, not a ClassifyResult")
+    drawn, size = token(result), subject.model.info.vocab_size
+    must(is_token(drawn, size), f"the token is {drawn!r}: an int id below {size}, and text")
+    must(drawn.logprob is None, f"nobody asked for logprobs, and {drawn!r} has one")
+    must(result.logits is None, "nobody asked for logits, and the result has them")
+    filled = [name for name in _LABEL_FIELDS if getattr(result, name) is not None]
+    must(not filled, f"no labels were given, and the result has {', '.join(filled)}")
+
+
+@check(
+    "classify.empty",
+    "classify of no prompts MUST return an empty list",
+    Capability.CLASSIFY,
+)
+def no_prompts_no_results(subject: Subject) -> None:
+    results = subject.model.classify([])
+    must(results == [], f"classify([]) returned {results!r}, not []")
+
+
+@check(
+    "classify.order",
+    "Results MUST come in the order of the prompts, one each, duplicates and large batches too",
+    Capability.CLASSIFY,
+)
+def order_is_kept(subject: Subject) -> None:
+    kinds = (*prompts.PLAIN, prompts.LONG)
+    alone = [classify(subject, [prompt], **evidence(subject))[0] for prompt in kinds]
+    places = [(i * 29 + i // 7) % len(kinds) for i in range(64)]  # mixed, each about nine times
+    results = classify(subject, [kinds[place] for place in places], **evidence(subject))
+    pairs = [
+        (_answer(alone[place]), _answer(result))
+        for place, result in zip(places, results, strict=True)
+    ]
+    same_answers(subject, pairs, "prompts alone and in a mixed batch of 64")
+
+
+@check(
+    "classify.argmax",
+    "The greedy token MUST be the one with the highest logit",
+    Capability.CLASSIFY,
+    Capability.LOGITS,
+)
+def greedy_is_argmax(subject: Subject) -> None:
+    results = classify(subject, prompts.PLAIN, return_logits=True)
+    for prompt, result in zip(prompts.PLAIN, results, strict=True):
+        row, drawn = row_logits(result), token(result)
+        must(
+            row[drawn.id] >= max(row) - subject.tolerance,
+            f"{prompt!r}: the token {drawn!r} has the logit {row[drawn.id]:.5g}, and the highest "
+            f"is {max(row):.5g}",
+        )
+
+
+@check(
+    "classify.logits",
+    "logits MUST be vocab_size float32 numbers in an array.array('f'), the model's own",
+    Capability.CLASSIFY,
+    Capability.LOGITS,
+)
+def logits_are_an_array(subject: Subject) -> None:
+    size = subject.model.info.vocab_size
+    plain = logits(subject, prompts.PLAIN[:1])[0]
+    must(
+        is_floats(plain, size),
+        f"logits are a {type(plain).__name__} of {len(plain)}, not an array('f') of {size}",
+    )
+    must(not any(map(math.isnan, plain)), "there is NaN among the logits")
+    hot = classify(subject, prompts.PLAIN[:1], return_logits=True, temperature=2.0, top_k=2)[0]
+    same_logits(subject, plain, row_logits(hot), "logits with and without sampling options")
+
+
+@check(
+    "classify.neighbours",
+    "What else is in the batch MUST NOT change a prompt's logits: no content of a neighbour",
+    Capability.CLASSIFY,
+    Capability.LOGITS,
+)
+def neighbours_change_nothing(subject: Subject) -> None:
+    prompt = prompts.PLAIN[0]
+    alone = logits(subject, [prompt])[0]
+    for neighbour in (*prompts.HOSTILE, prompt[::-1]):
+        rows = logits(subject, [neighbour, prompt, neighbour])
+        same_logits(subject, alone, rows[1], f"{prompt!r} alone and between two of {neighbour!r}")
+
+
+@check(
+    "classify.padding",
+    "Neighbours of other lengths MUST NOT change a prompt's logits: padding is not read",
+    Capability.CLASSIFY,
+    Capability.LOGITS,
+)
+def padding_changes_nothing(subject: Subject) -> None:
+    ordered = [prompts.SHORT, prompts.PLAIN[2], prompts.PLAIN[0], prompts.LONG]
+    alone = [logits(subject, [prompt])[0] for prompt in ordered]
+    for order in ((0, 1, 2, 3), (3, 0, 2, 1)):
+        rows = logits(subject, [ordered[place] for place in order])
+        for place, row in zip(order, rows, strict=True):
+            what = f"{ordered[place]!r} alone and among prompts of other lengths"
+            same_logits(subject, alone[place], row, what)
+
+
+@check(
+    "classify.first-token",
+    "classify MUST read the distribution that generate samples its first token from: greedy",
+    Capability.CLASSIFY,
+    Capability.GENERATE,
+)
+def is_generates_first_token(subject: Subject) -> None:
+    results = classify(subject, prompts.PLAIN, **evidence(subject))
+    pairs = _first_tokens(subject, results)
+    same_answers(subject, pairs, "generate's first token and classify's token")
+
+
+@check(
+    "classify.first-token-seeded",
+    "With a seed, classify MUST draw the token that generate draws first",
+    Capability.CLASSIFY,
+    Capability.GENERATE,
+    Capability.SEED,
+)
+def draws_generates_first_token(subject: Subject) -> None:
+    pairs: list[tuple[Answer, Answer]] = []
+    for seed in (0, 11, 12):
+        options = EVEN | {"seed": seed}
+        results = classify(subject, prompts.PLAIN, **options)
+        pairs += _first_tokens(subject, results, **options)
+    same_draws(subject, pairs, "generate's first token and classify's token, with a seed")
+
+
+@check(
+    "classify.later-tokens",
+    "Every token of generate MUST be what classify says behind the text so far",
+    Capability.CLASSIFY,
+    Capability.GENERATE,
+    Capability.TOKENIZING,
+)
+def later_tokens_agree(subject: Subject) -> None:
+    for prompt in prompts.PLAIN[:3]:
+        answer = generate(subject, prompt, 8)
+        pairs = later_steps(subject, prompt, answer, **evidence(subject))
+        same_answers(subject, pairs, f"generate behind {prompt!r}, against classify step by step")
+
+
+@check(
+    "classify.error-rows",
+    "What is wrong with one prompt MUST be its row's error; the other rows finish",
+    Capability.CLASSIFY,
+)
+def errors_stay_in_their_rows(subject: Subject) -> None:
+    good = prompts.PLAIN[:2]
+    alone = classify(subject, good, **evidence(subject))
+    results = subject.model.classify([good[0], "", good[1]], **evidence(subject))
+    must(len(results) == 3, f"three prompts, one of them empty, gave {len(results)} results")
+    must(
+        isinstance(results[1].error, EmptyPromptError) and results[1].token is None,
+        f"an empty prompt's row has error={results[1].error!r} and token={results[1].token!r}",
+    )
+    for left, right in zip(alone, (results[0], results[2]), strict=True):
+        must(right.error is None, f"a row next to an empty prompt failed: {right.error!r}")
+        same_answers(subject, [(_answer(left), _answer(right))], "next to an empty prompt")
+
+
+def _answer(result: ClassifyResult) -> Answer:
+    return Answer((token(result),), None)
+
+
+def _first_tokens(
+    subject: Subject, results: Sequence[ClassifyResult], **options: Any
+) -> list[tuple[Answer, Answer]]:
+    """Pairs for all prompts but those that generate ends at once, with a token it keeps back."""
+    answers = [generate(subject, prompt, 1, **options) for prompt in prompts.PLAIN]
+    return [
+        (left, _answer(right))
+        for left, right in zip(answers, results, strict=True)
+        if left.tokens or left.finish_reason != "stop"
+    ]

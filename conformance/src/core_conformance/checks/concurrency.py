@@ -1,0 +1,218 @@
+"""Several threads, several streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from core.capability import Capability
+from core.errors import ModelBusyError
+from core.options import GenerateConfig
+from core.protocols import TextModel
+from core.types import Token
+from core_conformance.calls import (
+    PROMPTS,
+    Meeting,
+    close_quietly,
+    elsewhere,
+    ending,
+    greedy,
+    greedy_options,
+    same,
+    talkative,
+    texts,
+    together,
+)
+from core_conformance.model import must
+from core_conformance.registry import check
+from core_conformance.subject import Subject
+
+_COUNT = 5  # tokens
+
+
+@check(
+    "concurrency.streams",
+    "Streams of several threads MUST NOT mix: each gives what it gives alone.",
+    Capability.GENERATE,
+)
+def streams(subject: Subject) -> None:
+    alone = [greedy(subject, subject.model, prompt, _COUNT) for prompt in PROMPTS]
+    found = together(*_readers(subject, subject.model, PROMPTS))
+    _must_match(subject, alone, found, "read by threads at once")
+
+
+@check(
+    "concurrency.waiting-turn",
+    "With fewer slots than threads, every call MUST wait its turn and then be served.",
+    Capability.GENERATE,
+)
+def waiting_turn(subject: Subject) -> None:
+    prompts = PROMPTS[:3]
+    alone = [greedy(subject, subject.model, prompt, _COUNT) for prompt in prompts]
+    with subject.loaded(parallel_slots=1) as model:
+        found = together(*_readers(subject, model, prompts))
+    _must_match(subject, alone, found, "read by three threads of a model with one slot")
+
+
+@check(
+    "concurrency.classify",
+    "classify() called by several threads at once MUST give each its own rows.",
+    Capability.CLASSIFY,
+)
+def classify(subject: Subject) -> None:
+    options: dict[str, Any] = {}
+    if subject.declares(Capability.LOGPROBS):
+        options["return_logprobs"] = True
+
+    def rows(prompts: tuple[str, ...]) -> list[Token]:
+        found = subject.model.classify(prompts, **options)
+        tokens = [row.token for row in found if row.error is None and row.token is not None]
+        must(len(tokens) == len(prompts), f"classify() beside other threads gave {found}")
+        return tokens
+
+    parts = [PROMPTS[index:] + PROMPTS[:index] for index in range(3)]
+    alone = [rows(part) for part in parts]
+    found = together(*(lambda part=part: rows(part) for part in parts))
+    for own, seen in zip(alone, found, strict=True):
+        matching = len(own) == len(seen) and all(
+            same(subject, [a], [b]) for a, b in zip(own, seen, strict=True)
+        )
+        must(matching, f"beside other threads classify() gave {texts(seen)}, alone {texts(own)}")
+
+
+@check(
+    "concurrency.classify-while-streaming",
+    "classify() in one thread MUST work while another reads a stream, and change nothing in it.",
+    Capability.GENERATE,
+    Capability.CLASSIFY,
+)
+def classify_while_streaming(subject: Subject) -> None:
+    model, prompt = subject.model, talkative(subject)
+    alone = greedy(subject, model, prompt, _COUNT)
+
+    meeting = Meeting(2)
+
+    def read() -> list[Token]:
+        return meeting.each(model.generate(prompt, **greedy_options(subject, _COUNT)))
+
+    def ask() -> list[Token]:
+        meeting.wait()
+        row = model.classify([PROMPTS[1]])[0]
+        must(row.error is None, f"classify() while another thread streams gave {row.error!r}")
+        meeting.wait()
+        return []
+
+    found = together(read, ask)[0]
+    _must_match(subject, [alone], [found], "read while another thread classifies")
+
+
+@check(
+    "concurrency.second-stream",
+    "A second open stream in one thread MUST work, or raise ModelBusyError; it never hangs.",
+    Capability.GENERATE,
+)
+def second_stream(subject: Subject) -> None:
+    prompt = talkative(subject)
+    with subject.loaded(parallel_slots=1) as model:
+        alone = greedy(subject, model, prompt, _COUNT)
+        first = model.generate(prompt, **greedy_options(subject, _COUNT))
+        found = [token for token in (next(first, None),) if token is not None]
+        second = ending(lambda: model.generate(PROMPTS[1], max_tokens=2))
+        must(
+            second.error is None or isinstance(second.error, ModelBusyError),
+            f"a second stream beside an open one raised {second.error!r}: it has to work, or to "
+            "be ModelBusyError",
+        )
+        rest = ending(lambda: first)
+        must(rest.error is None, f"the first stream then ended with {rest.error!r}")
+        found += rest.tokens
+        _must_match(subject, [alone], [found], "interrupted by a second stream")
+
+
+@check(
+    "concurrency.closed-stream",
+    "Closing a stream MUST free what it holds: the next request gets its place.",
+    Capability.GENERATE,
+)
+def closed_stream(subject: Subject) -> None:
+    prompt = talkative(subject)
+    expected = greedy(subject, subject.model, prompt, 3)
+    with subject.loaded(parallel_slots=1) as model:
+        closed = [model.generate(prompt, max_tokens=32) for _ in range(2)]
+        for stream in closed:
+            with suppress(StopIteration):
+                next(stream)
+            stream.close()
+        found = ending(lambda: model.generate(prompt, **greedy_options(subject, 3)))
+        must(
+            found.error is None and same(subject, expected, found.tokens),
+            "after streams were closed before their end, the next one gave "
+            f"{found.error or texts(found.tokens)!r}, not {texts(expected)}: close() has to give "
+            "the slot back",
+        )
+
+
+@check(
+    "concurrency.parallel-slots",
+    "With parallel_slots=2, two streams MUST run side by side, in one thread too.",
+    Capability.PARALLEL,
+    Capability.GENERATE,
+)
+def parallel_slots(subject: Subject) -> None:
+    prompts = PROMPTS[:2]
+    with subject.loaded(parallel_slots=2) as model:
+        alone = [greedy(subject, model, prompt, _COUNT) for prompt in prompts]
+        open_streams = [
+            model.generate(prompt, **greedy_options(subject, _COUNT)) for prompt in prompts
+        ]
+        found: list[list[Token]] = [[], []]
+        try:
+            for _ in range(_COUNT):  # by turns
+                for stream, tokens in zip(open_streams, found, strict=True):
+                    tokens += [token for token in (next(stream, None),) if token is not None]
+        except ModelBusyError as error:
+            must(False, f"two streams were opened with parallel_slots=2, and one raised {error!r}")
+        finally:
+            for stream in open_streams:
+                close_quietly(stream)
+    _must_match(subject, alone, found, "read by turns with parallel_slots=2")
+
+
+@check(
+    "concurrency.submit",
+    "submit() MUST take requests from any thread while others run, each with its own tokens.",
+    Capability.SUBMITTING,
+    Capability.GENERATE,
+)
+def submit(subject: Subject) -> None:
+    model: Any = subject.model
+    config = GenerateConfig(**greedy_options(subject, _COUNT))
+    alone = [greedy(subject, model, prompt, _COUNT) for prompt in PROMPTS]
+    queued = [elsewhere(partial(model.submit, prompt, config)) for prompt in PROMPTS]
+    found = [list(stream) for stream in reversed(queued)][::-1]  # read here, in another order
+    _must_match(subject, alone, found, "submitted by threads of their own")
+
+
+def _readers(
+    subject: Subject, model: TextModel, prompts: Sequence[str]
+) -> list[Callable[[], list[Token]]]:
+    """Calls that each read one stream, all at the same pace as far as there are slots."""
+    meeting = Meeting(len(prompts))
+
+    def read(prompt: str) -> list[Token]:
+        return meeting.each(model.generate(prompt, **greedy_options(subject, _COUNT)))
+
+    return [partial(read, prompt) for prompt in prompts]
+
+
+def _must_match(
+    subject: Subject, alone: list[list[Token]], found: list[list[Token]], how: str
+) -> None:
+    must(any(alone), f"none of {PROMPTS} is continued by a single token: nothing to look at")
+    for own, seen in zip(alone, found, strict=True):
+        must(
+            same(subject, own, seen),
+            f"a stream that gives {texts(own)} alone gave {texts(seen)} when {how}",
+        )

@@ -1,0 +1,197 @@
+"""What is wrong with a call, and how config and keywords join."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from typing import Any
+
+from core.capability import Capability
+from core.errors import (
+    CoreError,
+    InvalidOptionError,
+    UnsupportedOptionError,
+)
+from core.options import GenerateConfig
+from core_conformance.calls import (
+    CHAT,
+    PROMPTS,
+    ROW_OPERATIONS,
+    call,
+    declared,
+    ending,
+    greedy,
+    greedy_options,
+    must_raise,
+    raised,
+    same,
+    talkative,
+    texts,
+)
+from core_conformance.model import must
+from core_conformance.registry import check
+from core_conformance.subject import Subject
+
+_FOREIGN = {
+    Capability.GENERATE: ("labels", ("a", "b")),
+    Capability.CHAT: ("return_logits", False),
+    Capability.CLASSIFY: ("max_tokens", 4),
+    Capability.BATCH_GENERATE: ("label_prefix", " "),
+}
+_WRONG: dict[str, object] = {
+    "temperature": -1.0,
+    "top_k": -1,
+    "top_p": 0.0,
+    "min_p": 2.0,
+    "repeat_penalty": 0.0,
+    "timeout": 0.0,
+    "cancel": object(),
+}
+_WRONG_OF_GENERATION: dict[str, object] = {"max_tokens": 0, "stop": ("",), "stop_tokens": (-1,)}
+_NO_TEXTS: tuple[tuple[Any, str], ...] = (
+    (PROMPTS[0], "one string instead of a list"),
+    ([PROMPTS[0], 7], "a number among the prompts"),
+    ([PROMPTS[0], None], "None among the prompts"),
+)
+
+
+@check("errors.unknown-keyword", "A keyword that nobody knows MUST raise TypeError at the call.")
+def unknown_keyword(subject: Subject) -> None:
+    for name in declared(subject):
+        what = f"{name}(no_such_option=1)"
+        must_raise(TypeError, partial(call, subject.model, name, no_such_option=1), what)
+
+
+@check(
+    "errors.foreign-keyword",
+    "A keyword of another operation MUST raise TypeError at the call.",
+)
+def foreign_keyword(subject: Subject) -> None:
+    for name in declared(subject):
+        option, value = _FOREIGN[name]
+        what = f"{name}({option}={value!r}), an option of another operation,"
+        must_raise(TypeError, partial(call, subject.model, name, **{option: value}), what)
+
+
+@check("errors.config-type", "A config that is no GenerateConfig MUST raise TypeError at the call.")
+def config_type(subject: Subject) -> None:
+    for name in declared(subject):
+        what = f"{name}() with a dict as its config"
+        must_raise(TypeError, partial(call, subject.model, name, {"top_k": 1}), what)
+
+
+@check(
+    "errors.option-values",
+    "A wrong option value MUST raise InvalidOptionError at the call, before any token is read.",
+)
+def option_values(subject: Subject) -> None:
+    for name in declared(subject):
+        wrong = dict(_WRONG) if name is Capability.CLASSIFY else _WRONG | _WRONG_OF_GENERATION
+        if subject.declares(Capability.SEED):
+            wrong |= {"seed": -1}
+        for option, value in wrong.items():
+            _must_be_invalid(subject, name, option, value)
+
+
+@check("errors.keywords-win", "Keywords MUST win over the config.", Capability.GENERATE)
+def keywords_win(subject: Subject) -> None:
+    prompt = talkative(subject)
+    expected = greedy(subject, subject.model, prompt, 5)
+    options = greedy_options(subject, 5)
+    longer = list(subject.model.generate(prompt, GenerateConfig(max_tokens=2), **options))
+    must(
+        same(subject, expected, longer),
+        f"max_tokens=2 in the config and 5 as a keyword gave {texts(longer)}; 5 alone gives "
+        f"{texts(expected)}",
+    )
+    shorter = list(subject.model.generate(prompt, GenerateConfig(max_tokens=5), max_tokens=2))
+    must(len(shorter) <= 2, f"max_tokens=5 in the config and 2 as a keyword gave {texts(shorter)}")
+
+
+@check(
+    "errors.config-counts",
+    "The config's own fields MUST count where no keyword is given.",
+    Capability.GENERATE,
+)
+def config_counts(subject: Subject) -> None:
+    found = list(subject.model.generate(talkative(subject), GenerateConfig(max_tokens=3)))
+    must(len(found) <= 3, f"a config with max_tokens=3 gave {len(found)} tokens: {texts(found)}")
+
+
+@check("errors.inputs-unchanged", "A call MUST NOT change what it is given.")
+def inputs_unchanged(subject: Subject) -> None:
+    config = GenerateConfig(max_tokens=2, top_k=3, stop=("\n",), stop_tokens=(0,))
+    for name in declared(subject):
+        # Unsorted, with a blank and a double: what a backend might tidy up in place.
+        prompts: Any = [PROMPTS[1], PROMPTS[0], PROMPTS[1], " " + PROMPTS[3]]
+        given: Any = {Capability.GENERATE: PROMPTS[0], Capability.CHAT: list(CHAT)}.get(
+            name, prompts
+        )
+        before = copy.deepcopy((given, config))
+        found = getattr(subject.model, name.value)(given, config)
+        if name not in ROW_OPERATIONS:
+            list(found)
+        must(given == before[0], f"{name}() changed its input from {before[0]!r} to {given!r}")
+        must(config == before[1], f"{name}() changed its config from {before[1]} to {config}")
+
+
+@check(
+    "errors.foreign-fields",
+    "Config fields of other operations MUST NOT apply.",
+)
+def foreign_fields(subject: Subject) -> None:
+    if subject.declares(Capability.CLASSIFY):
+        _classify_ignores_generation(subject)
+    if subject.declares(Capability.GENERATE):
+        prompt = talkative(subject)
+        expected = greedy(subject, subject.model, prompt, 4)
+        config = GenerateConfig(labels=("a", "b"), label_prefix="", return_logits=True)
+        end = ending(lambda: subject.model.generate(prompt, config, **greedy_options(subject, 4)))
+        must(
+            end.error is None and same(subject, expected, end.tokens),
+            "generate() with a config that carries labels and return_logits gave "
+            f"{end.error or texts(end.tokens)!r}, not {texts(expected)}: they do not apply to it",
+        )
+
+
+@check("errors.prompt-types", "Prompts that are no texts MUST raise TypeError at the call.")
+def prompt_types(subject: Subject) -> None:
+    for name in declared(subject, *ROW_OPERATIONS):
+        ask = getattr(subject.model, name.value)
+        for given, what in _NO_TEXTS:
+            must_raise(TypeError, partial(ask, given), f"{what}, given to {name}(),")
+    single: dict[Capability, Any] = {
+        Capability.GENERATE: 7,
+        Capability.CHAT: [{"role": "user", "content": "a dict is no Message"}],
+    }
+    for name in declared(subject, *single):
+        given, ask = single[name], getattr(subject.model, name.value)
+        error = ending(partial(ask, given)).error
+        must(isinstance(error, TypeError), f"{name}({given!r}) gave {error!r}, no TypeError")
+
+
+def _must_be_invalid(subject: Subject, name: Capability, option: str, value: object) -> None:
+    error = raised(lambda: call(subject.model, name, **{option: value}))
+    named = getattr(error, "option", None) == option
+    must(
+        isinstance(error, InvalidOptionError | UnsupportedOptionError) and named,
+        f"{name}({option}={value!r}) gave {error!r} at the call: it has to raise "
+        f"InvalidOptionError for {option} there, not later",
+    )
+
+
+def _classify_ignores_generation(subject: Subject) -> None:
+    expected = subject.model.classify(PROMPTS[:2])
+    stops = tuple({row.token.id for row in expected if row.token is not None})
+    config = GenerateConfig(max_tokens=1, stop=("e", " "), stop_tokens=stops)
+    try:
+        found = subject.model.classify(PROMPTS[:2], config)
+    except CoreError as error:
+        must(False, f"classify() with a config that carries max_tokens and stops raised {error!r}")
+        return
+    for row, plain in zip(found, expected, strict=True):
+        must(
+            row.error is None and row.token is not None and row.token == plain.token,
+            f"classify() with a config that carries max_tokens and stops gave {row}, not {plain}: "
+            "they do not apply to it",
+        )

@@ -1,0 +1,178 @@
+"""What a backend says about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from core.capability import Capability
+from core.errors import BackendError
+from core.extensions import (
+    AttentionInspector,
+    BatchStreaming,
+    ClassifyStreaming,
+    DeviceReporting,
+    Explaining,
+    MemoryReporting,
+    ModelProbe,
+    Scoring,
+    Submitting,
+    Tokenizing,
+    Trainable,
+)
+from core.model_files import model_formats
+from core.protocols import PROTOCOL_VERSION
+from core.registry import REGISTRY
+from core.types import Choice, Device
+from core_conformance.model import must
+from core_conformance.registry import check
+from core_conformance.subject import Subject
+
+_OF_MODELS: dict[Capability, type] = {
+    Capability.TOKENIZING: Tokenizing,
+    Capability.SUBMITTING: Submitting,
+    Capability.BATCH_STREAMING: BatchStreaming,
+    Capability.CLASSIFY_STREAMING: ClassifyStreaming,
+    Capability.SCORING: Scoring,
+    Capability.ATTENTION_INSPECTOR: AttentionInspector,
+    Capability.MEMORY_REPORTING: MemoryReporting,
+    Capability.EXPLAINING: Explaining,
+    Capability.TRAINABLE: Trainable,
+}
+_OF_BACKENDS: dict[Capability, type] = {
+    Capability.MODEL_PROBE: ModelProbe,
+    Capability.DEVICE_REPORTING: DeviceReporting,
+}
+
+
+@check("identity.name", "A backend's name MUST be a non-empty string without blanks around it.")
+def name(subject: Subject) -> None:
+    found: object = subject.backend.name
+    sound = isinstance(found, str) and found != "" and found == found.strip()
+    must(sound, f"name is {found!r}: it has to be the text that users choose the backend by")
+
+
+@check("identity.protocol", "A backend MUST state the version of the contract it is written for.")
+def protocol(subject: Subject) -> None:
+    found: object = subject.backend.protocol
+    must(
+        type(found) is int and found == PROTOCOL_VERSION,
+        f"protocol is {found!r}, and core's PROTOCOL_VERSION is {PROTOCOL_VERSION}: state it as "
+        "a plain int",
+    )
+
+
+@check("identity.capabilities", "`capabilities` MUST be a frozenset of core.Capability.")
+def capabilities(subject: Subject) -> None:
+    found: object = subject.backend.capabilities
+    must(isinstance(found, frozenset), f"capabilities is a {type(found).__name__}, no frozenset")
+    items: frozenset[object] = subject.backend.capabilities
+    strange = [item for item in items if not isinstance(item, Capability)]
+    must(not strange, f"capabilities holds {strange!r}: only members of core.Capability count")
+
+
+@check(
+    "identity.formats",
+    "`formats` MUST be a frozenset with the names of the formats that the backend reads.",
+)
+def formats(subject: Subject) -> None:
+    found: object = subject.backend.formats
+    must(isinstance(found, frozenset), f"formats is a {type(found).__name__}, no frozenset")
+    needed = model_formats(subject.path)
+    must(
+        not subject.backend.formats.isdisjoint(needed),
+        f"formats is {sorted(map(str, subject.backend.formats))}, and the backend loads a model "
+        f"that core reads as {' or '.join(needed)}: core.load_model would not let it",
+    )
+
+
+@check(
+    "identity.availability",
+    "`unavailable_reason()` MUST be None exactly when `available()` is True, and words otherwise.",
+)
+def availability(subject: Subject) -> None:
+    available: object = subject.backend.available()
+    reason: object = subject.backend.unavailable_reason()
+    must(isinstance(available, bool), f"available() returned {available!r}: it has to be a bool")
+    if available:
+        must(reason is None, f"available() is True, and unavailable_reason() says {reason!r}")
+    else:
+        sound = isinstance(reason, str) and reason != ""
+        must(sound, f"available() is False, and unavailable_reason() is {reason!r}: say why")
+
+
+@check(
+    "identity.registered",
+    "A backend MUST be found in core's registry under its own name.",
+)
+def registered(subject: Subject) -> None:
+    name = subject.backend.name
+    listed = [entry.name for entry in REGISTRY.entries()]
+    must(
+        name in listed,
+        f"no entry point of the group core.backends is called {name!r} (there are {listed}): name "
+        "the entry point, or what core.register() is given, as the backend's `name` says",
+    )
+    try:
+        found = REGISTRY.get(name)
+    except BackendError as error:
+        must(False, f"the backend {name!r} is registered and cannot be had: {error}")
+        return
+    must(found.name == name, f"under the name {name!r} stands a backend called {found.name!r}")
+
+
+@check(
+    "identity.optional-protocols",
+    "What isinstance answers for an optional protocol MUST agree with `capabilities`.",
+)
+def optional_protocols(subject: Subject) -> None:
+    subjects: list[tuple[str, object, dict[Capability, type]]] = [
+        ("backend", subject.backend, _OF_BACKENDS),
+        ("model", subject.model, _OF_MODELS),
+    ]
+    for what, holder, protocols in subjects:
+        for capability, kind in protocols.items():
+            declared, there = subject.declares(capability), isinstance(holder, kind)
+            must(
+                declared or not there,
+                f"the {what} has the methods of {kind.__name__}, and {capability!r} is not "
+                "declared: declare it or take them away",
+            )
+            must(
+                there or not declared,
+                f"{capability!r} is declared, and the {what} lacks methods of {kind.__name__}",
+            )
+
+
+@check(
+    "identity.devices",
+    "`devices()` MUST list core.Device objects that say what each is.",
+    Capability.DEVICE_REPORTING,
+)
+def devices(subject: Subject) -> None:
+    backend: Any = subject.backend
+    found: object = backend.devices()
+    must(isinstance(found, Sequence), f"devices() returned a {type(found).__name__}, no sequence")
+    if subject.backend.available():
+        must(bool(found), "devices() is empty, and the backend is available: say what it runs on")
+    for device in backend.devices():
+        must(isinstance(device, Device), f"devices() lists {device!r}, no core.Device")
+        must(bool(device.name), f"{device!r} has no name")
+        must(device.kind in ("cpu", "gpu"), f"{device!r} is of no known kind: 'cpu' or 'gpu'")
+        must(device.memory_bytes >= 0, f"{device!r} has less than no memory")
+
+
+@check(
+    "identity.choices",
+    "`choices()` MUST give what was chosen for the user, each with its reason.",
+    Capability.EXPLAINING,
+)
+def choices(subject: Subject) -> None:
+    model: Any = subject.model
+    found: object = model.choices()
+    must(isinstance(found, Sequence), f"choices() returned a {type(found).__name__}, no sequence")
+    must(bool(found), "choices() is empty: it has to name the device at least, and why that one")
+    for choice in model.choices():
+        must(isinstance(choice, Choice), f"choices() lists {choice!r}, no core.Choice")
+        must(bool(choice.name and choice.value), f"{choice!r} does not say what was chosen")
+        must(bool(choice.reason), f"the choice {choice.name}={choice.value} has no reason")

@@ -1,0 +1,189 @@
+"""Labels: probabilities that are probabilities, of whole labels, each as if asked alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import cast
+
+from core.capability import Capability
+from core.types import ClassifyResult
+from core_conformance import prompts
+from core_conformance.answers import classify, evidence, token, tokenizing
+from core_conformance.model import must
+from core_conformance.registry import check
+from core_conformance.relations import label_logprobs, near, same_logprobs
+from core_conformance.subject import Subject
+
+_SUM = 1e-4  # how far sums of probabilities may be off: they are made from float32 logits
+
+
+@check(
+    "labels.probabilities",
+    "probabilities MUST sum to 1 over the labels, in their order: the softmax of logprobs",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+)
+def probabilities_are_a_softmax(subject: Subject) -> None:
+    for labels in (prompts.LABELS, prompts.SEVERAL_WORDS):
+        for result in classify(subject, prompts.PLAIN[:3], labels=labels):
+            probabilities, logprobs = _probabilities(result), label_logprobs(result)
+            for name, found in (("probabilities", probabilities), ("logprobs", logprobs)):
+                must(
+                    tuple(found) == labels,
+                    f"{name} has the keys {list(found)}, and the labels are {list(labels)}",
+                )
+            total = math.fsum(probabilities.values())
+            must(abs(total - 1) <= _SUM, f"probabilities {probabilities} sum to {total:.6f}")
+            for label, expected in _softmax(logprobs).items():
+                must(
+                    abs(probabilities[label] - expected) <= _SUM,
+                    f"{label!r} has the probability {probabilities[label]:.5f}; the softmax of "
+                    f"{logprobs} gives it {expected:.5f}",
+                )
+
+
+@check(
+    "labels.label",
+    "label MUST be the most probable label, and margin its lead over the second",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+)
+def label_is_the_best(subject: Subject) -> None:
+    for result in classify(subject, prompts.PLAIN, labels=prompts.LABELS):
+        probabilities = _probabilities(result)
+        best, second = sorted(probabilities.values(), reverse=True)[:2]
+        must(
+            probabilities.get(result.label or "") == best,
+            f"label is {result.label!r}, and the probabilities are {probabilities}",
+        )
+        margin = result.margin
+        must(
+            margin is not None and abs(margin - (best - second)) <= _SUM,
+            f"margin is {margin}; the two best of {probabilities} are {best - second:.5f} apart",
+        )
+
+
+@check(
+    "labels.single",
+    "A single label MUST have probability and margin 1, and its own logprob",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+)
+def one_label(subject: Subject) -> None:
+    several = classify(subject, [prompts.QUESTION], labels=prompts.LABELS)[0]
+    label = prompts.LABELS[1]
+    result = classify(subject, [prompts.QUESTION], labels=(label,))[0]
+    must(
+        result.label == label
+        and result.margin == 1.0
+        and abs(_probabilities(result)[label] - 1.0) <= _SUM,
+        f"labels=({label!r},) gave {result!r}",
+    )
+    same_logprobs(subject, {label: label_logprobs(several)[label]}, result, "asked alone")
+
+
+@check(
+    "labels.mass",
+    "label_mass MUST be the full-vocabulary probability that one of the labels comes",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+)
+def mass_is_the_sum(subject: Subject) -> None:
+    for labels in (prompts.LABELS, prompts.SEVERAL_WORDS):
+        for result in classify(subject, prompts.PLAIN[:3], labels=labels):
+            expected = math.fsum(map(math.exp, label_logprobs(result).values()))
+            mass = _mass(result)
+            must(
+                0.0 <= mass <= 1.0 and abs(mass - expected) <= _SUM,
+                f"label_mass is {mass!r}, and the labels' joint probabilities sum to "
+                f"{expected:.6f}: {label_logprobs(result)}",
+            )
+
+
+@check(
+    "labels.mass-extended",
+    "A label that extends another MUST add nothing to label_mass",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+    Capability.TOKENIZING,
+)
+def extension_adds_nothing(subject: Subject) -> None:
+    short = prompts.LABELS[0]
+    behind = f"{prompts.QUESTION} {short}"
+    more = token(classify(subject, [behind])[0]).text  # likely, so that it would show
+    encode = tokenizing(subject).encode
+    if not more or encode(behind + more)[: len(encode(behind))] != encode(behind):
+        return  # to this tokenizer the longer one is no extension
+    result = classify(subject, [prompts.QUESTION], labels=(short, short + more))[0]
+    mass, expected = _mass(result), math.exp(label_logprobs(result)[short])
+    must(
+        abs(mass - expected) <= 0.001 * expected,
+        f"label_mass of {short!r} and {short + more!r} is {mass:.6g}; whatever begins with the "
+        f"second begins with the first, whose probability is {expected:.6g}",
+    )
+
+
+@check(
+    "labels.independent",
+    "A label's logprob MUST depend neither on the other labels nor on their order",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+)
+def labels_are_independent(subject: Subject) -> None:
+    labels = (*prompts.LABELS, *prompts.SEVERAL_WORDS)
+    whole = classify(subject, [prompts.QUESTION], labels=labels)[0]
+    for some in (labels[::-1], labels[1:4], (labels[5], labels[0])):
+        result = classify(subject, [prompts.QUESTION], labels=some)[0]
+        must(tuple(label_logprobs(result)) == some, f"labels={some} gave {label_logprobs(result)}")
+        wanted = {label: label_logprobs(whole)[label] for label in some}
+        same_logprobs(subject, wanted, result, f"asked among {some}")
+
+
+@check(
+    "labels.neighbours",
+    "What else is in the batch MUST NOT change a prompt's label probabilities",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+)
+def neighbours_change_nothing(subject: Subject) -> None:
+    given = [prompts.SHORT, prompts.QUESTION, prompts.LONG, *prompts.HOSTILE[1:3]]
+    for labels in (prompts.LABELS, prompts.SEVERAL_WORDS):
+        together = classify(subject, given, labels=labels)
+        for prompt, result in zip(given, together, strict=True):
+            alone = classify(subject, [prompt], labels=labels)[0]
+            same_logprobs(
+                subject, label_logprobs(alone), result, f"{prompt!r} in a batch, not alone"
+            )
+
+
+@check(
+    "labels.token",
+    "With labels, token MUST be what it is without: what the prompt's end says",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+)
+def token_is_the_same(subject: Subject) -> None:
+    asked = prompts.PLAIN[:3]
+    without = classify(subject, asked, **evidence(subject))
+    with_labels = classify(subject, asked, labels=prompts.LABELS, **evidence(subject))
+    for left, right in zip(map(token, without), map(token, with_labels), strict=True):
+        tie = left.logprob is not None and near(subject, left.logprob, right.logprob or 0.0)
+        must(left.id == right.id or tie, f"the token is {left!r}, and with labels {right!r}")
+
+
+def _probabilities(result: ClassifyResult) -> dict[str, float]:
+    must(isinstance(result.probabilities, dict), f"labels were given: no probabilities in {result}")
+    return cast("dict[str, float]", result.probabilities)
+
+
+def _mass(result: ClassifyResult) -> float:
+    must(isinstance(result.label_mass, float), f"labels were given: no label_mass in {result}")
+    return cast("float", result.label_mass)
+
+
+def _softmax(logprobs: Mapping[str, float]) -> dict[str, float]:
+    top = max(logprobs.values())
+    weights = {label: math.exp(value - top) for label, value in logprobs.items()}
+    total = math.fsum(weights.values())
+    return {label: weight / total for label, weight in weights.items()}

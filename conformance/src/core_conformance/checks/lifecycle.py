@@ -1,0 +1,229 @@
+"""From load to close, and what stays behind."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from core.capability import Capability
+from core.errors import ModelClosedError, UnsupportedOperationError
+from core.protocols import TextModel, TokenStream
+from core.types import Token
+from core_conformance.calls import (
+    CHAT,
+    OPERATIONS,
+    PROMPTS,
+    call,
+    elsewhere,
+    ending,
+    greedy,
+    raised,
+    same,
+    talkative,
+    texts,
+)
+from core_conformance.model import must
+from core_conformance.registry import check
+from core_conformance.subject import Subject
+from core_conformance.watching import heard, left_behind
+
+_EXTENSIONS: dict[Capability, dict[str, Callable[[Any], object]]] = {
+    Capability.TOKENIZING: {
+        "encode": lambda model: model.encode("a"),
+        "decode": lambda model: model.decode([1]),
+        "render_chat": lambda model: model.render_chat(CHAT),
+    },
+    Capability.SUBMITTING: {"submit": lambda model: next(model.submit(PROMPTS[0]))},
+    Capability.BATCH_STREAMING: {
+        "batch_stream": lambda model: next(model.batch_stream(PROMPTS[:1]))
+    },
+    Capability.CLASSIFY_STREAMING: {
+        "classify_iter": lambda model: next(model.classify_iter(PROMPTS[:1]))
+    },
+    Capability.SCORING: {"score": lambda model: model.score(PROMPTS[:1], [" b"])},
+    Capability.ATTENTION_INSPECTOR: {
+        "inspect_attention": lambda model: model.inspect_attention(PROMPTS[0])
+    },
+    Capability.MEMORY_REPORTING: {
+        "memory": lambda model: model.memory(),
+        "reset_peak_memory": lambda model: model.reset_peak_memory(),
+    },
+}
+
+
+@check("lifecycle.close-twice", "Closing a model twice MUST be fine.")
+def close_twice(subject: Subject) -> None:
+    model = subject.load()
+    model.close()
+    error = raised(model.close)
+    must(error is None, f"the second close() raised {error!r}: it has to do nothing")
+
+
+@check(
+    "lifecycle.use-after-close",
+    "Every operation of a closed model MUST raise ModelClosedError.",
+)
+def use_after_close(subject: Subject) -> None:
+    model = subject.load()
+    model.close()
+    uses = {str(name): _begin(model, name) for name in OPERATIONS if subject.declares(name)}
+    for capability, calls in _EXTENSIONS.items():
+        if subject.declares(capability):
+            uses |= {name: _bound(use, model) for name, use in calls.items()}
+    for name, use in uses.items():
+        error = raised(use)
+        must(
+            isinstance(error, ModelClosedError),
+            f"{name}() of a closed model gave {error or 'an answer'!r}: it has to raise "
+            "ModelClosedError",
+        )
+
+
+@check(
+    "lifecycle.context-manager",
+    "`with` MUST give the model itself, close it at the end, and let errors through.",
+)
+def context_manager(subject: Subject) -> None:
+    outer, entered, swallowed = subject.load(), list[TextModel](), True
+    try:
+        with outer as inner:
+            entered.append(inner)
+            raise KeyError("the body's own error")
+    except KeyError:
+        swallowed = False
+    must(entered == [outer], "`with model as m` gave another object than the model")
+    must(not swallowed, "__exit__ swallows the error of the `with` block: return None")
+    must(_is_closed(subject, outer), "the model is still open after its `with` block")
+
+
+@check(
+    "lifecycle.open-stream",
+    "A stream whose model is closed MUST end, or raise ModelClosedError, and nothing else.",
+    Capability.GENERATE,
+)
+def open_stream(subject: Subject) -> None:
+    model = subject.load()
+    running, unread = (model.generate(PROMPTS[0], max_tokens=64) for _ in range(2))
+    with suppress(StopIteration):
+        next(running)
+    model.close()
+    _must_be_over(running, "an open stream")
+    late = _must_be_over(unread, "a stream that was not begun")
+    must(not late, f"a stream that was begun after close() gave {texts(late)}")
+
+
+@check("lifecycle.other-models", "Closing one model MUST NOT touch another of the same files.")
+def other_models(subject: Subject) -> None:
+    with subject.loaded() as kept:
+        subject.load().close()
+        for name in OPERATIONS:
+            if subject.declares(name):
+                error = raised(_begin(kept, name))
+                must(error is None, f"after another model was closed, {name}() raised {error!r}")
+
+
+@check(
+    "lifecycle.memory",
+    "close() MUST give the model's memory back, up to one percent.",
+    Capability.MEMORY_REPORTING,
+)
+def memory(subject: Subject) -> None:
+    witness: Any = subject.model
+    _use(subject, witness)
+    before = witness.memory().active_bytes
+    with subject.loaded() as model:
+        _use(subject, model)
+        during = witness.memory().active_bytes
+    must(during > 0, "active_bytes is 0 while a model is loaded")
+    gc.collect()
+    after = witness.memory().active_bytes
+    must(
+        after - before <= max(before, during) / 100,
+        f"{before} bytes were active before a model was loaded, {during} while it was used, and "
+        f"{after} after close(): free it there, also while somebody still holds the object",
+    )
+
+
+@check("lifecycle.threads", "A closed model MUST leave no thread behind.")
+def threads(subject: Subject) -> None:
+    _use(subject, subject.model)  # what the library keeps for the whole process is there now
+    before = set(threading.enumerate())
+    with subject.loaded() as model:
+        _use(subject, model)
+    stayed = left_behind(before)
+    must(not stayed, f"after close() these threads still run: {stayed}; end and join them there")
+
+
+@check("lifecycle.silence", "A backend MUST NOT print: stdout belongs to the program.")
+def silence(subject: Subject) -> None:
+    with heard() as printed, subject.loaded() as model:
+        _use(subject, model)
+    must(not printed, f"load, use and close printed to stdout: {''.join(printed)[:200]!r}")
+
+
+@check(
+    "lifecycle.any-thread",
+    "A model MUST work from any thread: loaded in one, used in others, closed in another.",
+)
+def any_thread(subject: Subject) -> None:
+    model = elsewhere(subject.load)
+    try:
+        error = elsewhere(lambda: raised(lambda: _use(subject, model)))
+        must(error is None, f"a model that another thread loaded cannot be used: {error!r}")
+        if subject.declares(Capability.GENERATE):
+            _stream_changes_threads(subject, model)
+    finally:
+        error = elsewhere(lambda: raised(model.close))
+    must(error is None, f"a model cannot be closed by a thread that did not load it: {error!r}")
+
+
+def _must_be_over(stream: TokenStream, what: str) -> tuple[Token, ...]:
+    end = ending(lambda: stream)
+    must(
+        end.error is None or isinstance(end.error, ModelClosedError),
+        f"{what} of a closed model raised {end.error!r}: it has to be ModelClosedError",
+    )
+    return end.tokens
+
+
+def _stream_changes_threads(subject: Subject, model: TextModel) -> None:
+    prompt = talkative(subject)
+    alone = greedy(subject, model, prompt, 4)
+    stream = elsewhere(lambda: model.generate(prompt, max_tokens=4))
+    moved = elsewhere(lambda: list(stream))
+    must(
+        same(subject, alone, moved),
+        f"a stream made in one thread and read in another gave {texts(moved)}, not {texts(alone)}",
+    )
+
+
+def _use(subject: Subject, model: TextModel) -> None:
+    for name in OPERATIONS:
+        if subject.declares(name):
+            _begin(model, name)()
+
+
+def _begin(model: TextModel, name: Capability) -> Callable[[], object]:
+    """One small call; a stream's work begins at its first token."""
+
+    def run() -> object:
+        if name is Capability.CLASSIFY:
+            return call(model, name)
+        found: Any = call(model, name, max_tokens=2)
+        return found if name is Capability.BATCH_GENERATE else list(found)
+
+    return run
+
+
+def _bound(use: Callable[[Any], object], model: TextModel) -> Callable[[], object]:
+    return lambda: use(model)
+
+
+def _is_closed(subject: Subject, model: TextModel) -> bool:
+    name = next((name for name in OPERATIONS if subject.declares(name)), Capability.GENERATE)
+    error = raised(_begin(model, name))
+    # Where nothing is declared, a refusal is all that can be had.
+    return isinstance(error, ModelClosedError | UnsupportedOperationError)

@@ -1,0 +1,187 @@
+"""Scores, and labels against scores: joint log-probabilities of several tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from core.capability import Capability
+from core.errors import EmptyPromptError
+from core_conformance import prompts
+from core_conformance.answers import Answer, classify, generate, score, scoring, tokenizing
+from core_conformance.model import must
+from core_conformance.registry import check
+from core_conformance.relations import allowance, logprobs_by_steps, near, steps
+from core_conformance.subject import Subject
+
+_CONTINUATIONS = tuple(f" {words}" for words in (*prompts.SEVERAL_WORDS, *prompts.LABELS))
+_OTHER = " zyx qqq"
+
+
+@check(
+    "scoring.results",
+    "A score MUST be the sum of its tokens' log-probabilities, one score per pair in order",
+    Capability.SCORING,
+)
+def scores_are_sums(subject: Subject) -> None:
+    found = score(subject, [prompts.QUESTION] * len(_CONTINUATIONS), _CONTINUATIONS)
+    for continuation, result in zip(_CONTINUATIONS, found, strict=True):
+        parts = result.token_logprobs
+        must(
+            bool(parts) and all(part <= 1e-6 for part in parts),
+            f"{continuation!r} has the token_logprobs {parts!r}: logarithms of probabilities, one "
+            "for each of its tokens, were expected",
+        )
+        must(
+            abs(result.logprob - math.fsum(parts)) <= 1e-3,
+            f"{continuation!r} has logprob={result.logprob}, and its tokens sum to "
+            f"{math.fsum(parts)}",
+        )
+    must(scoring(subject).score([], []) == [], "score([], []) is not []")
+
+
+@check(
+    "scoring.neighbours",
+    "What else is scored in the same call MUST NOT change a score, nor its place",
+    Capability.SCORING,
+)
+def neighbours_change_nothing(subject: Subject) -> None:
+    pairs = [
+        (prompts.LONG, _CONTINUATIONS[0]),
+        (prompts.SHORT, _CONTINUATIONS[3]),
+        (prompts.QUESTION, _CONTINUATIONS[1]),
+        (prompts.HOSTILE[1], _CONTINUATIONS[2]),
+    ]
+    together = score(subject, [p for p, _ in pairs], [c for _, c in pairs])
+    for (prompt, continuation), found in zip(pairs, together, strict=True):
+        alone = score(subject, [prompt], [continuation])[0]
+        must(
+            near(subject, found.logprob, alone.logprob, len(alone.token_logprobs)),
+            f"{continuation!r} behind {prompt!r} scores {found.logprob:.5f} among others, and "
+            f"{alone.logprob:.5f} alone",
+        )
+
+
+@check(
+    "scoring.steps",
+    "A token's log-probability MUST be what classify's logits say behind the text in front of it",
+    Capability.SCORING,
+    Capability.CLASSIFY,
+    Capability.LOGITS,
+    Capability.TOKENIZING,
+)
+def scores_equal_steps(subject: Subject) -> None:
+    for continuation in _CONTINUATIONS[:3]:
+        asked = steps(subject, prompts.QUESTION, continuation)
+        if asked is None:
+            continue  # the tokenizer joins these words with the prompt's end
+        expected = logprobs_by_steps(subject, asked)
+        found = score(subject, [prompts.QUESTION], [continuation])[0].token_logprobs
+        must(
+            len(found) == len(expected)
+            and all(near(subject, a, b) for a, b in zip(found, expected, strict=True)),
+            f"{continuation!r} has the token_logprobs {_shown(found)}; step by step classify "
+            f"says {_shown(expected)}",
+        )
+
+
+@check(
+    "labels.steps",
+    "A label's logprob MUST be the joint log-probability of all its tokens, step by step",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+    Capability.LOGITS,
+    Capability.TOKENIZING,
+)
+def labels_equal_steps(subject: Subject) -> None:
+    labels = (*prompts.SEVERAL_WORDS, prompts.LABELS[0])
+    found = classify(subject, [prompts.QUESTION], labels=labels)[0].logprobs or {}
+    for label in labels:
+        asked = steps(subject, prompts.QUESTION, f" {label}")
+        if asked is None:
+            continue
+        expected = logprobs_by_steps(subject, asked)
+        must(
+            near(subject, found.get(label, math.nan), math.fsum(expected), len(expected)),
+            f"{label!r} has the logprob {found.get(label)}; its {len(expected)} tokens step by "
+            f"step have {_shown(expected)}, together {math.fsum(expected):.4f}",
+        )
+
+
+@check(
+    "labels.scores",
+    "A label's logprob MUST be what score says of label_prefix + label",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+    Capability.SCORING,
+)
+def labels_equal_scores(subject: Subject) -> None:
+    labels = (*prompts.SEVERAL_WORDS, *prompts.LABELS)
+    found = classify(subject, [prompts.QUESTION], labels=labels)[0].logprobs or {}
+    scores = score(subject, [prompts.QUESTION] * len(labels), [f" {label}" for label in labels])
+    for label, result in zip(labels, scores, strict=True):
+        must(
+            near(
+                subject, found.get(label, math.nan), result.logprob, len(result.token_logprobs) + 1
+            ),
+            f"{label!r} has the logprob {found.get(label)} as a label, and {result.logprob} as a "
+            "continuation",
+        )
+
+
+@check(
+    "scoring.greedy",
+    "is_greedy MUST say whether greedy decoding would have produced exactly this continuation",
+    Capability.SCORING,
+    Capability.GENERATE,
+    Capability.TOKENIZING,
+)
+def greedy_is_greedy(subject: Subject) -> None:
+    asked = [(prompt, generate(subject, prompt, 4)) for prompt in prompts.PLAIN[:4]]
+    missed = [prompt for prompt, answer in asked if _denied(subject, prompt, answer)]
+    # Greedy decoding and scoring may part at a tie.
+    ties = allowance(subject, [(answer, answer) for _, answer in asked], always=0)
+    must(
+        len(missed) <= ties,
+        f"score says is_greedy=False of what greedy decoding makes of {missed}",
+    )
+    for prompt, answer in asked:
+        other = _OTHER if not answer.text.startswith(_OTHER[:2]) else _CONTINUATIONS[0]
+        found = score(subject, [prompt], [other])[0]
+        must(
+            not found.is_greedy,
+            f"score says is_greedy=True of {other!r} behind {prompt!r}; greedy decoding makes "
+            f"{answer.text!r}",
+        )
+
+
+@check(
+    "scoring.error-rows",
+    "What is wrong with one pair MUST be its row's error; the other rows finish",
+    Capability.SCORING,
+)
+def errors_stay_in_their_rows(subject: Subject) -> None:
+    alone = score(subject, [prompts.QUESTION], [_CONTINUATIONS[0]])[0]
+    found = scoring(subject).score(["", prompts.QUESTION], [_CONTINUATIONS[0], _CONTINUATIONS[0]])
+    must(len(found) == 2, f"two pairs gave {len(found)} scores")
+    must(
+        isinstance(found[0].error, EmptyPromptError),
+        f"a pair with an empty prompt has error={found[0].error!r}, not an EmptyPromptError",
+    )
+    must(
+        found[1].error is None
+        and near(subject, found[1].logprob, alone.logprob, len(alone.token_logprobs)),
+        f"next to an empty prompt, a pair scores {found[1]!r}, and alone {alone!r}",
+    )
+
+
+def _denied(subject: Subject, prompt: str, answer: Answer) -> bool:
+    """Whether score says that a greedy answer is none; False where it reads other tokens."""
+    encode = tokenizing(subject).encode
+    if not answer.tokens or encode(prompt + answer.text) != [*encode(prompt), *answer.ids]:
+        return False
+    return not score(subject, [prompt], [answer.text])[0].is_greedy
+
+
+def _shown(values: Sequence[float]) -> str:
+    return "[" + ", ".join(f"{value:.4f}" for value in values) + "]"

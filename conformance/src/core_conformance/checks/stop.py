@@ -1,0 +1,192 @@
+"""Stop strings and stop tokens, taken from what the model itself says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from core.capability import Capability
+from core_conformance import prompts
+from core_conformance.answers import Answer, generate
+from core_conformance.model import must
+from core_conformance.registry import check
+from core_conformance.relations import at_a_tie
+from core_conformance.subject import Subject
+
+_LENGTH = 12
+_NEVER = "\u2603never\u2603"
+
+
+@check(
+    "stop.in-token",
+    "A stop string inside one token MUST end the text before it, and MUST NOT be emitted",
+    Capability.GENERATE,
+)
+def stops_inside_a_token(subject: Subject) -> None:
+    for prompt, free in _spoken(subject):
+        texts = [token.text for token in free.tokens[1:-2]]
+        text = max(texts, key=len)
+        _stops(subject, prompt, free, (text[1:] or text,))
+
+
+@check(
+    "stop.across-two",
+    "A stop string that lies across two tokens MUST be found, and no part of it emitted",
+    Capability.GENERATE,
+)
+def stops_across_two(subject: Subject) -> None:
+    _stops_across(subject, 2)
+
+
+@check(
+    "stop.across-three",
+    "A stop string that lies across three tokens MUST be found, and no part of it emitted",
+    Capability.GENERATE,
+)
+def stops_across_three(subject: Subject) -> None:
+    _stops_across(subject, 3)
+
+
+@check(
+    "stop.several",
+    "Of several stop strings the one that comes first MUST end the text, in whatever order given",
+    Capability.GENERATE,
+)
+def first_of_several(subject: Subject) -> None:
+    for prompt, free in _spoken(subject):
+        whole = "".join(token.text for token in free.tokens[:-1])
+        early, late = whole[: len(whole) // 2][-2:], whole[-2:]
+        _stops(subject, prompt, free, (early, late))
+        _stops(subject, prompt, free, (late, early))
+
+
+@check(
+    "stop.overlapping",
+    "Of stop strings that overlap none MUST be emitted",
+    Capability.GENERATE,
+)
+def overlapping(subject: Subject) -> None:
+    for prompt, free in _spoken(subject):
+        middle = len(free.text) // 2
+        outer, inner = free.text[middle - 2 : middle + 2], free.text[middle - 1 : middle + 1]
+        answer = generate(subject, prompt, _LENGTH, stop=(outer, inner))
+        if _wavers(subject, prompt, free, answer):
+            continue
+        # Which of the two ends the text is left open: the first that begins or that is complete.
+        allowed = {free.text[: free.text.find(stop)] for stop in (outer, inner)}
+        must(
+            answer.text in allowed,
+            f"stop={(outer, inner)!r} in {free.text!r} left {answer.text!r}; one of "
+            f"{sorted(allowed)} was to come out",
+        )
+
+
+@check(
+    "stop.never",
+    "A stop string that never comes MUST change nothing",
+    Capability.GENERATE,
+)
+def never_comes(subject: Subject) -> None:
+    for prompt, free in _spoken(subject):
+        _changes_nothing(subject, prompt, free, _NEVER)
+
+
+@check(
+    "stop.held-back",
+    "Text held back because it might begin a stop string MUST come out when the generation ends",
+    Capability.GENERATE,
+)
+def held_back_comes_out(subject: Subject) -> None:
+    for prompt, free in _spoken(subject):
+        _changes_nothing(subject, prompt, free, free.text[-2:] + _NEVER)
+
+
+@check(
+    "stop.tokens",
+    "A generation MUST end at a token of stop_tokens, with all before it and without it",
+    Capability.GENERATE,
+)
+def stop_tokens(subject: Subject) -> None:
+    for prompt, free in _spoken(subject):
+        stop = free.ids[_LENGTH // 2]
+        answer = generate(subject, prompt, _LENGTH, stop_tokens=(stop,))
+        if _wavers(subject, prompt, free, answer):
+            continue
+        expected = free.ids[: free.ids.index(stop)]
+        must(
+            answer.ids == expected and answer.finish_reason == "stop",
+            f"stop_tokens=({stop},) left {list(answer.ids)} ({answer.finish_reason}) of "
+            f"{list(free.ids)}; {list(expected)} and finish_reason 'stop' were expected",
+        )
+
+
+def _spoken(subject: Subject) -> Iterator[tuple[str, Answer]]:
+    """A prompt with a greedy answer that has text to take stop strings from.
+
+    A model that ends at once has nothing that could be stopped.
+    """
+    for prompt in prompts.PLAIN:
+        answer = generate(subject, prompt, _LENGTH)
+        sound = "\ufffd" not in answer.text and len(answer.text) >= _LENGTH // 2
+        if sound and len(answer.tokens) == _LENGTH:
+            yield prompt, answer
+            return
+
+
+def _wavers(subject: Subject, prompt: str, free: Answer, answer: Answer) -> bool:
+    """Whether greedy tokens differ for a reason of their own: at a tie, or without stops too."""
+    if answer.ids == free.ids[: len(answer.ids)]:
+        return False
+    again = generate(subject, prompt, _LENGTH)
+    return at_a_tie(subject, free, answer) or again.ids != free.ids
+
+
+def _stops(subject: Subject, prompt: str, free: Answer, stops: tuple[str, ...]) -> None:
+    answer = generate(subject, prompt, _LENGTH, stop=stops)
+    if _wavers(subject, prompt, free, answer):
+        return
+    places = [free.text.find(stop) for stop in stops]
+    expected = free.text[: min(place for place in places if place >= 0)]
+    must(
+        answer.text == expected,
+        f"stop={stops!r} left {answer.text!r} of {free.text!r}; {expected!r} was expected",
+    )
+    must(
+        answer.finish_reason == "stop",
+        f"stop={stops!r} ended {answer.text!r} with {answer.finish_reason!r}, not 'stop'",
+    )
+    must(
+        answer.ids == free.ids[: len(answer.ids)],
+        f"stop={stops!r} changed the tokens before it: {list(answer.ids)}, not {list(free.ids)}",
+    )
+
+
+def _stops_across(subject: Subject, width: int) -> None:
+    for prompt, free in _spoken(subject):
+        stop = _border_string(free, width)
+        if stop:
+            _stops(subject, prompt, free, (stop,))
+
+
+def _border_string(free: Answer, width: int) -> str:
+    """The shortest text across that many tokens which does not come earlier in the answer."""
+    texts = [token.text for token in free.tokens]
+    for first in range(1, _LENGTH - width):
+        if not all(texts[first : first + width]):
+            continue
+        inner = "".join(texts[first + 1 : first + width - 1])
+        stop = texts[first][-1] + inner + texts[first + width - 1][0]
+        if free.text.find(stop) == len("".join(texts[: first + 1])) - 1:
+            return stop
+    return ""
+
+
+def _changes_nothing(subject: Subject, prompt: str, free: Answer, stop: str) -> None:
+    answer = generate(subject, prompt, _LENGTH, stop=stop)
+    if _wavers(subject, prompt, free, answer):
+        return
+    must(
+        (answer.ids, answer.text, answer.finish_reason)
+        == (free.ids, free.text, free.finish_reason),
+        f"stop={stop!r}, which never comes, made {answer.text!r} ({answer.finish_reason}) of "
+        f"{free.text!r} ({free.finish_reason})",
+    )

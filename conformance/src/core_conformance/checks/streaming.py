@@ -1,0 +1,141 @@
+"""Streams: what they hand out, when they work, and how they end."""
+
+from __future__ import annotations
+
+import time
+
+from core.capability import Capability
+from core_conformance import prompts
+from core_conformance.answers import generate, is_token, read
+from core_conformance.model import must
+from core_conformance.registry import check
+from core_conformance.relations import same_answers
+from core_conformance.speaking import speaks
+from core_conformance.subject import Subject
+
+_LOOKS = 10  # at a stream that nobody reads, this long apart
+_PAUSE = 0.02
+
+
+@check(
+    "streaming.tokens",
+    "A stream MUST yield core.Token with an int id below vocab_size, text, and no logprob unasked",
+    Capability.GENERATE,
+)
+def tokens_are_tokens(subject: Subject) -> None:
+    speaks(subject, Capability.GENERATE)
+    size = subject.model.info.vocab_size
+    for prompt in prompts.PLAIN[:2]:
+        for token in subject.model.generate(prompt, max_tokens=4):
+            must(
+                is_token(token, size),
+                f"a stream yielded {token!r}, not a core.Token with an int id from 0 to "
+                f"{size - 1} and a str as text",
+            )
+            must(token.logprob is None, f"nobody asked for logprobs, and {token!r} has one")
+
+
+@check(
+    "streaming.yields",
+    "generate MUST yield what the model draws: at a very high temperature that is not always EOS",
+    Capability.GENERATE,
+)
+def draws_come_out(subject: Subject) -> None:
+    answers = [generate(subject, p, 4, temperature=50.0) for p in prompts.PLAIN]
+    must(
+        any(answer.tokens for answer in answers),
+        f"{len(answers)} generations at temperature 50 had no token at all: the tokens that are "
+        "drawn have to be handed out",
+    )
+
+
+class _Witness:
+    """A cancel token that knows whether it was asked."""
+
+    asked = False
+
+    def is_set(self) -> bool:
+        self.asked = True
+        return False
+
+
+@check(
+    "streaming.lazy",
+    "generate MUST NOT begin to work before the first next()",
+    Capability.GENERATE,
+)
+def work_starts_at_next(subject: Subject) -> None:
+    witness = _Witness()
+    stream = subject.model.generate(prompts.PLAIN[0], max_tokens=4, cancel=witness)
+    for _ in range(_LOOKS):  # work on another thread needs a moment to show
+        time.sleep(_PAUSE)
+        must(
+            not witness.asked,
+            "cancel.is_set() was asked before the first next(): work has begun at the call",
+        )
+    must(
+        stream.finish_reason is None,
+        f"a stream that nobody has read has finish_reason={stream.finish_reason!r}",
+    )
+    stream.close()
+
+
+@check(
+    "streaming.max-tokens",
+    'max_tokens MUST be the number of tokens at which a generation ends with "length"',
+    Capability.GENERATE,
+)
+def max_tokens_counts(subject: Subject) -> None:
+    speaks(subject, Capability.GENERATE)
+    for limit in (1, 2, 5):
+        for prompt in prompts.PLAIN[:2]:
+            answer = read(subject.model.generate(prompt, max_tokens=limit))
+            count, reason = len(answer.tokens), answer.finish_reason
+            must(count <= limit, f"max_tokens={limit} gave {count} tokens")
+            wanted = "length" if count == limit else "stop"
+            must(
+                reason == wanted,
+                f"max_tokens={limit}, {count} tokens came: finish_reason is {reason!r}, "
+                f"not {wanted!r}",
+            )
+
+
+@check(
+    "streaming.end",
+    "finish_reason MUST be None until the end; after the end next() MUST raise StopIteration "
+    "for good",
+    Capability.GENERATE,
+)
+def ends_for_good(subject: Subject) -> None:
+    stream = subject.model.generate(prompts.PLAIN[0], max_tokens=3)
+    before = stream.finish_reason
+    must(before is None, f"finish_reason is {before!r} before the stream was read")
+    list(stream)
+    for _ in range(3):
+        extra = next(stream, None)
+        must(extra is None, f"a stream that had ended yielded {extra!r}")
+    reason = stream.finish_reason
+    must(
+        reason in ("stop", "length"),
+        f"a stream that was read to its end has finish_reason={reason!r}, not stop or length",
+    )
+
+
+@check(
+    "streaming.close",
+    "close() MUST end a stream cleanly at any time, twice too, and leave the model working",
+    Capability.GENERATE,
+)
+def close_ends(subject: Subject) -> None:
+    prompt = prompts.PLAIN[1]
+    before = generate(subject, prompt, 4)
+    for reads in (0, 1):
+        stream = subject.model.generate(prompt, max_tokens=64)
+        for _ in range(reads):
+            next(stream, None)
+        stream.close()
+        stream.close()
+        extra = next(stream, None)
+        must(extra is None, f"close() after {reads} tokens, and next() still gave {extra!r}")
+    after = generate(subject, prompt, 4)
+    same_answers(subject, [(before, after)], "before and after closing streams early")

@@ -1,0 +1,57 @@
+"""The list of all clauses, made from the checks: ``python -m core_conformance.clauses --write``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from core_conformance.model import Check
+from core_conformance.registry import all_checks
+
+FILE = Path(__file__).with_name("CLAUSES.md")
+_HEAD = """\
+# Clauses
+
+What a backend must do to be conformant, one check each. This file is made from the checks:
+`python -m core_conformance.clauses --write`. A backend that does not declare what a clause needs
+has to refuse it instead, at the call, before any work. A clause counts for backends written for
+the protocol version `since`, and later ones.
+"""
+
+
+def text() -> str:
+    """The file's content: a table for each area."""
+    checks = all_checks().values()
+    areas = dict.fromkeys(check.id.partition(".")[0] for check in checks)
+    return _HEAD + "".join(
+        _area(area, [check for check in checks if check.id.partition(".")[0] == area])
+        for area in areas
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the list; with ``--write``, write the file. Returns the exit status."""
+    if list(arguments) not in ([], ["--write"]):
+        sys.stderr.write("usage: python -m core_conformance.clauses [--write]\n")
+        return 2
+    if arguments:
+        FILE.write_text(text(), encoding="utf-8")
+    else:
+        sys.stdout.write(text())
+    return 0
+
+
+def _area(area: str, checks: Sequence[Check]) -> str:
+    rows = "".join(map(_row, checks))
+    return f"\n## {area}\n\n| id | clause | needs | since |\n|---|---|---|---|\n{rows}"
+
+
+def _row(check: Check) -> str:
+    needs = ", ".join(check.needs) or "-"
+    clause = " ".join(check.clause.replace("|", "\\|").split())
+    return f"| `{check.id}` | {clause} | {needs} | {check.since} |\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

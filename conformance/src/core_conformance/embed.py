@@ -1,0 +1,45 @@
+"""The suite inside an author's own tests, in one line::
+
+test_conformance = conformance_tests("mine", model="models/tiny")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from core_conformance.known import flat
+from core_conformance.model import Check
+from core_conformance.plugin import MARKER, conduct
+from core_conformance.settings import Settings
+
+Test = Callable[[Check, pytest.FixtureRequest], None]
+
+
+def conformance_tests(
+    backend: str | None = None,
+    *,
+    model: str | os.PathLike[str] | None = None,
+    options: Mapping[str, object] | None = None,
+    known_failures: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    isolate: bool | None = None,
+) -> Test:
+    """A test function that pytest runs once for each check; give it a name that it collects.
+
+    What is not given here comes from the options ``--core-*`` and from the table
+    ``[tool.core-conformance]``. Raises `UsageError` for a known failure without a reason.
+    """
+    known = None if known_failures is None else flat(known_failures, "known_failures")
+    path = None if model is None else os.fspath(model)
+    asked = Settings(backend, path, dict(options or {}), known, timeout, isolate)
+
+    mark: pytest.MarkDecorator = getattr(pytest.mark, MARKER)
+
+    @mark.with_args(asked)
+    def test_conformance(core_conformance_check: Check, request: pytest.FixtureRequest) -> None:
+        conduct(request)
+
+    return test_conformance

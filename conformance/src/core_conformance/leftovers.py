@@ -1,0 +1,49 @@
+"""Ending in time although a backend left threads for which Python would wait for ever."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+
+GRACE = 2.0  # seconds for threads that end by themselves once they are asked to
+
+
+class Leftovers:
+    """The threads that come up between now and ``names()``, and for which Python waits at exit."""
+
+    def __init__(self) -> None:
+        self._before = set(threading.enumerate())
+
+    def threads(self, grace: float = GRACE) -> list[threading.Thread]:
+        """Those that are still there after some seconds of grace."""
+        end = time.monotonic() + grace
+        for thread in self._new():
+            thread.join(max(0.0, end - time.monotonic()))
+        return self._new()
+
+    def _new(self) -> list[threading.Thread]:
+        return [t for t in threading.enumerate() if t not in self._before and not t.daemon]
+
+
+def end_with(code: int, grace: float = GRACE) -> None:
+    """End this process with ``code`` soon after its main thread has, whatever still runs."""
+
+    def watch() -> None:
+        threading.main_thread().join()
+        time.sleep(grace)
+        _end(code)
+
+    threading.Thread(target=watch, name="conformance-end", daemon=True).start()
+    # Called when no thread is waited for any more: taking the interpreter apart beside a thread
+    # that hangs in C code may crash it.
+    atexit.register(_end, code)
+
+
+def _end(code: int) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit(code)

@@ -1,0 +1,90 @@
+"""The backend ``reference``: keeps every clause of the contract, in plain Python and at once.
+
+``Reference(without={...})`` does not declare some capabilities, and then refuses them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeVar
+
+from core.capability import Capability
+from core.errors import InvalidOptionError, UnsupportedModelError, UnsupportedOptionError
+from core.model_files import model_formats
+from core.options import LoadConfig
+from core.protocols import PROTOCOL_VERSION
+from core.support import refuse_load_options
+from core.types import Device
+from core_conformance.reference import files
+from core_conformance.reference.language import Language
+from core_conformance.reference.optional import METHODS, ReferenceModel
+
+Kind = TypeVar("Kind")
+
+EVERYTHING = frozenset(Capability) - {Capability.TRAINABLE}
+OWN_METHODS = {
+    Capability.MODEL_PROBE: ("refusal",),
+    Capability.DEVICE_REPORTING: ("devices",),
+}
+
+
+class Reference:
+    """See `core.Backend`. What is not declared is really not there, as ``isinstance`` says."""
+
+    name = "reference"
+    protocol = PROTOCOL_VERSION
+    formats = frozenset({"safetensors"})
+    model_class: type[ReferenceModel] = ReferenceModel  # parts that a saboteur may replace
+    language_class: type[Language] = Language
+
+    def __init__(self, without: Collection[Capability] = ()) -> None:
+        self.capabilities = EVERYTHING.difference(without)
+        self.__class__ = self._without(type(self), OWN_METHODS)
+
+    def available(self) -> bool:
+        """Everywhere."""
+        return True
+
+    def unavailable_reason(self) -> str | None:
+        """None."""
+        return None
+
+    def devices(self) -> Sequence[Device]:
+        """This computer."""
+        return (Device("cpu", "cpu", detail="plain Python"),)
+
+    def refusal(self, path: str | os.PathLike[str], /) -> str | None:
+        """Why this backend cannot load a model, from its config.json alone."""
+        if "safetensors" not in model_formats(path):
+            return "it reads safetensors only"
+        return files.refusal(path)
+
+    def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> ReferenceModel:
+        """A model that `write_model` made. Raises `ModelError` and `OptionError`."""
+        refuse_load_options(config, self.name, self.capabilities)
+        if config.gpu_layers > 0:
+            advice = "It computes on the CPU; for layers on a GPU choose 'metal' or 'llama_cpp'."
+            raise UnsupportedOptionError("gpu_layers", self.name, advice)
+        if "safetensors" not in model_formats(path):
+            raise UnsupportedModelError(f"Backend 'reference' reads safetensors, not {path!r}.")
+        length = files.read_model(path)
+        if config.context_len > length:
+            raise InvalidOptionError(
+                "context_len", config.context_len, f"at most {length}, the model's own"
+            )
+        adapter = config.adapter_path
+        bias = {} if adapter is None else files.read_adapter(adapter)
+        model = self._without(self.model_class, METHODS)
+        return model(
+            self.language_class(config.context_len or length, bias), config, self.capabilities
+        )
+
+    def _without(
+        self, kind: type[Kind], methods: Mapping[Capability, tuple[str, ...]]
+    ) -> type[Kind]:
+        """The class without the methods of undeclared protocols."""
+        undeclared = [c for c in methods if c not in self.capabilities]
+        # None is how Python says "not this one", as for __hash__, and isinstance() knows it.
+        hidden = {name: None for capability in undeclared for name in methods[capability]}
+        return type(kind.__name__, (kind,), hidden)

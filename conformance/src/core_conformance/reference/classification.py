@@ -1,0 +1,104 @@
+"""``classify``: micro-batches of prompts of like length, results in the order of the prompts."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from random import Random
+
+from core.clock import RequestClock
+from core.errors import RequestError
+from core.labels import LabelTrie, build_trie, label_paths, label_texts, score_labels, with_scores
+from core.options import GenerateConfig
+from core.types import ClassifyResult, Token
+from core_conformance.reference.engine import Engine
+from core_conformance.reference.language import log_softmax
+from core_conformance.reference.meter import Meter
+from core_conformance.reference.sampling import sample
+from core_conformance.reference.vocabulary import decode, encode, encode_continued
+
+MICRO_BATCH = 8
+
+
+class Classifier:
+    """One call on many prompts."""
+
+    def __init__(self, engine: Engine, config: GenerateConfig, meter: Meter) -> None:
+        self._engine, self.config, self._meter = engine, config, meter
+        self._clock = RequestClock(config)
+
+    def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
+        """One per prompt, in order. Raises `LabelError` for labels that cannot be told apart.
+
+        Cancelled while it waits for a slot, every prompt gets that error.
+        """
+        try:
+            with self._engine.slots.taken(self._check), self._meter.prefilling():
+                return self._results(prompts)
+        except RequestError as error:
+            return [ClassifyResult(error=error)] * len(prompts)
+
+    def _check(self) -> None:
+        self._engine.check_open()
+        self._clock.check()
+
+    def _results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
+        results = [ClassifyResult()] * len(prompts)
+        for batch in self.micro_batches(prompts):
+            rows = [prompts[index] for index in batch]
+            for index, result in zip(batch, self.read(rows), strict=True):
+                results[index] = result
+        return results
+
+    def micro_batches(self, prompts: Sequence[str]) -> Iterator[list[int]]:
+        """Prompt numbers, those of like length together."""
+        order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
+        for start in range(0, len(order), MICRO_BATCH):
+            yield order[start : start + MICRO_BATCH]
+
+    def read(self, prompts: Sequence[str]) -> list[ClassifyResult]:
+        """One micro-batch. What is wrong with one prompt is its own result's error."""
+        results = [ClassifyResult()] * len(prompts)
+        rows: dict[int, list[int]] = {}
+        for index, prompt in enumerate(prompts):
+            try:
+                self._clock.check()
+                rows[index] = self._engine.prompt_ids(prompt)
+            except RequestError as error:
+                results[index] = ClassifyResult(error=error)
+        self._meter.prompt_tokens += sum(map(len, rows.values()))
+        self._meter.generated_tokens += len(rows)
+        for index, logits in zip(rows, self._engine.forward(list(rows.values())), strict=True):
+            results[index] = self.result(prompts[index], rows[index], logits)
+        return results
+
+    def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
+        """What the distribution behind one prompt says."""
+        config = self.config
+        token = sample(logits, ids, config, Random(config.seed))
+        logprob = log_softmax(logits)[token] if config.return_logprobs else None
+        result = ClassifyResult(
+            token=Token(token, decode([token]), logprob),
+            logits=logits if config.return_logits else None,
+        )
+        if not config.labels:
+            return result
+        anchor, trie = self._labels(prompt, ids)
+        logprobs = [
+            [row[token] for token in children]
+            for row, children in zip(self._ask(ids[:anchor], trie), trie.children, strict=True)
+        ]
+        return with_scores(result, score_labels(trie, logprobs))
+
+    def _labels(self, prompt: str, ids: list[int]) -> tuple[int, LabelTrie]:
+        texts = label_texts(prompt, self.config.labels, self.config.label_prefix)
+        continued = [encode_continued(prompt, text) for text in texts]
+        anchor, paths = label_paths(ids, continued, lambda: [encode(text)[1:] for text in texts])
+        return anchor, build_trie(self.config.labels, paths)
+
+    def _ask(self, ids: list[int], trie: LabelTrie) -> list[list[float]]:
+        """The log-probabilities behind each inner node of the trie."""
+        return [
+            log_softmax(logits)
+            for logits in self._engine.forward([[*ids, *prefix] for prefix in trie.prefixes])
+        ]

@@ -1,0 +1,152 @@
+"""The reference model with every optional protocol but training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Unpack
+
+from core.capability import Capability
+from core.chat import RenderedPrompt
+from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
+from core.protocols import TokenStream
+from core.support import checked_prompts
+from core.types import (
+    AttentionSnapshot,
+    Choice,
+    ClassifyResult,
+    MemoryReport,
+    Message,
+    Score,
+    Token,
+)
+from core_conformance.reference import vocabulary
+from core_conformance.reference.batch import Batch
+from core_conformance.reference.classification import MICRO_BATCH, Classifier
+from core_conformance.reference.files import MODEL_TYPE
+from core_conformance.reference.language import HEAD_DIM, NUM_HEADS, NUM_LAYERS
+from core_conformance.reference.ledger import LEDGER
+from core_conformance.reference.meter import Meter
+from core_conformance.reference.model import ReferenceCore
+from core_conformance.reference.scoring import score
+from core_conformance.reference.submitted import SubmittedStream
+
+METHODS = {
+    Capability.TOKENIZING: ("encode", "decode", "render_chat"),
+    Capability.SUBMITTING: ("submit",),
+    Capability.BATCH_STREAMING: ("batch_stream",),
+    Capability.CLASSIFY_STREAMING: ("classify_iter",),
+    Capability.SCORING: ("score",),
+    Capability.ATTENTION_INSPECTOR: ("inspect_attention",),
+    Capability.MEMORY_REPORTING: ("memory", "reset_peak_memory"),
+    Capability.EXPLAINING: ("choices",),
+}
+"""The methods of each optional protocol."""
+
+
+class ReferenceModel(ReferenceCore):
+    """See `core.extensions` for what every method promises."""
+
+    submitted_class: type[SubmittedStream] = SubmittedStream
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids as the model reads this prompt, a leading BOS included."""
+        self.check_open()
+        return vocabulary.encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of these ids, special tokens left out."""
+        self.check_open()
+        return vocabulary.decode(ids)
+
+    def render_chat(self, messages: Sequence[Message]) -> RenderedPrompt:
+        """The prompt that ``chat`` would continue."""
+        self.check_open()
+        return self.rendered(messages)
+
+    def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> TokenStream:
+        """``generate`` that begins now, whether or not the stream is read."""
+        request = self.checked(Capability.SUBMITTING, config, {})
+        stream = self.stream(checked_prompts("submit", [prompt])[0], request)
+        return self.submitted_class(stream, self.record)
+
+    def batch_stream(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> Iterator[tuple[int, Token]]:
+        """Row and token, as they are made; the first row that failed raises at the end."""
+        request = self.checked(Capability.BATCH_STREAMING, config, options)
+        return self._streamed(checked_prompts("batch_stream", prompts), request)
+
+    def classify_iter(
+        self,
+        prompts: Iterable[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ClassifyOptions],
+    ) -> Iterator[ClassifyResult]:
+        """``classify`` on a few prompts at a time."""
+        request = self.checked_classify(Capability.CLASSIFY_STREAMING, config, options)
+        if isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable):
+            raise TypeError("classify_iter() takes an iterable of prompts; wrap a single one.")
+        return self._classified(iter(prompts), request)
+
+    def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
+        """How likely ``continuations[i]`` is after ``prompts[i]``; errors per row."""
+        self.check_open()
+        heads = checked_prompts("score", prompts)
+        tails = checked_prompts("score", continuations)
+        if len(heads) != len(tails):
+            raise TypeError(
+                f"score() takes one continuation per prompt, got {len(tails)} for {len(heads)}."
+            )
+        return [score(self.engine, *pair) for pair in zip(heads, tails, strict=True)]
+
+    def inspect_attention(self, prompt: str, /) -> AttentionSnapshot:
+        """The keys that one prefill of this prompt computes."""
+        self.check_open()
+        ids = self.engine.prompt_ids(*checked_prompts("inspect_attention", [prompt]))
+        keys = self.engine.language.keys(ids)
+        return AttentionSnapshot(NUM_LAYERS, NUM_HEADS, len(ids), HEAD_DIM, MODEL_TYPE, keys)
+
+    def memory(self) -> MemoryReport:
+        """What all reference models of this process hold."""
+        self.check_open()
+        return LEDGER.report()
+
+    def reset_peak_memory(self) -> None:
+        """Start the peak anew."""
+        self.check_open()
+        LEDGER.reset_peak()
+
+    def choices(self) -> Sequence[Choice]:
+        """What was chosen at load, and why."""
+        self.check_open()
+        slots = str(self.engine.slots.count)
+        return (
+            Choice("device", "cpu", "plain Python runs nowhere else"),
+            Choice("parallel_slots", slots, "as asked at load, or else the default"),
+        )
+
+    def _streamed(self, prompts: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
+        batch: Batch = self.batch_class(self.engine, prompts, config)
+        try:
+            yield from batch.tokens()
+        finally:
+            self.record(batch.meter.metrics())
+        if batch.errors:
+            raise batch.errors[min(batch.errors)]
+
+    def _classified(
+        self, prompts: Iterator[str], config: GenerateConfig
+    ) -> Iterator[ClassifyResult]:
+        meter = Meter()
+        classifier: Classifier = self.classifier_class(self.engine, config, meter)
+        while rows := checked_prompts("classify_iter", list(islice(prompts, MICRO_BATCH))):
+            self.check_open()
+            results = classifier.results(rows)
+            self.record(meter.metrics())
+            yield from results

@@ -1,0 +1,55 @@
+"""From logits to a token: repeat penalty, top_p, min_p, top_k, temperature, draw.
+
+The filters look at the distribution at temperature 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from random import Random
+
+from core.options import GenerateConfig
+from core_conformance.reference.language import log_softmax
+
+
+def sample(
+    logits: Sequence[float], seen: Collection[int], config: GenerateConfig, random: Random
+) -> int:
+    """One token id; ``seen`` are the tokens of prompt and output so far."""
+    scores = penalised(logits, seen, config.repeat_penalty)
+    if config.temperature == 0:
+        return scores.index(max(scores))
+    ranked = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)  # equal ones by id
+    kept = filtered(scores, ranked, config)
+    best = scores[kept[0]]
+    weights = [math.exp((scores[token] - best) / config.temperature) for token in kept]
+    return random.choices(kept, weights)[0]
+
+
+def penalised(logits: Sequence[float], seen: Collection[int], penalty: float) -> list[float]:
+    """Positive logits of seen tokens divided by the penalty, negative ones multiplied."""
+    scores = list(logits)
+    if penalty == 1.0:
+        return scores
+    penalty = min(max(penalty, 1e-30), 1e30)  # so that no score becomes infinite
+    for token in set(seen):
+        scores[token] *= penalty if scores[token] < 0 else 1 / penalty
+    return scores
+
+
+def filtered(
+    scores: Sequence[float], ranked: Sequence[int], config: GenerateConfig
+) -> Sequence[int]:
+    """The tokens that top_p, min_p and top_k leave, best first: one at least."""
+    logprobs = log_softmax(scores)
+    kept: list[int] = []
+    mass = 0.0
+    for token in ranked[: config.top_k or None]:
+        likely = math.exp(logprobs[token])
+        too_far = config.top_p < 1.0 and mass >= config.top_p
+        if kept and (too_far or likely < config.min_p * math.exp(logprobs[ranked[0]])):
+            break
+        kept.append(token)
+        mass += likely
+    return kept

@@ -1,0 +1,104 @@
+"""The reference model's tokenizer: bytes and some longer pieces; the longest that fits wins.
+
+One piece ends in the first byte of a character, so that characters are split over tokens.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator, Sequence
+
+from core.chat import RenderedPrompt
+
+_WORDS = (
+    " the| a| of| and| to| in| is| it| was| that| for| on| good| bad| not| we| you|the|ing|er|ed"
+    "|es|ly|ion|ent|th|he|in|an|re|on|at|or|st|ll|ou|is|ow|ay|  |. |, |é|\n\n"
+)
+PIECES = (*(word.encode() for word in _WORDS.split("|")), b" \xe2")
+SPECIAL = ("<s>", "</s>", "<system>", "<user>", "<assistant>")
+
+_FIRST_SPECIAL = 256 + len(PIECES)
+BOS = _FIRST_SPECIAL
+EOS = _FIRST_SPECIAL + 1
+VOCAB_SIZE = _FIRST_SPECIAL + len(SPECIAL)
+
+_IDS = {piece: 256 + index for index, piece in enumerate(PIECES)}
+_LONGEST = max(map(len, PIECES))
+_SPECIAL_IDS = {text: _FIRST_SPECIAL + index for index, text in enumerate(SPECIAL)}
+_SPLIT = re.compile("(" + "|".join(map(re.escape, SPECIAL)) + ")")
+
+
+def encode(text: str) -> list[int]:
+    """Ids with a leading BOS. Only a chat template can spell a special token."""
+    if isinstance(text, RenderedPrompt):
+        return [BOS, *_rendered(text)]
+    return [BOS, *_pieces(text.encode())]
+
+
+def encode_continued(prompt: str, continuation: str) -> list[int]:
+    """The ids of a prompt with plain text behind it."""
+    if isinstance(prompt, RenderedPrompt):
+        return encode(prompt.extended(continuation, SPECIAL))
+    return encode(prompt + continuation)
+
+
+def decode(ids: Sequence[int]) -> str:
+    """The text of these ids, special tokens left out; U+FFFD for what is no character."""
+    return b"".join(map(token_bytes, ids)).decode(errors="replace")
+
+
+def token_bytes(token_id: int) -> bytes:
+    """The bytes of one token; special tokens have none."""
+    if 0 <= token_id < 256:
+        return bytes((token_id,))
+    return PIECES[token_id - 256] if 256 <= token_id < _FIRST_SPECIAL else b""
+
+
+class Detokenizer:
+    """The `core.text_stream.Detokenizer` of one generation."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether the last token ended inside a character."""
+        return bool(self._decoder.getstate()[0])
+
+    def add(self, token_id: int) -> str:
+        """The text that this token completes."""
+        return self._decoder.decode(token_bytes(token_id))
+
+    def finish(self) -> str:
+        """U+FFFD for the bytes of an incomplete character, else ""."""
+        return self._decoder.decode(b"", final=True)
+
+
+def unfinished(ids: Sequence[int]) -> bytes:
+    """The bytes of the character that these ids end in the middle of."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(b"".join(map(token_bytes, ids[-4:])))  # no character is longer than 4 bytes
+    return decoder.getstate()[0]
+
+
+def _rendered(prompt: RenderedPrompt) -> Iterator[int]:
+    for part in _SPLIT.split(prompt.marked):
+        if part in _SPECIAL_IDS:
+            yield _SPECIAL_IDS[part]
+        else:
+            yield from _pieces(part.replace(prompt.marker, "").encode())
+
+
+def _pieces(data: bytes) -> Iterator[int]:
+    start = 0
+    while start < len(data):
+        for length in range(_LONGEST, 1, -1):
+            piece = _IDS.get(data[start : start + length])
+            if piece is not None and start + length <= len(data):
+                yield piece
+                start += length
+                break
+        else:
+            yield data[start]
+            start += 1

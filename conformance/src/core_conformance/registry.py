@@ -1,0 +1,37 @@
+"""All checks, by id. A function with a ``@check`` above it is one, once its module is imported."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import MappingProxyType
+
+from core.capability import Capability
+from core_conformance import checks
+from core_conformance.model import Check
+from core_conformance.subject import Subject
+
+Run = Callable[[Subject], None]
+_found: dict[str, Check] = {}
+
+
+def check(id: str, clause: str, *needs: Capability, since: int = 1) -> Callable[[Run], Run]:
+    """Register the function below as the check ``id``. ``clause`` is its MUST sentence."""
+
+    def register(run: Run) -> Run:
+        if id in _found:
+            raise ValueError(f"two checks are called {id!r}")
+        _found[id] = Check(id, clause, needs, since, run)
+        return run
+
+    return register
+
+
+@cache
+def all_checks() -> Mapping[str, Check]:
+    """Every check, sorted by id."""
+    for module in pkgutil.iter_modules(checks.__path__):
+        importlib.import_module(f"{checks.__name__}.{module.name}")
+    return MappingProxyType(dict(sorted(_found.items())))

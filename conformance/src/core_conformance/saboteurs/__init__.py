@@ -1,0 +1,1 @@
+"""The saboteurs: what must fail the suite, one module per part of the contract."""

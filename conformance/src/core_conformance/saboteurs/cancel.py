@@ -1,0 +1,151 @@
+"""Saboteurs that do not stop, or not where they should, or not cleanly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+from weakref import WeakKeyDictionary
+
+from core.errors import GenerationCancelled, GenerationTimeout
+from core.options import GenerateConfig
+from core.types import Token
+from core_conformance.reference.batch import Batch
+from core_conformance.reference.classification import Classifier
+from core_conformance.reference.engine import Engine
+from core_conformance.reference.generation import Generation
+from core_conformance.reference.meter import Meter
+from core_conformance.reference.stream import ReferenceStream
+from core_conformance.saboteur import saboteur
+
+
+@saboteur(
+    "swallowed-cancel",
+    "a cancelled stream ends in peace, as if it were complete",
+    kills={"cancel.before", "cancel.midway", "cancel.prefill"},
+)
+class SwallowedCancel(ReferenceStream):
+    """The error does not reach the reader."""
+
+    def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
+        """Just stops."""
+        try:
+            yield from super().generate(row, meter)
+        except GenerationCancelled:
+            return
+
+
+@saboteur(
+    "cancel-after-the-first",
+    "cancel is looked at behind the first token only",
+    kills={"cancel.before", "cancel.prefill"},
+)
+class CancelAfterTheFirst(Engine):
+    """do ... while."""
+
+    def check(self, row: Generation) -> None:
+        """Not before there is a token."""
+        self.check_open()
+        if row.drawn:
+            row.clock.check()
+
+
+@saboteur("deaf-while-decoding", "cancel is looked at in prefill only", kills={"cancel.midway"})
+class DeafWhileDecoding(ReferenceStream):
+    """The loop over tokens does not look."""
+
+    def _check(self, row: Generation) -> None:
+        self.engine.check_open()
+
+
+@saboteur(
+    "deaf-in-prefill",
+    "cancel is not looked at while a prompt is read",
+    kills={"cancel.prefill"},
+)
+class DeafInPrefill(Engine):
+    """A long prompt cannot be stopped."""
+
+    def prefill(self, row: Generation, meter: Meter) -> None:
+        """In one go."""
+        meter.prompt_tokens += len(row.prompt)
+        with meter.prefilling():
+            row.context.extend(row.prompt)
+
+
+@saboteur(
+    "deaf-batch",
+    "a batch that runs cannot be stopped",
+    kills={"cancel.batch-midway"},
+)
+class DeafBatch(Batch):
+    """Only rows that have not begun are asked."""
+
+    def _wanted(self, active: list[int]) -> list[int]:
+        return active
+
+
+@saboteur(
+    "deaf-classify",
+    "classify() does not look at cancel and timeout",
+    kills={"cancel.rows", "cancel.timeout-rows"},
+)
+class DeafClassify(Classifier):
+    """It is fast, they say."""
+
+    def __init__(self, engine: Engine, config: GenerateConfig, meter: Meter) -> None:
+        super().__init__(engine, config, meter)
+        self._clock = type(self._clock)(GenerateConfig())
+
+
+@saboteur(
+    "timeout-as-cancel",
+    "a timeout is reported as a cancel",
+    kills={"cancel.timeout", "cancel.timeout-rows"},
+)
+class TimeoutAsCancel(Engine):
+    """One way to stop for both."""
+
+    def check(self, row: Generation) -> None:
+        """Raises `GenerationCancelled`."""
+        try:
+            super().check(row)
+        except GenerationTimeout:
+            raise GenerationCancelled from None
+
+
+@saboteur(
+    "cancel-by-presence",
+    "a cancel counts as set as soon as there is one",
+    kills={"cancel.unset"},
+)
+class CancelByPresence(ReferenceStream):
+    """`if config.cancel` where `if config.cancel.is_set()` is meant."""
+
+    def _check(self, row: Generation) -> None:
+        if self.config.cancel:
+            raise GenerationCancelled
+        super()._check(row)
+
+
+@saboteur(
+    "half-read-prompt-kept",
+    "a prompt whose reading was cancelled stays in the prompt cache, and is taken for complete",
+    kills={"cancel.works-after"},
+)
+class HalfReadPromptKept(ReferenceStream):
+    """The next stream with this prompt finds it there."""
+
+    _half_read: ClassVar[WeakKeyDictionary[Engine, Sequence[int]]] = WeakKeyDictionary()
+
+    def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
+        """From the cache, if it is there."""
+        prompt = row.prompt
+        if self._half_read.get(self.engine) == prompt:
+            del self._half_read[self.engine]
+            row.prompt = prompt[:1]
+        try:
+            yield from super().generate(row, meter)
+        except GenerationCancelled:
+            if not row.drawn:
+                self._half_read[self.engine] = prompt
+            raise

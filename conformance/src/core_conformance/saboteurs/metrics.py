@@ -1,0 +1,130 @@
+"""Saboteurs that count wrong, or hand out the count of something else."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+from core.options import GenerateConfig
+from core.types import GenerateMetrics
+from core_conformance.reference.batch import Batch
+from core_conformance.reference.engine import Engine
+from core_conformance.reference.generation import Generation
+from core_conformance.reference.meter import Meter
+from core_conformance.reference.optional import ReferenceModel
+from core_conformance.reference.stream import ReferenceStream
+from core_conformance.saboteur import saboteur
+
+
+@saboteur(
+    "prompt-without-bos",
+    "prompt_tokens leaves out the BOS that the model has read",
+    kills={"metrics.prompt-tokens", "metrics.rows"},
+)
+class PromptWithoutBos(Engine):
+    """Counts before the tokenizer adds it."""
+
+    def prefill(self, row: Generation, meter: Meter) -> None:
+        """One too few."""
+        super().prefill(row, meter)
+        meter.prompt_tokens -= 1
+
+
+@saboteur(
+    "last-row-counts",
+    "prompt_tokens of a batch is that of its last row",
+    kills={"metrics.rows"},
+)
+class LastRowCounts(Batch):
+    """Set, not added to."""
+
+    def _prefilled(self, row: int) -> list[int]:
+        self.meter.prompt_tokens = 0
+        return super()._prefilled(row)
+
+
+@saboteur(
+    "first-token-counted-twice",
+    "generated_tokens counts the token that prefill yields once more",
+    kills={"metrics.generated-tokens", "metrics.rows"},
+)
+class FirstTokenCountedTwice(Engine):
+    """Once in prefill and once in decode."""
+
+    def prefill(self, row: Generation, meter: Meter) -> None:
+        """One too many."""
+        super().prefill(row, meter)
+        meter.generated_tokens += 1
+
+
+@saboteur(
+    "overlapping-times",
+    "the time of classify() counts as prefill and as decode",
+    kills={"metrics.times"},
+)
+class OverlappingTimes(ReferenceModel):
+    """One start for all."""
+
+    def record(self, metrics: GenerateMetrics) -> None:
+        """What has no decode gets one."""
+        if not metrics.decode_seconds:
+            metrics = replace(metrics, decode_seconds=metrics.total_seconds)
+        super().record(metrics)
+
+
+@saboteur(
+    "metrics-of-the-call-before",
+    "model.metrics are those of the stream before",
+    kills={"metrics.last-call"},
+)
+class MetricsOfTheCallBefore(ReferenceModel):
+    """Published before they are final, where it streams."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._before = threading.local()
+
+    def stream(self, prompt: str, config: GenerateConfig) -> ReferenceStream:
+        """With those of last time."""
+        return ReferenceStream(self.engine, prompt, config, self._late)
+
+    def _late(self, metrics: GenerateMetrics) -> None:
+        self.record(getattr(self._before, "metrics", metrics))
+        self._before.metrics = metrics
+
+
+@saboteur(
+    "metrics-for-all",
+    "model.metrics are those of the last call of any thread",
+    kills={"metrics.own-thread"},
+)
+class MetricsForAll(ReferenceModel):
+    """One attribute."""
+
+    _last = GenerateMetrics()
+
+    @property
+    def metrics(self) -> GenerateMetrics:
+        """Whoever asks."""
+        return self._last
+
+    def record(self, metrics: GenerateMetrics) -> None:
+        """Whoever calls."""
+        self._last = metrics
+
+
+@saboteur(
+    "stream-shows-the-model",
+    "a stream's metrics are those of whatever the model did last",
+    kills={"metrics.stream-final"},
+)
+class StreamShowsTheModel(ReferenceStream):
+    """Asks the model."""
+
+    @property
+    def metrics(self) -> GenerateMetrics:
+        """Live."""
+        record: Any = self._record
+        found: GenerateMetrics = record.__self__.metrics
+        return found

@@ -1,0 +1,213 @@
+"""Saboteurs of sampling: options that are ignored, or honoured in the wrong place."""
+
+from __future__ import annotations
+
+import dataclasses
+from array import array
+from collections.abc import Sequence
+from itertools import count
+from random import Random
+from typing import Any
+
+from core.options import GenerateConfig
+from core.types import ClassifyResult, Token
+from core_conformance.reference.classification import Classifier
+from core_conformance.reference.engine import Engine
+from core_conformance.reference.generation import Generation
+from core_conformance.reference.meter import Meter
+from core_conformance.saboteur import saboteur
+
+SEEDED = {"sampling.seed", "batch.seeded", "classify.first-token-seeded"}
+ONE_SEED = {"sampling.seeds-differ", "classify.first-token-seeded"}
+# Whatever holds two greedy answers against each other.
+COMPARES_GREEDY = {
+    "batch.equals-generate",
+    "batch.error-rows",
+    "batch.many",
+    "batch.order",
+    "batch.stop",
+    "batch.stream",
+    "cancel.closed-stream",
+    "cancel.unset",
+    "cancel.works-after",
+    "chat.equals-generate",
+    "classify.first-token",
+    "classify.later-tokens",
+    "concurrency.classify-while-streaming",
+    "concurrency.parallel-slots",
+    "concurrency.second-stream",
+    "concurrency.streams",
+    "concurrency.submit",
+    "concurrency.waiting-turn",
+    "errors.foreign-fields",
+    "errors.keywords-win",
+    "errors.too-long",
+    "lifecycle.any-thread",
+    "sampling.cold",
+    "sampling.greedy",
+    "sampling.greedy-ignores-seed",
+    "sampling.min-p-one",
+    "sampling.repeat-penalty-output",
+    "sampling.top-k-one",
+    "sampling.top-p-tiny",
+    "scoring.greedy",
+    "streaming.close",
+    "submitting.close",
+    "submitting.equals-generate",
+}
+
+
+class OtherOptions(Generation):
+    """Generates with options that are not those asked for."""
+
+    def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
+        super().__init__(ids, dataclasses.replace(config, **self.instead(config)), room)
+
+    def instead(self, config: GenerateConfig) -> dict[str, Any]:
+        """The options that differ."""
+        raise NotImplementedError
+
+
+class ClassifiesOtherwise(Classifier):
+    """Classifies with options that are not those asked for."""
+
+    def __init__(self, engine: Engine, config: GenerateConfig, meter: Meter) -> None:
+        super().__init__(engine, dataclasses.replace(config, **self.instead(config)), meter)
+
+    def instead(self, config: GenerateConfig) -> dict[str, Any]:
+        """The options that differ."""
+        raise NotImplementedError
+
+
+def _ignoring(kind: type, option: str, value: object) -> type:
+    def instead(self: object, config: GenerateConfig) -> dict[str, Any]:
+        return {option: value}
+
+    return type(f"Ignores_{option}", (kind,), {"instead": instead})
+
+
+_SEEDED_TOKEN = {"classify.first-token-seeded"}  # which is drawn from the 8 best
+
+for _kind, _operation, _option, _off, _kills in (
+    (OtherOptions, "generate", "top_k", 0, {"sampling.top-k-one"} | _SEEDED_TOKEN),
+    (OtherOptions, "generate", "top_p", 1.0, {"sampling.top-p-tiny"}),
+    (OtherOptions, "generate", "min_p", 0.0, {"sampling.min-p-one"}),
+    (ClassifiesOtherwise, "classify", "top_k", 0, {"sampling.top-k"} | _SEEDED_TOKEN),
+    (ClassifiesOtherwise, "classify", "top_p", 1.0, {"sampling.top-p"}),
+    (ClassifiesOtherwise, "classify", "min_p", 0.0, {"sampling.min-p"}),
+):
+    saboteur(
+        f"{_operation}-ignores-{_option.replace('_', '-')}",
+        f"{_operation} does not look at {_option}",
+        _kills,
+    )(_ignoring(_kind, _option, _off))
+
+
+@saboteur(
+    "temperature-first",
+    "the filters look at the distribution after temperature",
+    {"sampling.top-p", "sampling.min-p"},
+)
+class TemperatureFirst(ClassifiesOtherwise):
+    def instead(self, config: GenerateConfig) -> dict[str, Any]:
+        return {"temperature": 1.0} if config.temperature else {}
+
+    def __init__(self, engine: Engine, config: GenerateConfig, meter: Meter) -> None:
+        super().__init__(engine, config, meter)
+        self.divisor = config.temperature or 1.0
+
+    def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
+        scaled = array("f", (value / self.divisor for value in logits))
+        result = super().result(prompt, ids, scaled)
+        asked = self.config.return_logits
+        return dataclasses.replace(result, logits=logits if asked else None)
+
+
+_noise = count(1)
+
+
+@saboteur(
+    "never-greedy",
+    "a temperature of 0 counts as not given, and the default is another",
+    COMPARES_GREEDY,
+)
+class NeverGreedy(OtherOptions):
+    def instead(self, config: GenerateConfig) -> dict[str, Any]:
+        return {} if config.temperature else {"temperature": 5.0, "seed": next(_noise)}
+
+
+@saboteur(
+    "seed-makes-warm",
+    "with a seed, a temperature of 0 counts as 1",
+    {"sampling.greedy-ignores-seed"},
+)
+class SeedMakesWarm(OtherOptions):
+    def instead(self, config: GenerateConfig) -> dict[str, Any]:
+        cold = config.temperature == 0 and config.seed is not None
+        return {"temperature": 1.0} if cold else {}
+
+
+@saboteur("never-cold", "temperatures below 1 are raised to 1", {"sampling.cold"})
+class NeverCold(OtherOptions):
+    def instead(self, config: GenerateConfig) -> dict[str, Any]:
+        return {"temperature": max(config.temperature, 1.0)} if config.temperature else {}
+
+
+@saboteur("seed-ignored", "generate does not look at seed", SEEDED)
+class SeedIgnored(OtherOptions):
+    def instead(self, config: GenerateConfig) -> dict[str, Any]:
+        return {"seed": None}
+
+
+@saboteur("seed-zero-is-none", "seed=0 counts as no seed", SEEDED)
+class SeedZeroIsNone(OtherOptions):
+    def instead(self, config: GenerateConfig) -> dict[str, Any]:
+        return {"seed": config.seed or None}
+
+
+@saboteur("one-seed-for-all", "every seed gives the same draws", ONE_SEED)
+class OneSeedForAll(OtherOptions):
+    def instead(self, config: GenerateConfig) -> dict[str, Any]:
+        return {} if config.seed is None else {"seed": 1}
+
+
+@saboteur(
+    "temperature-multiplies",
+    "classify multiplies by the temperature",
+    {"sampling.frequencies", "classify.first-token-seeded"},
+)
+class TemperatureMultiplies(ClassifiesOtherwise):
+    def instead(self, config: GenerateConfig) -> dict[str, Any]:
+        return {"temperature": 1 / config.temperature} if config.temperature else {}
+
+
+@saboteur(
+    "classify-draws-at-one",
+    "classify draws at temperature 1",
+    {"sampling.frequencies", "classify.first-token-seeded"},
+)
+class ClassifyDrawsAtOne(ClassifiesOtherwise):
+    def instead(self, config: GenerateConfig) -> dict[str, Any]:
+        return {"temperature": 1.0} if config.temperature else {}
+
+
+@saboteur(
+    "shared-noise",
+    "the rows of a batch draw from one stream of random numbers",
+    {"batch.seeded"},
+)
+class SharedNoise(Engine):
+    def step(self, rows: Sequence[Generation], meter: Meter) -> list[list[Token]]:
+        for row in rows:
+            row.random = rows[0].random
+        return super().step(rows, meter)
+
+
+@saboteur(
+    "classify-has-its-own-seed",
+    "classify draws with random numbers of its own",
+    {"classify.first-token-seeded"},
+)
+class ClassifyHasItsOwnSeed(ClassifiesOtherwise):
+    def instead(self, config: GenerateConfig) -> dict[str, Any]:
+        return {} if config.seed is None else {"seed": Random(config.seed).getrandbits(32)}

@@ -1,0 +1,67 @@
+"""Saboteurs of scores."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from core.types import Score
+from core_conformance.reference.optional import ReferenceModel
+from core_conformance.saboteur import saboteur
+
+SKIPPED = {"scoring.steps", "labels.scores"}
+
+
+class Rescores(ReferenceModel):
+    """Changes every score."""
+
+    def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
+        return [
+            score if score.error else self.changed(score)
+            for score in super().score(prompts, continuations)
+        ]
+
+    def changed(self, score: Score) -> Score:
+        """What is given instead."""
+        raise NotImplementedError
+
+
+@saboteur("mean-score", "a score is the mean over its tokens", {"scoring.results", "labels.scores"})
+class MeanScore(Rescores):
+    def changed(self, score: Score) -> Score:
+        return dataclasses.replace(score, logprob=score.logprob / len(score.token_logprobs))
+
+
+@saboteur("score-skips-first", "the first token of a continuation is not scored", SKIPPED)
+class ScoreSkipsFirst(Rescores):
+    def changed(self, score: Score) -> Score:
+        rest = score.token_logprobs[1:] or score.token_logprobs
+        return dataclasses.replace(score, token_logprobs=rest, logprob=math.fsum(rest))
+
+
+@saboteur("never-greedy-score", "is_greedy is never set", {"scoring.greedy"})
+class NeverGreedyScore(Rescores):
+    def changed(self, score: Score) -> Score:
+        return dataclasses.replace(score, is_greedy=False)
+
+
+@saboteur("likely-is-greedy", "is_greedy is set for whatever is not unlikely", {"scoring.greedy"})
+class LikelyIsGreedy(Rescores):
+    def changed(self, score: Score) -> Score:
+        return dataclasses.replace(score, is_greedy=score.logprob > -1000.0)
+
+
+@saboteur("sorted-scores", "scores come in the order of their lengths", {"scoring.neighbours"})
+class SortedScores(ReferenceModel):
+    def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
+        pairs = sorted(zip(prompts, continuations, strict=True), key=lambda pair: len(pair[0]))
+        return super().score([p for p, _ in pairs], [c for _, c in pairs])
+
+
+@saboteur("scores-fail-together", "one bad pair fails all of them", {"scoring.error-rows"})
+class ScoresFailTogether(ReferenceModel):
+    def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
+        scores = super().score(prompts, continuations)
+        error = next((score.error for score in scores if score.error), None)
+        return scores if error is None else [Score(error=error) for _ in scores]

@@ -1,0 +1,122 @@
+"""Saboteurs of streams: of tokens, their number, and how a stream ends."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from core.options import GenerateConfig
+from core.types import FinishReason, Token
+from core_conformance.reference.engine import Engine
+from core_conformance.reference.generation import Generation
+from core_conformance.reference.meter import Meter
+from core_conformance.reference.stream import Record, ReferenceStream
+from core_conformance.reference.vocabulary import EOS
+from core_conformance.saboteur import saboteur
+
+EAGER = {"streaming.lazy", "cancel.closed-stream", "lifecycle.open-stream"}
+OVER = {"streaming.end", "streaming.lazy"}
+LONGER = {
+    "streaming.max-tokens",
+    "batch.results",
+    "classify.first-token",
+    "classify.first-token-seeded",
+    "concurrency.parallel-slots",
+    "context.rotate",
+    "errors.config-counts",
+    "errors.keywords-win",
+    "sampling.logprobs-of-logits",
+}
+
+
+@saboteur("logprobs-unasked", "every token has a logprob, asked or not", {"streaming.tokens"})
+class LogprobsUnasked(Generation):
+    def take(self, logits: Sequence[float]) -> list[Token]:
+        return [
+            dataclasses.replace(token, logprob=-1.0 if token.logprob is None else token.logprob)
+            for token in super().take(logits)
+        ]
+
+
+@saboteur(
+    "hot-is-eos",
+    "weights underflow at high temperatures, and what is drawn then is always EOS",
+    {"streaming.yields", "sampling.seeds-differ"},
+)
+class HotIsEos(Generation):
+    def take(self, logits: Sequence[float]) -> list[Token]:
+        if self.config.temperature < 15:
+            return super().take(logits)
+        return super().take([0.0 if i == EOS else -1e9 for i in range(len(logits))])
+
+
+@saboteur("eager", "generate draws its first token at the call", EAGER)
+class Eager(ReferenceStream):
+    def __init__(self, engine: Engine, prompt: str, config: GenerateConfig, record: Record) -> None:
+        super().__init__(engine, prompt, config, record)
+        self.early = next(self._tokens, None)
+
+    def __next__(self) -> Token:
+        token, self.early = self.early, None
+        return token or super().__next__()
+
+    def close(self) -> None:
+        self.early = None
+        super().close()
+
+
+@saboteur("one-too-many", "max_tokens=n gives n + 1 tokens", LONGER)
+class OneTooMany(Generation):
+    def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
+        super().__init__(ids, config, room)
+        self.limit += 1
+
+
+@saboteur(
+    "always-stop",
+    'a generation that max_tokens ended says "stop"',
+    {"streaming.max-tokens", "batch.results"},
+)
+class AlwaysStop(Generation):
+    def _end(self, reason: FinishReason) -> list[Token]:
+        return super()._end("stop")
+
+
+@saboteur("begins-anew", "next() after the end begins the stream again", {"streaming.end"})
+class BeginsAnew(ReferenceStream):
+    def __next__(self) -> Token:
+        try:
+            return super().__next__()
+        except StopIteration:
+            self._tokens = self.run()
+            raise
+
+
+@saboteur("over-before", "finish_reason is there before the end", OVER)
+class OverBefore(ReferenceStream):
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        return self._reason or "stop"
+
+
+@saboteur("close-ignored", "close() does nothing", {"streaming.close", "cancel.closed-stream"})
+class CloseIgnored(ReferenceStream):
+    def close(self) -> None:
+        """Nothing."""
+
+
+@saboteur(
+    "leftovers",
+    "a request that ends before its time leaves its last token in front of the next prompt",
+    {"streaming.close", "cancel.closed-stream", "cancel.works-after"},
+)
+class Leftovers(ReferenceStream):
+    def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
+        engine: Any = self.engine
+        row.prompt, engine.left = (*getattr(engine, "left", ()), *row.prompt), ()
+        try:
+            yield from super().generate(row, meter)
+        finally:
+            if row.reason is None:
+                engine.left = tuple(row.context[-1:])

@@ -1,0 +1,114 @@
+"""Saboteurs of text: characters that are cut, prompts that are changed, a tokenizer that lies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core.chat import RenderedPrompt
+from core.errors import EmptyPromptError
+from core.options import GenerateConfig
+from core.text_stream import TokenAssembler
+from core_conformance.reference import vocabulary
+from core_conformance.reference.engine import Engine
+from core_conformance.reference.generation import Generation
+from core_conformance.reference.optional import ReferenceModel
+from core_conformance.saboteur import saboteur
+
+SHOWN = {"tokenizing.round-trip", "tokenizing.stable"}
+
+
+class Alone(vocabulary.Detokenizer):
+    """Decodes every token alone; ``errors`` as in `bytes.decode`."""
+
+    errors = "replace"
+
+    def add(self, token_id: int) -> str:
+        return vocabulary.token_bytes(token_id).decode(errors=self.errors)
+
+
+class DecodedAlone(Generation):
+    """A row whose text is made by ``detokenizer_class``."""
+
+    detokenizer_class = Alone
+
+    def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
+        super().__init__(ids, config, room)
+        self.assembler = TokenAssembler(self.detokenizer_class(), config.stop)
+
+
+@saboteur(
+    "token-by-token",
+    "every token is decoded alone: a character that lies in two tokens comes out broken",
+    {"text.whole-characters"},
+)
+class TokenByToken(DecodedAlone):
+    """With replacement characters."""
+
+
+class Surrogates(Alone):
+    """Bytes that are no character become lone surrogates."""
+
+    errors = "surrogateescape"
+
+
+@saboteur(
+    "surrogates",
+    "bytes of a character that is not whole come out as lone surrogates",
+    {
+        "text.whole-characters",
+        "text.unicode",
+        "classify.later-tokens",  # which asks with what came out
+        "sampling.repeat-penalty-output",
+    },
+)
+class WithSurrogates(DecodedAlone):
+    detokenizer_class = Surrogates
+
+
+@saboteur(
+    "strips-prompts",
+    "white space around a prompt is stripped, and nothing may be left",
+    {"text.odd-prompts"},
+)
+class StripsPrompts(Engine):
+    def prompt_ids(self, prompt: str) -> list[int]:
+        if not prompt.strip():
+            raise EmptyPromptError
+        return super().prompt_ids(prompt)
+
+
+@saboteur("shows-bos", "decode shows special tokens", SHOWN)
+class ShowsBos(ReferenceModel):
+    def decode(self, ids: Sequence[int]) -> str:
+        return vocabulary.SPECIAL[0] * list(ids).count(vocabulary.BOS) + super().decode(ids)
+
+
+@saboteur(
+    "space-in-front",
+    "encode puts a space in front of every text, and decode leaves it there",
+    {"tokenizing.stable"},
+)
+class SpaceInFront(ReferenceModel):
+    def decode(self, ids: Sequence[int]) -> str:
+        text = super().decode(ids)
+        return f" {text}" if vocabulary.BOS in ids else text
+
+
+@saboteur("not-a-list", "encode returns a tuple", {"tokenizing.ids"})
+class NotAList(ReferenceModel):
+    def encode(self, text: str) -> list[int]:
+        ids: object = tuple(super().encode(text))
+        return ids  # type: ignore[return-value]
+
+
+@saboteur(
+    "special-for-everyone",
+    "special tokens that a message spells are read as special tokens",
+    {"chat.special-text"},
+)
+class SpecialForEveryone(ReferenceModel):
+    def encode(self, text: str) -> list[int]:
+        ids = super().encode(text)
+        if not isinstance(text, RenderedPrompt):
+            return ids
+        return super().encode(RenderedPrompt(str.__str__(text), text.marker))

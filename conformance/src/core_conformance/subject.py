@@ -1,0 +1,63 @@
+"""What the checks look at: one backend with one model, and material to ask it with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from core.capability import Capability
+from core.options import LoadConfig
+from core.protocols import Backend, TextModel
+
+
+class Subject:
+    """A backend under test. ``path`` is a model that it loads.
+
+    ``options`` are options of the backend's own that every load gets.
+    ``model`` is loaded once and shared by all checks that leave it open, for loading is slow.
+    """
+
+    def __init__(
+        self, backend: Backend, path: str, options: Mapping[str, object] | None = None
+    ) -> None:
+        self.backend, self.path = backend, path
+        self._options = dict(options or {})
+        self._model: TextModel | None = None
+
+    @property
+    def model(self) -> TextModel:
+        """The shared model. Never close it; do not rely on what was asked of it before."""
+        if self._model is None:
+            self._model = self.load()
+        return self._model
+
+    @property
+    def tolerance(self) -> float:
+        """How far two logits of one prompt may be apart (`ModelInfo.logit_tolerance`)."""
+        return max(self.model.info.logit_tolerance, 1e-6)
+
+    def declares(self, *capabilities: Capability) -> bool:
+        """Whether the backend declares all of these."""
+        return self.backend.capabilities.issuperset(capabilities)
+
+    def load(self, **options: Any) -> TextModel:
+        """A model of its own, for a check that closes it or needs load options."""
+        own = {**self._options, **options.pop("options", {})}
+        config = LoadConfig(backend=self.backend.name, options=own, **options)
+        return self.backend.load_model(self.path, config)
+
+    @contextmanager
+    def loaded(self, **options: Any) -> Iterator[TextModel]:
+        """The same, closed at the end."""
+        model = self.load(**options)
+        try:
+            yield model
+        finally:
+            model.close()
+
+    def close(self) -> None:
+        """Close the shared model."""
+        model, self._model = self._model, None
+        if model is not None:
+            model.close()

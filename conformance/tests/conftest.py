@@ -1,0 +1,83 @@
+"""Fixtures: ``infer-cli conformance`` beside toy backends and three toy checks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+import core_conformance.command
+import core_conformance.pytest_session  # noqa: F401 - else each inner session would have its own
+from core.cli.app import build
+from core_conformance import checks, registry
+
+TOYS = Path(__file__).parent / "toys"
+
+
+class Finished(NamedTuple):
+    """How a process ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def statuses(self) -> dict[str, str]:
+        """The status of each check, from the tab-separated lines on stdout."""
+        return dict(line.split("\t")[:2] for line in self.out.splitlines()[1:])
+
+    @property
+    def report(self) -> Any:
+        """The JSON on stdout."""
+        return json.loads(self.out)
+
+
+Command = Callable[..., Finished]
+
+
+@pytest.fixture
+def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of the toys: this process and its children find their backends and checks."""
+    path = os.pathsep.join(filter(None, (str(TOYS), os.environ.get("PYTHONPATH", ""))))
+    monkeypatch.setenv("PYTHONPATH", path)
+    monkeypatch.delenv("INFER_MODEL", raising=False)
+    monkeypatch.delenv("INFER_RAISE_ERRORS", raising=False)
+    monkeypatch.syspath_prepend(str(TOYS))
+    monkeypatch.setattr(checks, "__path__", [str(TOYS / "checks")])
+    monkeypatch.setattr(registry, "_found", {})
+    monkeypatch.delitem(sys.modules, "core_conformance.checks.toy", raising=False)
+    registry.all_checks.cache_clear()
+    yield TOYS
+    registry.all_checks.cache_clear()
+
+
+@pytest.fixture
+def command(toys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """``infer-cli conformance`` with these arguments, in a folder with nothing but a ``model``.
+
+    ``alone``: in a process of its own, for what would harm this one.
+    """
+    (tmp_path / "model").touch()
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, alone: bool = False) -> Finished:
+        if not alone:
+            done = CliRunner().invoke(build(), ["conformance", *arguments])
+            return Finished(done.exit_code, done.stdout, done.stderr)
+        code = "from core.cli import main; main()"
+        ended = subprocess.run(
+            [sys.executable, "-c", code, "conformance", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        return Finished(ended.returncode, ended.stdout, ended.stderr)
+
+    return run

@@ -1,0 +1,69 @@
+"""The guide for authors: its template is the example's, and its commands run, in this order."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "write_a_backend.md").read_text("utf-8")
+TEMPLATE = ROOT / "examples" / "template_backend.py"
+COMMANDS = re.findall(r"```sh\n(.*?)```", GUIDE, flags=re.DOTALL)
+FILES = dict(re.findall(r"`([\w.]+)`:\n\n```\w+\n(.*?)```", GUIDE, flags=re.DOTALL))
+
+
+def test_the_template_is_the_one_in_examples_and_short() -> None:
+    assert FILES["template_backend.py"] == TEMPLATE.read_text("utf-8")
+    assert len(TEMPLATE.read_text("utf-8").splitlines()) <= 60
+
+
+def test_every_shown_file_and_command_is_found() -> None:
+    assert set(FILES) == {"template_backend.py", "pyproject.toml", "test_conformance.py"}
+    assert len(COMMANDS) + len(FILES) == GUIDE.count("```") // 2
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheels of core and of the suite."""
+    folder = tmp_path_factory.mktemp("dist")
+    pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
+    done = subprocess.run(
+        [*pip, "-w", folder, ROOT, ROOT / "conformance"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.dist
+def test_from_an_empty_folder_to_a_certified_wheel(wheels: Path, tmp_path: Path) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    python = Path(sys.executable).parent
+    own = ("PYTHONPATH", "VIRTUAL_ENV", "INFER_MODEL", "PYTEST_CURRENT_TEST")
+    environment = {name: value for name, value in os.environ.items() if name not in own}
+    environment |= {
+        "PIP_FIND_LINKS": str(wheels),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PATH": f"{python}{os.pathsep}{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        ["sh", "-e", "-x"],
+        input="".join(COMMANDS),
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    report = json.loads((tmp_path / "report.json").read_text("utf-8"))
+    assert report["verdict"] == "conformant"
+    badge = json.loads((tmp_path / "badge.json").read_text("utf-8"))
+    assert badge["message"] == f"{len(report['checks'])}/{len(report['checks'])}"
+    assert len(list((tmp_path / "dist").glob("core_template-*.whl"))) == 1

@@ -1,0 +1,166 @@
+"""The reference backend: it keeps the contract, whole and with each capability switched off."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import core
+from core.capability import Capability
+from core.extensions import ModelProbe, Scoring, Tokenizing
+from core.options import LoadConfig
+from core_conformance import selftest
+from core_conformance.reference import Reference, write_adapter, write_model
+from core_conformance.reference.language import Language
+from core_conformance.reference.optional import ReferenceModel
+from core_conformance.reference.vocabulary import BOS, Detokenizer, decode, encode
+
+OFF = [None, *Capability]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A reference model."""
+    return write_model(tmp_path_factory.mktemp("models") / "reference")
+
+
+@pytest.fixture
+def model(path: Path) -> ReferenceModel:
+    """The model, with one slot."""
+    return Reference().load_model(path, LoadConfig(parallel_slots=1))
+
+
+@pytest.mark.parametrize("off", OFF, ids=lambda off: f"without {off}" if off else "whole")
+def test_it_passes_every_check(path: Path, off: Capability | None) -> None:
+    backend = Reference(without={off} if off else ())
+    assert selftest.failures(backend, str(path)) == {}
+
+
+def test_core_finds_and_loads_it(path: Path) -> None:
+    (found,) = core.discover(path)
+    assert found.model_type == "reference"
+    assert core.default_backend(path).name == "reference"
+    with core.load_model(path, backend="reference") as model:
+        assert model.info.context_length == 1024
+
+
+def test_it_refuses_models_of_others(tmp_path: Path) -> None:
+    write_model(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    assert "'llama'" in (Reference().refusal(tmp_path) or "")
+    with pytest.raises(core.UnsupportedModelError, match="llama"):
+        Reference().load_model(tmp_path, LoadConfig())
+
+
+def test_undeclared_methods_are_not_there(path: Path) -> None:
+    off = {Capability.TOKENIZING, Capability.MODEL_PROBE}
+    limited = Reference(without=off)
+    model: object = limited.load_model(path, LoadConfig())
+    assert (isinstance(model, Tokenizing), isinstance(model, Scoring)) == (False, True)
+    backends: list[object] = [limited, Reference()]
+    assert [isinstance(backend, ModelProbe) for backend in backends] == [False, True]
+
+
+@given(st.text())
+def test_text_goes_through_the_tokenizer_unchanged(text: str) -> None:
+    ids = encode(text)
+    assert ids[0] == BOS
+    assert decode(ids) == text
+    detokenizer = Detokenizer()
+    assert "".join(map(detokenizer.add, ids)) + detokenizer.finish() == text
+
+
+@given(st.lists(st.integers(0, 255), min_size=2, max_size=12), st.data())
+def test_every_position_of_the_context_counts(ids: list[int], data: st.DataObject) -> None:
+    language = Language(12)
+    position = data.draw(st.integers(0, len(ids) - 1))
+    other = [*ids]
+    other[position] = (other[position] + 1) % 256
+    assert language.logits(ids) != language.logits(other)
+    assert language.logits([0] * 12 + ids[-12:]) == language.logits(([0] * 12 + ids)[-12:])
+
+
+def test_characters_are_split_over_tokens_and_come_out_whole(model: ReferenceModel) -> None:
+    stream = model.generate("Hello", max_tokens=200)
+    text = "".join(token.text for token in stream)
+    assert len(text.encode()) > len(text), "no character of several bytes in 200 tokens"
+    assert "\ufffd" not in text.rstrip("\ufffd")
+
+
+def test_an_adapter_changes_what_it_says(path: Path, tmp_path: Path) -> None:
+    adapter = write_adapter(tmp_path / "adapter", {ord("q"): 100.0})
+    model = Reference().load_model(path, LoadConfig(adapter_path=adapter))
+    assert [token.text for token in model.generate("a", max_tokens=3)] == ["q", "q", "q"]
+    (adapter / "adapter.json").write_text('{"bias": {"100000": 1}}')
+    with pytest.raises(core.InvalidModelError, match=r"adapter\.json"):
+        Reference().load_model(path, LoadConfig(adapter_path=adapter))
+
+
+def test_a_second_stream_that_would_wait_for_the_first(model: ReferenceModel) -> None:
+    first = model.generate("a", max_tokens=4)
+    next(first)
+    with pytest.raises(core.ModelBusyError):
+        next(model.generate("b"))
+    with pytest.raises(core.ModelBusyError):
+        next(model.submit("b"))
+    first.close()
+    assert next(model.generate("b")).id >= 0
+
+
+@pytest.mark.parametrize("timeout", [None, 0.05], ids=["cancel", "timeout"])
+def test_a_batch_that_waits_for_a_slot_can_be_stopped(
+    model: ReferenceModel, timeout: float | None
+) -> None:
+    stream, cancel = model.generate("a", max_tokens=4), threading.Event()
+    next(stream)
+    if timeout is None:
+        cancel.set()
+    error = core.GenerationCancelled if timeout is None else core.GenerationTimeout
+    config = core.GenerateConfig(cancel=cancel, timeout=timeout)
+    found: list[object] = []
+
+    def wait() -> None:
+        found.extend(row.error for row in model.batch_generate(["b", ""], config))
+        found.extend(row.error for row in model.classify(["b"], config))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join(10)
+    kinds = [type(each) for each in found]
+    assert kinds == [error, core.EmptyPromptError, error]
+
+
+class Asked(threading.Event):
+    """A cancel token that is never set; ``is_set`` tells that it was looked at."""
+
+    looked = threading.Event()
+
+    def is_set(self) -> bool:
+        """Looks."""
+        self.looked.set()
+        return False
+
+
+def test_two_threads_that_wait_for_one_another(path: Path) -> None:
+    model = Reference().load_model(path, LoadConfig(parallel_slots=2))
+    mine, waits = model.generate("a", max_tokens=4), Asked()
+    next(mine)
+    outcome: list[object] = []
+
+    def other() -> None:
+        next(theirs)
+        outcome.append(len(list(model.generate("c", max_tokens=2, cancel=waits))))
+
+    theirs = model.generate("b", max_tokens=4)
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert waits.looked.wait(10)  # the other thread holds one slot and wants another
+    with pytest.raises(core.ModelBusyError):
+        next(model.generate("d"))
+    mine.close()
+    thread.join(10)
+    assert outcome == [2]

@@ -1,0 +1,131 @@
+"""The report, the badge, and the list of clauses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from core_conformance import clauses, report
+from core_conformance.fingerprint import model_name, model_sha256
+from core_conformance.known import UsageError
+from core_conformance.run import Run
+from core_conformance.settings import Settings
+
+
+def finished(model: Path, backend: str, **settings: dict[str, str]) -> Run:
+    run = Run(Settings(backend, str(model), {"shade": 3}, **settings))  # type: ignore[arg-type]
+    run.start()
+    for check in run.checks:
+        run.run(check)
+    run.stop()
+    return run
+
+
+@pytest.mark.usefixtures("toys")
+def test_a_report_says_everything(tmp_path: Path) -> None:
+    model = tmp_path / "tiny.gguf"
+    model.write_bytes(b"weights")
+    run = finished(model, "toy_wrong")
+    made = json.loads(report.encoded(report.report_of(run, certify=True, threads_left=("t",))))
+    assert made["verdict"] == "not conformant (1 failed)"
+    assert made["certified"] is False
+    assert made["suite"] == {"version": "0.1.0", "core_version": "0.1.0", "protocol": 1}
+    assert made["backend"] == {
+        "name": "toy_wrong",
+        "distribution": "toys",
+        "version": "0.1",
+        "protocol": 1,
+        "capabilities": ["generate"],
+        "options": {"shade": 3},
+    }
+    assert made["model"]["name"] == "tiny.gguf"
+    assert made["platform"].keys() == {"system", "machine", "python", "cpus"}
+    assert made["threads_left"] == ["t"]
+    checks = {check["id"]: check for check in made["checks"]}
+    assert list(checks) == ["toy.first", "toy.labels", "toy.second", "toy.third"]
+    assert checks["toy.labels"]["refused"] == "classify"
+    assert checks["toy.second"]["status"] == "failed"
+    assert "nonsense" in checks["toy.second"]["reason"]
+    assert all(check["seconds"] >= 0 for check in made["checks"])
+
+
+@pytest.mark.usefixtures("toys")
+@pytest.mark.parametrize(
+    ("backend", "settings", "message", "colour"),
+    [
+        ("toy", {}, "4/4", "brightgreen"),
+        ("toy_wrong", {}, "3/4", "red"),
+        ("toy_wrong", {"known": {"toy.second": "why, link"}}, "3/4", "green"),
+    ],
+)
+def test_the_badge(
+    tmp_path: Path, backend: str, settings: dict[str, dict[str, str]], message: str, colour: str
+) -> None:
+    badge = report.badge_of(finished(tmp_path, backend, **settings))
+    assert badge == {
+        "schemaVersion": 1,
+        "label": "core protocol 1",
+        "message": message,
+        "color": colour,
+    }
+
+
+@pytest.mark.usefixtures("toys")
+def test_the_badge_of_a_run_that_is_not_whole(tmp_path: Path) -> None:
+    assert report.badge_of(Run(Settings("toy", str(tmp_path))))["color"] == "lightgrey"
+
+
+def test_the_checksum_is_what_sha256sum_says(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "weights").write_bytes(b"2")
+    (tmp_path / "config.json").write_bytes(b"1")
+    (tmp_path / ".hidden").write_bytes(b"3")
+    shell = "sha256sum b/weights config.json | sha256sum"
+    said = subprocess.run(shell, shell=True, cwd=tmp_path, capture_output=True, text=True).stdout
+    assert model_sha256(str(tmp_path)) == said.split()[0]
+    one = subprocess.run(["sha256sum", tmp_path / "config.json"], capture_output=True, text=True)
+    assert model_sha256(str(tmp_path / "config.json")) == one.stdout.split()[0]
+
+
+def test_the_checksum_depends_on_names_and_contents(tmp_path: Path) -> None:
+    seen = set()
+    for number, (name, content) in enumerate([("a", "1"), ("b", "1"), ("a", "2")]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / name).write_text(content)
+        seen.add(model_sha256(str(folder)))
+    assert len(seen) == 3
+    assert model_sha256(str(tmp_path / "nowhere")) is None
+
+
+def test_the_name_people_know() -> None:
+    assert model_name("/models/tiny.gguf") == "tiny.gguf"
+    cached = "/cache/hub/models--org--tiny-1b/snapshots/0123abcd"
+    assert model_name(cached) == "org/tiny-1b"
+
+
+def test_a_file_that_cannot_be_written_is_named_before_the_run(tmp_path: Path) -> None:
+    report.writable(None, str(tmp_path / "r.json"))
+    for file in (tmp_path / "no" / "r.json", tmp_path):
+        with pytest.raises(UsageError, match="cannot be written"):
+            report.writable(str(file))
+
+
+def test_the_list_of_clauses_is_current() -> None:
+    assert clauses.FILE.read_text(encoding="utf-8") == clauses.text(), (
+        "run: python -m core_conformance.clauses --write"
+    )
+
+
+def test_the_list_of_clauses_has_every_check(
+    toys: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert clauses.main([]) == 0
+    shown = capsys.readouterr().out
+    assert "| `toy.labels` | Labels MUST be scored. | classify, labels | 1 |" in shown
+    assert "| `toy.tomorrow` | The next version's word MUST come back. | - | 2 |" in shown
+    assert shown.count("| `toy.") == 5
+    assert clauses.main(["--wriet"]) == 2

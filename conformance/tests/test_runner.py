@@ -1,0 +1,160 @@
+"""Running checks: threads, limits, what a failed check leaves behind, what remains at exit."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from core.capability import Capability
+from core_conformance.isolation import Isolated
+from core_conformance.leftovers import Leftovers
+from core_conformance.model import Check, Violation, must
+from core_conformance.result import Status
+from core_conformance.runner import InProcess, run_check
+from core_conformance.subject import Subject
+from core_conformance.target import Target, applicable
+from core_conformance.worker import StillRunning, Worker
+
+
+def a_check(run: Callable[[Subject], None], *needs: Capability) -> Check:
+    return Check("a.check", "It MUST.", needs, 1, run)
+
+
+@pytest.fixture
+def runner(toys: Path, tmp_path: Path) -> InProcess:
+    runner = InProcess(Target("toy", str(tmp_path)), 60)
+    runner.start()
+    return runner
+
+
+@pytest.fixture
+def subject(toys: Path, tmp_path: Path) -> Subject:
+    return Target("toy", str(tmp_path)).subject()
+
+
+def test_the_words_of_a_violation_are_the_reason(subject: Subject) -> None:
+    result = run_check(a_check(lambda _: must(False, "seen, and wanted")), subject)
+    assert (result.status, result.reason) == (Status.FAILED, "seen, and wanted")
+    assert result.details == ""
+
+
+def test_an_error_behind_a_violation_is_shown(subject: Subject) -> None:
+    def run(_: Subject) -> None:
+        try:
+            raise KeyError("weights")
+        except KeyError as error:
+            raise Violation("seen, and wanted") from error
+
+    result = run_check(a_check(run), subject)
+    assert result.reason == "seen, and wanted"
+    assert "KeyError: 'weights'" in result.details
+
+
+def test_without_what_it_needs_the_refusal_is_checked(subject: Subject) -> None:
+    def run(_: Subject) -> None:
+        pytest.fail("the check itself ran")
+
+    check = a_check(run, Capability.GENERATE, Capability.CLASSIFY, Capability.LABELS)
+    result = run_check(check, subject)
+    assert (result.status, result.refused) == (Status.PASSED, "classify")
+
+
+def test_checks_share_one_model_and_one_thread(runner: InProcess) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def run(subject: Subject) -> None:
+        seen.append((id(subject.model), threading.get_ident()))
+
+    for _ in range(3):
+        assert runner.run(a_check(run)).status is Status.PASSED
+    runner.stop()
+    assert len(set(seen)) == 1
+    assert seen[0][1] != threading.get_ident()
+
+
+def test_after_a_failure_the_next_check_gets_a_new_model(runner: InProcess) -> None:
+    models = []
+
+    def run(subject: Subject) -> None:
+        models.append(subject.model)
+        must(len(models) != 1, "the first one fails")
+
+    statuses = [runner.run(a_check(run)).status for _ in range(3)]
+    runner.stop()
+    assert statuses == [Status.FAILED, Status.PASSED, Status.PASSED]
+    assert models[0] is not models[1]
+    assert models[1] is models[2]
+
+
+def test_after_a_hang_nothing_runs_and_nothing_is_waited_for(toys: Path, tmp_path: Path) -> None:
+    runner, go_on = InProcess(Target("toy", str(tmp_path)), 0.2), threading.Event()
+    runner.start()
+    hung = runner.run(a_check(lambda _: must(go_on.wait(60), "released")))
+    after = runner.run(a_check(lambda _: None))
+    runner.stop()
+    go_on.set()
+    assert (hung.status, after.status) == (Status.TIMEOUT, Status.NOT_RUN)
+    assert "a.check did not end within 0.2 s" in after.reason
+
+
+def test_an_interrupt_reaches_the_caller_and_ends_the_run(runner: InProcess) -> None:
+    def run(_: Subject) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(a_check(run))
+    assert runner.run(a_check(lambda _: None)).status is Status.NOT_RUN
+    runner.stop()
+
+
+def test_isolated_a_check_that_the_other_process_lacks_has_a_reason(
+    toys: Path, tmp_path: Path
+) -> None:
+    result = Isolated(Target("toy", str(tmp_path)), 60).run(a_check(lambda _: None))
+    assert result.status is Status.CRASHED
+    assert "KeyError: 'a.check'" in result.details
+
+
+def test_a_worker_hands_over_results_and_errors() -> None:
+    worker = Worker()
+    assert worker.run(lambda: 6 * 7, 60) == 42
+    with pytest.raises(ZeroDivisionError):
+        worker.run(lambda: 1 // 0, 60)
+    with pytest.raises(TimeoutError, match="of the work's own"):
+        worker.run(lambda: (_ for _ in ()).throw(TimeoutError("of the work's own")), 60)
+    worker.stop()
+
+
+def test_a_worker_is_not_waited_for_after_the_limit() -> None:
+    worker, go_on = Worker(), threading.Event()
+    with pytest.raises(StillRunning):
+        worker.run(lambda: go_on.wait(60), 0.05)
+    go_on.set()
+    worker.stop()
+
+
+def test_checks_of_later_versions_do_not_apply(toys: Path) -> None:
+    assert "toy.tomorrow" not in [check.id for check in applicable(1)]
+    assert "toy.tomorrow" in [check.id for check in applicable(2)]
+
+
+def test_threads_left_are_those_that_python_would_wait_for() -> None:
+    go_on = threading.Event()
+    before = threading.Thread(target=go_on.wait, args=(60,), name="before")
+    before.start()
+    left = Leftovers()
+    threads = [
+        threading.Thread(target=go_on.wait, args=(60,), name="stays"),
+        threading.Thread(target=go_on.wait, args=(60,), name="daemon", daemon=True),
+        threading.Thread(target=lambda: None, name="ends"),
+    ]
+    for thread in threads:
+        thread.start()
+    names = [thread.name for thread in left.threads(grace=0.2)]
+    go_on.set()
+    for thread in (before, *threads):
+        thread.join()
+    assert names == ["stays"]

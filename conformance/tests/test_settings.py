@@ -1,0 +1,81 @@
+"""The table in pyproject.toml, and the order in which settings win."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core_conformance.known import UsageError
+from core_conformance.runner import LIMIT
+from core_conformance.settings import Settings, nearest_table, pairs
+
+TABLE = """
+[tool.core-conformance]
+backend = "mine"
+model = "models/tiny"
+timeout = 60
+isolate = true
+[tool.core-conformance.options]
+threads = 2
+[tool.core-conformance.known-failures]
+stop.leaks = "why, link"
+"""
+
+
+def test_the_nearest_table_with_its_model_beside_it(tmp_path: Path) -> None:
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text(TABLE)
+    wanted = Settings(
+        "mine", str(tmp_path / "models/tiny"), {"threads": 2}, {"stop.leaks": "why, link"}, 60, True
+    )
+    assert nearest_table(below) == wanted
+    (tmp_path / "a" / "pyproject.toml").write_text("[project]\n")
+    assert nearest_table(below) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ("backend = 1", "Expected `str.*backend"),
+        ("bakend = 'mine'", "unknown field `bakend`"),
+        ("timeout = 0", "Give a number of seconds above 0"),
+        ("timeout = inf", "Give a number of seconds above 0"),
+        ("known-failures = {a = ''}", "'a' has no reason"),
+        ("backend = ", "pyproject.toml cannot be used"),
+    ],
+)
+def test_a_mistake_in_the_table_is_named(tmp_path: Path, table: str, words: str) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.core-conformance]\n" + table)
+    with pytest.raises(UsageError, match=words):
+        nearest_table(tmp_path)
+
+
+def test_what_is_given_wins_and_the_rest_comes_from_the_other() -> None:
+    other = Settings("mine", "m", {"a": 1, "b": 1}, {"x": "why"}, 5, True)
+    assert Settings().over(other) == other
+    given = Settings(None, "n", {"b": 2}, {}, 6, False)
+    assert given.over(other) == Settings("mine", "n", {"a": 1, "b": 2}, {}, 6, False)
+
+
+def test_settings_for_another_backend_do_not_apply() -> None:
+    given = Settings("yours")
+    assert given.over(Settings("mine", "m", {"a": 1}, {"x": "why"}, 5)) == given
+
+
+def test_what_was_not_named_is_asked_for() -> None:
+    with pytest.raises(UsageError, match="No backend"):
+        Settings(model="m").target()
+    with pytest.raises(UsageError, match="No model"):
+        Settings("mine").target()
+    assert Settings("mine").limit() == LIMIT
+
+
+def test_pairs_are_json_where_they_can_be() -> None:
+    texts = ["a=3", "b=true", "c=cpu", 'd="3"', "e=", "f=x=y"]
+    wanted = {"a": 3, "b": True, "c": "cpu", "d": "3", "e": "", "f": "x=y"}
+    assert pairs(texts) == wanted
+    for wrong in (["a"], ["=1"], ["a=1", "a=2"]):
+        with pytest.raises(UsageError):
+            pairs(wrong)

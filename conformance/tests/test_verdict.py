@@ -1,0 +1,75 @@
+"""Verdicts, and known failures."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core_conformance.known import UsageError, flat, judged, validated
+from core_conformance.result import Result, Status
+from core_conformance.verdict import verdict_of
+
+P, F, K, X = Status.PASSED, Status.FAILED, Status.KNOWN, Status.FIXED
+C, T, N = Status.CRASHED, Status.TIMEOUT, Status.NOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("statuses", "text"),
+    [
+        ([P, P], "conformant"),
+        ([P, K], "conformant with 1 known failure"),
+        ([K, K], "conformant with 2 known failures"),
+        ([P, F], "not conformant (1 failed)"),
+        ([C, X], "not conformant (2 failed)"),
+        ([F, K], "not conformant (1 failed)"),
+        ([P, N], "incomplete (1 of 2 ran)"),
+        ([P, T], "incomplete (1 of 2 ran); did not end: b"),
+        ([K, N], "incomplete (1 of 2 ran)"),
+        ([F, N], "not conformant (1 failed, 1 of 2 ran)"),
+        ([T, F], "not conformant (1 failed, 1 of 2 ran); did not end: a"),
+        ([], "incomplete (0 of 0 ran)"),
+    ],
+)
+def test_the_words_of_a_verdict(statuses: list[Status], text: str) -> None:
+    results = {id: Result(id, status) for id, status in zip("ab", statuses, strict=False)}
+    assert verdict_of(list(results), results).text == text
+
+
+@given(st.lists(st.sampled_from(Status), min_size=1, max_size=6), st.integers(0, 3))
+def test_only_a_whole_and_spotless_run_is_certifiable(statuses: list[Status], more: int) -> None:
+    results = {str(number): Result(str(number), status) for number, status in enumerate(statuses)}
+    ids = [str(number) for number in range(len(statuses) + more)]
+    assert verdict_of(ids, results).certifiable == (not more and set(statuses) == {P})
+
+
+def test_results_of_checks_that_do_not_apply_count_for_nothing() -> None:
+    assert verdict_of(["a"], {"a": Result("a", P), "b": Result("b", F)}).text == "conformant"
+
+
+def test_ids_without_quotes_are_one_level() -> None:
+    table = {"a.b": "one, link", "c": {"d": "two, link", "e": {"f": "three, link"}}}
+    assert flat(table, "here") == {"a.b": "one, link", "c.d": "two, link", "c.e.f": "three, link"}
+
+
+@pytest.mark.parametrize("reason", ["", " \n", 1, None, ["x"]])
+def test_a_reason_is_words(reason: object) -> None:
+    with pytest.raises(UsageError, match=r"here: the known failure 'a\.b' has no reason"):
+        flat({"a": {"b": reason}}, "here")
+
+
+def test_an_unknown_id_is_refused_with_the_nearest() -> None:
+    assert validated({"stop.leaks": "why"}, ["stop.leaks"]) == {"stop.leaks": "why"}
+    with pytest.raises(UsageError, match=r"no check 'stop\.laeks'.*Did you mean 'stop\.leaks'"):
+        validated({"stop.laeks": "why"}, ["stop.leaks"])
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"), [(P, X), (F, K), (C, K), (T, K), (N, N)], ids=lambda status: status.name
+)
+def test_a_known_failure_is_strict(was: Status, becomes: Status) -> None:
+    result = judged(Result("a", was, "seen"), {"a": "why, link"})
+    assert result.status is becomes
+    if becomes is K:
+        assert result.reason == "why, link [seen]"
+    assert judged(Result("b", was, "seen"), {"a": "why, link"}).status is was

@@ -1,0 +1,38 @@
+"""Checks for the framework's own tests."""
+
+from __future__ import annotations
+
+from core.capability import Capability
+from core_conformance.model import must
+from core_conformance.registry import check
+from core_conformance.subject import Subject
+
+
+@check("toy.first", "The first word MUST come back.", Capability.GENERATE)
+def first(subject: Subject) -> None:
+    _comes_back(subject, "first")
+
+
+@check("toy.labels", "Labels MUST be scored.", Capability.CLASSIFY, Capability.LABELS)
+def labels(subject: Subject) -> None:
+    _comes_back(subject, "labels")
+
+
+@check("toy.second", "The second word MUST come back.", Capability.GENERATE)
+def second(subject: Subject) -> None:
+    _comes_back(subject, "second")
+
+
+@check("toy.third", "The third word MUST come back.", Capability.GENERATE)
+def third(subject: Subject) -> None:
+    _comes_back(subject, "third")
+
+
+@check("toy.tomorrow", "The next version's word MUST come back.", since=2)
+def tomorrow(subject: Subject) -> None:
+    _comes_back(subject, "tomorrow")
+
+
+def _comes_back(subject: Subject, word: str) -> None:
+    said = "".join(token.text for token in subject.model.generate(word))
+    must(said == word, f"for the prompt {word!r} came {said!r}; say what you are told")
