@@ -220,6 +220,13 @@ class Meeting:
         return found
 
 
+def already_set() -> threading.Event:
+    """A cancel that is set from the beginning."""
+    event = threading.Event()
+    event.set()
+    return event
+
+
 class CancelAfter:
     """A cancel that is set from the ``looks``-th look on, or once ``now`` is true."""
 

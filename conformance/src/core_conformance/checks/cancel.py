@@ -1,4 +1,4 @@
-"""Stopping a request: by its cancel, by its timeout."""
+"""Stopping a request: by its cancel, by its timeout, by closing its stream."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from core.capability import Capability
 from core.errors import GenerationCancelled, GenerationTimeout, UnsupportedOptionError
-from core.types import BatchResult
 from core_conformance.calls import (
     ENOUGH,
     PROMPTS,
     ROW_OPERATIONS,
     CancelAfter,
+    already_set,
     ending,
     greedy,
     greedy_options,
@@ -31,7 +31,7 @@ _NEVER_READ = "This is where it ends, before it has begun"
 _AT_ONCE = 1e-9  # seconds: over before anything can be done
 _LOOKS = 6  # fewer than `ENOUGH` tokens: a model that goes on for these is stopped before
 _MANY = 200  # tokens
-_LONG_PROMPT = 4096  # numbers, each of one token at least
+_LONG_PROMPT = 4096  # numbers
 
 
 @check(
@@ -41,7 +41,7 @@ _LONG_PROMPT = 4096  # numbers, each of one token at least
 )
 def before(subject: Subject) -> None:
     with unless_refused("cancel"):
-        end = _stopped(subject, _NEVER_READ, cancel=_set())
+        end = _stopped(subject, _NEVER_READ, cancel=already_set())
         must(
             isinstance(end.error, GenerationCancelled) and not end.tokens,
             f"with a cancel that was set before, the stream gave {texts(end.tokens)} and ended "
@@ -104,7 +104,7 @@ def rows(subject: Subject) -> None:
     for name in ROW_OPERATIONS:
         if subject.declares(name):
             with unless_refused("cancel"):
-                _must_all_fail(subject, name, GenerationCancelled, cancel=_set())
+                _must_all_fail(subject, name, GenerationCancelled, cancel=already_set())
 
 
 @check(
@@ -120,7 +120,8 @@ def batch_midway(subject: Subject) -> None:
     if most < ENOUGH:
         return  # see `midway`
     with unless_refused("cancel"):
-        found = _batch(subject, prompts, max_tokens=64, cancel=CancelAfter(_LOOKS))
+        cancel = CancelAfter(_LOOKS)
+        found = subject.model.batch_generate(prompts, max_tokens=64, cancel=cancel)
         stopped = [row for row in found if isinstance(row.error, GenerationCancelled)]
         must(bool(stopped), f"a cancel in the middle of a batch stopped no row: {found}")
         for row in found:
@@ -187,7 +188,7 @@ def unset(subject: Subject) -> None:
 def works_after(subject: Subject) -> None:
     prompt = talkative(subject)
     expected = greedy(subject, subject.model, prompt, 4)
-    for options in ({"cancel": _set()}, {"cancel": CancelAfter(3)}, {"timeout": _AT_ONCE}):
+    for options in ({"cancel": already_set()}, {"cancel": CancelAfter(3)}, {"timeout": _AT_ONCE}):
         with suppress(UnsupportedOptionError):
             _stopped(subject, prompt, **options)
         found = ending(lambda: subject.model.generate(prompt, **greedy_options(subject, 4)))
@@ -198,10 +199,27 @@ def works_after(subject: Subject) -> None:
         )
 
 
-def _set() -> threading.Event:
-    event = threading.Event()
-    event.set()
-    return event
+@check(
+    "cancel.closed-stream",
+    "Closing a stream MUST free what it holds: the next request gets its place.",
+    Capability.GENERATE,
+)
+def closed_stream(subject: Subject) -> None:
+    prompt = talkative(subject)
+    expected = greedy(subject, subject.model, prompt, 3)
+    with subject.loaded(parallel_slots=1) as model:
+        closed = [model.generate(prompt, max_tokens=32) for _ in range(2)]
+        for stream in closed:
+            with suppress(StopIteration):
+                next(stream)
+            stream.close()
+        found = ending(lambda: model.generate(prompt, **greedy_options(subject, 3)))
+        must(
+            found.error is None and same(subject, expected, found.tokens),
+            "after streams were closed before their end, the next one gave "
+            f"{found.error or texts(found.tokens)!r}, not {texts(expected)}: close() has to give "
+            "the slot back",
+        )
 
 
 def _stopped(subject: Subject, prompt: str, **options: Any) -> Any:
@@ -214,13 +232,9 @@ def _stopped(subject: Subject, prompt: str, **options: Any) -> Any:
 
 
 def _long_prompt(subject: Subject) -> str:
-    # A quarter of the context in numbers: each is several tokens where digits are.
-    count = max(1, min(_LONG_PROMPT, subject.model.info.context_length // 8))
+    # Two or three tokens for each number, with its blank: it still fits the context.
+    count = max(1, min(_LONG_PROMPT, subject.model.info.context_length // 4))
     return " ".join(str(number % 10) for number in range(count))
-
-
-def _batch(subject: Subject, prompts: tuple[str, ...], **options: Any) -> list[BatchResult]:
-    return subject.model.batch_generate(prompts, **options)
 
 
 def _must_all_fail(
@@ -236,7 +250,4 @@ def _must_all_fail(
             f"be {kind.__name__}",
         )
         reason = getattr(row, "finish_reason", "error")
-        must(
-            reason in ("cancelled", "error"),
-            f"a row that was stopped has finish_reason {reason!r}: 'cancelled' or 'error'",
-        )
+        must(reason in ("cancelled", "error"), f"a stopped row has finish_reason {reason!r}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -129,29 +128,6 @@ def second_stream(subject: Subject) -> None:
         must(rest.error is None, f"the first stream then ended with {rest.error!r}")
         found += rest.tokens
         _must_match(subject, [alone], [found], "interrupted by a second stream")
-
-
-@check(
-    "concurrency.closed-stream",
-    "Closing a stream MUST free what it holds: the next request gets its place.",
-    Capability.GENERATE,
-)
-def closed_stream(subject: Subject) -> None:
-    prompt = talkative(subject)
-    expected = greedy(subject, subject.model, prompt, 3)
-    with subject.loaded(parallel_slots=1) as model:
-        closed = [model.generate(prompt, max_tokens=32) for _ in range(2)]
-        for stream in closed:
-            with suppress(StopIteration):
-                next(stream)
-            stream.close()
-        found = ending(lambda: model.generate(prompt, **greedy_options(subject, 3)))
-        must(
-            found.error is None and same(subject, expected, found.tokens),
-            "after streams were closed before their end, the next one gave "
-            f"{found.error or texts(found.tokens)!r}, not {texts(expected)}: close() has to give "
-            "the slot back",
-        )
 
 
 @check(

@@ -13,7 +13,7 @@ from core_conformance.subject import Subject
 
 _BROKEN = "\ufffd"
 _MANY_BYTES = ("emoji", "Japanese", "Cyrillic")  # characters of four, three and two bytes
-_LENGTH = 8
+_LENGTH = 10
 
 
 @check(

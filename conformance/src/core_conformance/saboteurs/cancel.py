@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import ClassVar
 from weakref import WeakKeyDictionary
 
@@ -149,3 +149,22 @@ class HalfReadPromptKept(ReferenceStream):
             if not row.drawn:
                 self._half_read[self.engine] = prompt
             raise
+
+
+@saboteur(
+    "closed-stream-keeps-slot",
+    "close() forgets the slot, where there is only one",
+    kills={"cancel.closed-stream"},
+)
+class ClosedStreamKeepsSlot(ReferenceStream):
+    """Somebody still holds the generator."""
+
+    _held: ClassVar[list[Generator[Token, None, None]]] = []
+
+    def close(self) -> None:
+        """Not quite."""
+        if self.engine.slots.count > 1:
+            super().close()
+            return
+        self._closed = True
+        self._held.append(self._tokens)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any, ClassVar, Unpack
@@ -207,22 +207,3 @@ class FirstComeFirstRead(SubmittedStream):
             self._line[self._stream.engine].remove(self)
             self._source = self
         super().close()
-
-
-@saboteur(
-    "closed-stream-keeps-slot",
-    "close() forgets the slot, where there is only one",
-    kills={"concurrency.closed-stream"},
-)
-class ClosedStreamKeepsSlot(ReferenceStream):
-    """Somebody still holds the generator."""
-
-    _held: ClassVar[list[Generator[Token, None, None]]] = []
-
-    def close(self) -> None:
-        """Not quite."""
-        if self.engine.slots.count > 1:
-            super().close()
-            return
-        self._closed = True
-        self._held.append(self._tokens)

@@ -159,7 +159,7 @@ class ContextLenIgnored(Reference):
     "parallel_slots=1 is refused, although one at a time is what every backend can do",
     kills={
         "loading.spelled-defaults",
-        "concurrency.closed-stream",
+        "cancel.closed-stream",
         "concurrency.second-stream",
         "concurrency.waiting-turn",
     },
