@@ -117,7 +117,7 @@ class Explaining(Protocol):
     """A model that says what was chosen for the user, and why."""
 
     def choices(self) -> Sequence[Choice]:
-        """Device, dtype, BLAS, batch size and the like, each with its reason."""
+        """The device at least; dtype, BLAS, batch size and the like: each with its reason."""
         ...
 
 
@@ -150,5 +150,5 @@ class DeviceReporting(Protocol):
     """A backend that lists what it would compute on."""
 
     def devices(self) -> Sequence[Device]:
-        """The devices, best first; empty when there are none. Does not raise."""
+        """The devices, best first; empty only where the backend cannot run. Does not raise."""
         ...

@@ -55,7 +55,10 @@ def test_an_error_of_the_backend_comes_with_its_traceback(pytester: pytest.Pytes
     done.stdout.fnmatch_lines(["failed: raised SystemExit: a stray exit*", "*in at_second"])
 
 
-def test_without_conformance_tests_it_does_nothing(pytester: pytest.Pytester) -> None:
+def test_without_conformance_tests_it_does_nothing(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH")  # the toys import the suite before pytest does
     pytester.makepyprojecttoml("[tool.core-conformance]\nbackend = 1\n[tool.other]\n")
     pytester.makepyfile(
         """
@@ -64,7 +67,7 @@ def test_without_conformance_tests_it_does_nothing(pytester: pytest.Pytester) ->
         def test_own():
             assert "core_conformance.plugin" in sys.modules
             loaded = {name for name in sys.modules if name.startswith("core_conformance.")}
-            assert loaded - {"core_conformance.plugin", "core_conformance.checks"} == set()
+            assert loaded == {"core_conformance.plugin"}
         """
     )
     done = session(pytester, "--strict-markers", "-W", "error", alone=True)

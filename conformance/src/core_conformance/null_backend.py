@@ -33,8 +33,6 @@ PASSES = frozenset(
         # what it says about itself is well formed, and true
         "identity.availability",
         "identity.capabilities",
-        "identity.choices",
-        "identity.devices",
         "identity.formats",
         "identity.name",
         "identity.optional-protocols",

@@ -53,8 +53,8 @@ def stops_across_three(subject: Subject) -> None:
 )
 def first_of_several(subject: Subject) -> None:
     for prompt, free in _spoken(subject):
-        whole = "".join(token.text for token in free.tokens[:-1])
-        early, late = whole[: len(whole) // 2][-2:], whole[-2:]
+        border, whole = _border(free, _LENGTH // 3), free.text[: _border(free, _LENGTH - 1)]
+        early, late = free.text[border - 1 : border + 1], whole[-2:]
         _stops(subject, prompt, free, (early, late))
         _stops(subject, prompt, free, (late, early))
 
@@ -66,7 +66,7 @@ def first_of_several(subject: Subject) -> None:
 )
 def overlapping(subject: Subject) -> None:
     for prompt, free in _spoken(subject):
-        middle = len(free.text) // 2
+        middle = _border(free, _LENGTH // 2)
         outer, inner = free.text[middle - 2 : middle + 2], free.text[middle - 1 : middle + 1]
         answer = generate(subject, prompt, _LENGTH, stop=(outer, inner))
         if _wavers(subject, prompt, free, answer):
@@ -165,6 +165,11 @@ def _stops_across(subject: Subject, width: int) -> None:
         stop = _border_string(free, width)
         if stop:
             _stops(subject, prompt, free, (stop,))
+
+
+def _border(free: Answer, tokens: int) -> int:
+    """Where in the text so many tokens end."""
+    return len("".join(token.text for token in free.tokens[:tokens]))
 
 
 def _border_string(free: Answer, width: int) -> str:
