@@ -11,10 +11,10 @@ import pytest
 from tokenizers import Tokenizer as Library
 from tokenizers import models
 
+from core.chat_formats import family_template
+from core.chat_templates import compile_template
 from core.errors import ChatTemplateError
 from core.types import Message
-from core_mlx_native.chat import compile_template
-from core_mlx_native.chat_formats import family_template
 from core_mlx_native.tokenizer import Tokenizer
 
 TALK = [

@@ -12,10 +12,10 @@ import pytest
 from tokenizers import Tokenizer as Library
 from tokenizers import models
 
+from core.chat_formats import family_template
+from core.chat_templates import compile_template
 from core.errors import ChatTemplateError
 from core.types import Message
-from core_mlx_native.chat import compile_template
-from core_mlx_native.chat_formats import family_template
 from core_mlx_native.tokenizer import Tokenizer
 
 DATA = Path(__file__).parent / "chat_templates"
@@ -55,7 +55,7 @@ def test_record_covers_what_it_is_for() -> None:
 @every_template
 def test_prompts_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     tokenizer = tokenizer_with(tmp_path, name)
-    with patch("core_mlx_native.chat.datetime", wraps=datetime) as clock:
+    with patch("core.chat_templates.datetime", wraps=datetime) as clock:
         clock.now.return_value = datetime.fromisoformat(RECORD["now"])
         for title, prompt in TEMPLATES[name]["prompts"].items():
             assert tokenizer.render_chat(CONVERSATIONS[title]) == prompt, title

@@ -16,17 +16,17 @@ import pytest
 
 from core.errors import GenerationCancelled
 from core.options import GenerateConfig, LoadConfig
+from core.serving.owner import OwnerThread
+from core.serving.request import End, Item, Request
+from core.serving.stream import RequestStream
+from core.serving.waiting import Job, WaitingLine
 from core.types import Token
 from core_mlx_native.backend import Cpu
 from core_mlx_native.decoding import DecodeBatch
 from core_mlx_native.engine import Engine
 from core_mlx_native.loader import LoadedModel, load
 from core_mlx_native.model import MlxModel
-from core_mlx_native.owner import OwnerThread
 from core_mlx_native.prefilling import Prefilling
-from core_mlx_native.request import End, Item, Request
-from core_mlx_native.stream import MlxStream
-from core_mlx_native.waiting import Job, WaitingLine
 
 Checkpoint = Callable[..., Path]
 
@@ -35,7 +35,7 @@ class Owner(OwnerThread):
     """An owner thread that never serves: what is posted runs when the test says so."""
 
     def __init__(self) -> None:
-        super().__init__(mx.Device(mx.cpu), "bench")
+        super().__init__("bench")
         self.stop()
         self.posted: deque[Callable[[], None]] = deque()
 
@@ -125,7 +125,7 @@ def options(dice: random.Random) -> GenerateConfig:
     )
 
 
-def read(stream: MlxStream) -> tuple[list[Token], str | None]:
+def read(stream: RequestStream) -> tuple[list[Token], str | None]:
     """Its tokens, log-probabilities apart, and how it ended."""
     tokens = list(stream)
     return [replace(token, logprob=None) for token in tokens], stream.finish_reason

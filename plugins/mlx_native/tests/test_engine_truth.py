@@ -20,6 +20,9 @@ import numpy.typing as npt
 import pytest
 
 from core.options import GenerateConfig, LoadConfig
+from core.serving.owner import OwnerThread
+from core.serving.request import End, Item, Request
+from core.serving.waiting import Job
 from core_mlx_native.decoder import Decoder
 from core_mlx_native.decoding import Drawn, Rows
 from core_mlx_native.engine import Engine
@@ -28,11 +31,8 @@ from core_mlx_native.kv_columns import Columns
 from core_mlx_native.kv_layer import LayerCache
 from core_mlx_native.loader import LoadedModel, load
 from core_mlx_native.masks import additive
-from core_mlx_native.owner import OwnerThread
-from core_mlx_native.request import End, Item, Request
 from core_mlx_native.rotation import View
 from core_mlx_native.sampling import sample
-from core_mlx_native.waiting import Job
 
 Floats = npt.NDArray[np.float32]
 Checkpoint = Callable[..., Path]
@@ -70,7 +70,7 @@ class Stopped(OwnerThread):
     """An owner thread that never serves: the test takes the engine's steps itself."""
 
     def __init__(self) -> None:
-        super().__init__(mx.Device(mx.cpu), "stopped")
+        super().__init__("stopped")
         self.stop()
 
     def post(self, job: Callable[[], None]) -> bool:

@@ -13,6 +13,7 @@ import mlx.core as mx
 import pytest
 
 import core
+from core.serving.request import Request
 from core_mlx_native import decoding, engine
 from core_mlx_native.backend import Cpu
 from core_mlx_native.detokenizer import StreamDetokenizer
@@ -20,7 +21,6 @@ from core_mlx_native.failures import is_out_of_memory, of_request
 from core_mlx_native.kv_cache import BatchCache
 from core_mlx_native.model import MlxModel
 from core_mlx_native.prefilling import Prefilling
-from core_mlx_native.request import Request
 
 T = TypeVar("T")
 Checkpoint = Callable[..., Path]

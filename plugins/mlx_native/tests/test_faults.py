@@ -22,10 +22,10 @@ import mlx.core as mx
 import pytest
 
 import core
+from core.serving.owner import OwnerThread
+from core.serving.request import Request
 from core_mlx_native.backend import Cpu
 from core_mlx_native.model import MlxModel
-from core_mlx_native.owner import OwnerThread
-from core_mlx_native.request import Request
 
 T = TypeVar("T")
 Checkpoint = Callable[..., Path]
@@ -418,7 +418,7 @@ def test_a_finalizer_on_the_models_own_thread_may_close_the_model(load: Load) ->
 
 
 def test_a_dropped_models_finalizer_may_run_where_the_lock_is_held() -> None:
-    owner = OwnerThread(mx.Device(mx.cpu), "test")
+    owner = OwnerThread("test", partial(mx.stream, mx.Device(mx.cpu)), mx.synchronize)
 
     def collect() -> None:
         with owner._lock:  # as the collector does, when it runs inside of post()
@@ -430,7 +430,7 @@ def test_a_dropped_models_finalizer_may_run_where_the_lock_is_held() -> None:
 
 
 def test_a_job_that_was_withdrawn_is_not_held() -> None:
-    owner = OwnerThread(mx.Device(mx.cpu), "test")
+    owner = OwnerThread("test", partial(mx.stream, mx.Device(mx.cpu)), mx.synchronize)
     withdrawn: Future[None] = Future()
     withdrawn.cancel()
     job: Callable[[], None] = partial(pytest.fail, "it runs")

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import core
+from core.serving.token_prompts import TokenSequence, token_prompts
 from core_mlx_native.backend import Cpu
 from core_mlx_native.model import MlxModel
 from core_mlx_native.prefilling import Prefilling
-from core_mlx_native.token_prompts import TokenSequence, token_prompts
 
 Checkpoint = Callable[..., Path]
 RAGGED = [[5, 9, 40, 7], [66], [80, 81, 82, 83, 84, 85, 86], [66, 67]]

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.labels import label_paths, label_texts
-from core_mlx_native.label_tokens import LabelTokens
+from core.serving.label_tokens import LabelTokens
 from core_mlx_native.tokenizer import Tokenizer
 
 LABELS = ["finance", "not sure", "not", "7", "é", "a b  c"]

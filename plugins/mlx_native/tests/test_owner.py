@@ -7,20 +7,21 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import mlx.core as mx
 import pytest
 
 import core
+from core.serving.owner import OwnerThread
 from core_mlx_native.backend import Cpu
-from core_mlx_native.owner import OwnerThread
 
 Checkpoint = Callable[..., Path]
 
 
 def test_jobs_run_one_after_another_on_one_thread_that_may_use_mlx() -> None:
-    owner = OwnerThread(mx.Device(mx.cpu), "test")
+    owner = OwnerThread("test", partial(mx.stream, mx.Device(mx.cpu)), mx.synchronize)
     lazy = owner.run(lambda: mx.ones((2,)) + 1)
     assert owner.run(lambda: lazy.tolist()) == [2.0, 2.0]  # its stream lives on that thread
     names = {owner.run(lambda: threading.current_thread().name) for _ in range(3)}
@@ -29,7 +30,7 @@ def test_jobs_run_one_after_another_on_one_thread_that_may_use_mlx() -> None:
 
 
 def test_errors_reach_the_caller_and_the_thread_lives_on() -> None:
-    owner = OwnerThread(mx.Device(mx.cpu), "test")
+    owner = OwnerThread("test", partial(mx.stream, mx.Device(mx.cpu)), mx.synchronize)
     with pytest.raises(ZeroDivisionError):
         owner.run(lambda: 1 // 0)
     with pytest.raises(SystemExit):
@@ -39,7 +40,7 @@ def test_errors_reach_the_caller_and_the_thread_lives_on() -> None:
 
 
 def test_close_waits_for_what_was_queued_and_refuses_what_comes_after() -> None:
-    owner = OwnerThread(mx.Device(mx.cpu), "test")
+    owner = OwnerThread("test", partial(mx.stream, mx.Device(mx.cpu)), mx.synchronize)
     done: list[str] = []
     started = threading.Event()
 

@@ -14,10 +14,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from core.options import GenerateConfig
+from core.serving.request import seeded
 from core_mlx_native import groups, noise
 from core_mlx_native.host import float_rows, floats, ints
 from core_mlx_native.penalty import Repeats
-from core_mlx_native.sampling import RowSampling, draw, log_total, logprobs, sample, seeded
+from core_mlx_native.sampling import RowSampling, draw, log_total, logprobs, sample
 
 Row = npt.NDArray[np.float32]
 SIZE = 30

@@ -20,9 +20,9 @@ import mlx.core as mx
 import pytest
 
 import core
+from core.serving.request import End, Item, Request
 from core_mlx_native.backend import Cpu
 from core_mlx_native.model import MlxModel
-from core_mlx_native.request import End, Item, Request
 
 Checkpoint = Callable[..., Path]
 Act = Callable[[MlxModel, random.Random], None]

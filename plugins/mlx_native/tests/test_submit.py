@@ -15,8 +15,6 @@ import pytest
 
 import core
 import core.extensions
-from core_mlx_native import generating
-from core_mlx_native import model as model_module
 from core_mlx_native.backend import Cpu
 from core_mlx_native.capabilities import MODEL_CAPABILITIES
 from core_mlx_native.model import MlxModel
@@ -365,8 +363,7 @@ def test_what_is_not_declared_is_refused_at_the_call(
     value: Any,
 ) -> None:
     rest = MODEL_CAPABILITIES - {capability}
-    for module in (generating, model_module):
-        monkeypatch.setattr(module, "MODEL_CAPABILITIES", rest)
+    monkeypatch.setattr(model, "_capabilities", rest)
     config = dataclasses.replace(core.GenerateConfig(max_tokens=2), **{option: value})
     monkeypatch.setattr(Tokenizer, "render_chat", lambda *_: PROMPT)
     calls: list[Callable[[core.GenerateConfig], object]] = [

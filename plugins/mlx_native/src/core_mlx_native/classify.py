@@ -14,15 +14,15 @@ from core.clock import RequestClock
 from core.errors import RequestError
 from core.labels import with_scores
 from core.options import GenerateConfig
+from core.serving.batching import micro_batches
+from core.serving.label_tokens import LabelTokens
+from core.serving.prompts import ids_error, text_error
 from core.types import ClassifyResult, Token
-from core_mlx_native.batching import micro_batches
 from core_mlx_native.failures import is_out_of_memory, not_a_number, too_large
 from core_mlx_native.host import float_array, floats, ints
 from core_mlx_native.label_reader import LabelQuestion, read_labels
-from core_mlx_native.label_tokens import LabelTokens
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.prefill import prefill
-from core_mlx_native.prompts import ids_error, text_error
 from core_mlx_native.sampling import logprobs as logprobs_of
 from core_mlx_native.sampling import sample
 

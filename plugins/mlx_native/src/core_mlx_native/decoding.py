@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
+from core.serving.request import Request
 from core_mlx_native.decoder import Decoder
 from core_mlx_native.failures import of_request
 from core_mlx_native.host import floats, ints
 from core_mlx_native.kv_cache import BatchCache
 from core_mlx_native.penalty import Repeats
-from core_mlx_native.request import Request
 from core_mlx_native.sampling import RowSampling, draw, logprobs
 
 

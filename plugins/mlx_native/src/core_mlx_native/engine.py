@@ -14,15 +14,15 @@ from typing import TypeVar
 import mlx.core as mx
 
 from core.errors import ModelClosedError
-from core_mlx_native.batching import micro_batches
+from core.serving.batching import micro_batches
+from core.serving.owner import OwnerThread
+from core.serving.stopwatch import Stopwatch
+from core.serving.waiting import Job, WaitingLine
 from core_mlx_native.decoding import DecodeBatch, Rows
 from core_mlx_native.failures import not_a_number, of_request
 from core_mlx_native.host import ints
 from core_mlx_native.loader import LoadedModel
-from core_mlx_native.owner import OwnerThread
 from core_mlx_native.prefilling import Prefilling
-from core_mlx_native.stopwatch import Stopwatch
-from core_mlx_native.waiting import Job, WaitingLine
 
 T = TypeVar("T")
 

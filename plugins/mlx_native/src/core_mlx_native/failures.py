@@ -7,10 +7,8 @@ overcommitted; ``set_memory_limit`` bounds nothing there.
 
 from __future__ import annotations
 
-import copy
-import traceback
-
 from core.errors import InvalidModelError, OutOfMemoryError
+from core.serving.failures import own_error
 
 _OUT_OF_MEMORY = ("alloc", "out of memory", "outofmemory", "insufficient memory")  # CUDA, Metal
 
@@ -24,22 +22,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def of_request(error: BaseException, tokens: int) -> Exception:
-    """What one request, with a prompt of so many tokens, ends with when a step has failed.
-
-    Every request gets an error of its own, for each is raised in another thread, and without the
-    frames of the step, which would hold its arrays for as long as somebody keeps the error.
-    """
-    if is_out_of_memory(error):
-        return too_large(tokens)
-    try:
-        own: BaseException = copy.copy(error)
-    except Exception:  # noqa: BLE001 - its class takes other arguments than it keeps
-        own = error
-    if own is error or not isinstance(own, Exception):
-        own = RuntimeError(f"{type(error).__name__}: {error}")
-    if error.__traceback__ is not None:
-        own.add_note("".join(traceback.format_exception(error)))
-    return own
+    """What one request, with a prompt of so many tokens, ends with when a step has failed."""
+    return too_large(tokens) if is_out_of_memory(error) else own_error(error)
 
 
 def too_large(tokens: int) -> OutOfMemoryError:
@@ -56,11 +40,3 @@ def not_a_number() -> InvalidModelError:
         "The model's logits for this prompt are not numbers: its weights are broken, or overflow "
         "the dtype. Load it with options={'dtype': 'float32'}, or download it again."
     )
-
-
-def forget_frames(error: BaseException) -> None:
-    """Let go of what the frames of an error hold: weights and caches, as long as it is kept."""
-    seen: BaseException | None = error
-    while seen is not None:
-        traceback.clear_frames(seen.__traceback__)
-        seen = seen.__cause__ or seen.__context__

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from core.errors import InvalidModelError, InvalidOptionError
 from core.options import LoadConfig
+from core.serving.served import Memory
 from core.types import Choice, ModelInfo
+from core_mlx_native import memory
 from core_mlx_native.chosen import DTYPES, Choices
 from core_mlx_native.config import ModelConfig, load_config
 from core_mlx_native.decoder import Decoder
@@ -51,6 +53,10 @@ class LoadedModel:
         if self.rotates:
             return _ENDLESS
         return max(1, self.info.context_length - prompt_tokens)
+
+    def memory(self) -> Memory:
+        """What MLX holds in this process, all models together."""
+        return Memory(memory.get_peak_memory(), memory.get_active_memory())
 
     def cache_shape(self) -> CacheShape:
         """What a cache for this model is made of."""

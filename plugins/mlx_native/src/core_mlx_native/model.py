@@ -16,6 +16,9 @@ from core.options import (
     GenerateConfig,
     resolve_classify,
 )
+from core.serving.generating import GeneratingModel
+from core.serving.owner import OwnerThread
+from core.serving.prompts import checked_ids
 from core.support import checked_prompts, refuse_options
 from core.types import (
     AttentionSnapshot,
@@ -23,37 +26,32 @@ from core.types import (
     ClassifyResult,
     GenerateMetrics,
     MemoryReport,
-    ModelInfo,
     Score,
 )
 from core_mlx_native import memory
 from core_mlx_native.capabilities import MODEL_CAPABILITIES
 from core_mlx_native.classify import Classifier
+from core_mlx_native.engine import Engine
 from core_mlx_native.failures import of_request
-from core_mlx_native.generating import GeneratingModel
 from core_mlx_native.inspection import inspect
 from core_mlx_native.loader import LoadedModel
-from core_mlx_native.owner import OwnerThread
-from core_mlx_native.prompts import checked_ids
 from core_mlx_native.scoring import score_all
 
 
 class MlxModel(GeneratingModel):
     """A model on one MLX device. See `core.TextModel` for what every method promises."""
 
+    _engine: Engine
+
     def __init__(self, backend: str, loaded: LoadedModel, owner: OwnerThread) -> None:
-        super().__init__(backend, loaded, owner)
+        super().__init__(backend, loaded, Engine(loaded, owner), MODEL_CAPABILITIES)
+        self._loaded, self._owner = loaded, owner
         self._finalizer = weakref.finalize(self, owner.stop)  # when nobody calls close()
 
     @property
     def model_type(self) -> str:
         """``model_type`` of config.json."""
         return self._loaded.config.model_type
-
-    @property
-    def info(self) -> ModelInfo:
-        """Facts about the model."""
-        return self._loaded.info
 
     def classify(
         self,
@@ -69,7 +67,7 @@ class MlxModel(GeneratingModel):
         """
         self.check_open()
         request = resolve_classify(config, options)
-        refuse_options(request, Capability.CLASSIFY, self._backend, MODEL_CAPABILITIES)
+        refuse_options(request, Capability.CLASSIFY, self._backend, self._capabilities)
         rows = checked_prompts("classify", prompts)
         clock = RequestClock(request)
         results, tokens = Classifier(self._loaded, self._owner.run).classify(rows, request, clock)
@@ -143,13 +141,14 @@ class MlxModel(GeneratingModel):
 
     def _count(self, tokens: int, generated: int, seconds: float) -> None:
         """Keep the metrics of a call that is nothing but prefill."""
+        held = self._loaded.memory()
         self.record(
             GenerateMetrics(
                 prompt_tokens=tokens,
                 generated_tokens=generated,
                 prefill_seconds=seconds,
                 total_seconds=seconds,
-                peak_memory_bytes=mx.get_peak_memory(),
-                active_memory_bytes=mx.get_active_memory(),
+                peak_memory_bytes=held.peak,
+                active_memory_bytes=held.active,
             )
         )

@@ -5,18 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import mlx.core as mx
 
 from core.errors import BackendUnavailableError, OutOfMemoryError
 from core.options import LoadConfig
+from core.serving.failures import forget_frames
+from core.serving.owner import OwnerThread
 from core.types import Choice
-from core_mlx_native.failures import forget_frames, is_out_of_memory
+from core_mlx_native.failures import is_out_of_memory
 from core_mlx_native.loader import load
 from core_mlx_native.model import MlxModel
-from core_mlx_native.owner import AFTER_FORK, OwnerThread
 
+AFTER_FORK = (
+    "MLX was used in the process that this one was forked from, and does not work in a fork. "
+    "Start processes with multiprocessing.get_context('spawn'), and load the model in each."
+)
 _process: int | None = None  # the one that MLX was first used in
 
 
@@ -28,7 +34,8 @@ def open_model(
     if _process not in (None, os.getpid()):
         raise BackendUnavailableError(backend, AFTER_FORK)
     _process = os.getpid()
-    owner = OwnerThread(mx.Device(mx.gpu if on_gpu else mx.cpu), directory.name)
+    device = mx.Device(mx.gpu if on_gpu else mx.cpu)
+    owner = OwnerThread(directory.name, partial(mx.stream, device), mx.synchronize)
     try:
         loaded = owner.run(lambda: load(directory, config, on_gpu))
     except BaseException as error:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
+from core.serving.waiting import Job
 from core_mlx_native.decoder import Decoder
 from core_mlx_native.kv_cache import BatchCache, CacheShape
-from core_mlx_native.waiting import Job
 
 
 class Prefilling:

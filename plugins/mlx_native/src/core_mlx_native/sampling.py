@@ -12,14 +12,13 @@ Shapes: B rows, V vocabulary.
 
 from __future__ import annotations
 
-import dataclasses
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
 
 from core.options import GenerateConfig
+from core.serving.request import seeded
 from core_mlx_native.filters import in_blocks
 from core_mlx_native.groups import Group, grouped
 from core_mlx_native.penalty import Repeats
@@ -42,13 +41,6 @@ class RowSampling:
         if len(groups) == 1:
             return cls(groups, None)
         return cls(groups, mx.array(sorted(range(len(rows)), key=rows.__getitem__)))
-
-
-def seeded(config: GenerateConfig) -> GenerateConfig:
-    """The config of one request with a seed: its own, or else a fresh one. Ask once a request."""
-    if config.seed is not None:
-        return config
-    return dataclasses.replace(config, seed=int.from_bytes(os.urandom(8), "big"))
 
 
 def draw(logits: mx.array, rows: RowSampling, steps: Sequence[int]) -> mx.array:

@@ -13,14 +13,14 @@ import mlx.core as mx
 
 from core.errors import CoreError, RequestError
 from core.labels import label_paths
+from core.serving.batching import micro_batches
+from core.serving.owner import OwnerThread
+from core.serving.prompts import ids_error, text_error
 from core.types import Score
-from core_mlx_native.batching import micro_batches
 from core_mlx_native.failures import is_out_of_memory, not_a_number, too_large
 from core_mlx_native.host import floats, ints
 from core_mlx_native.loader import LoadedModel
-from core_mlx_native.owner import OwnerThread
 from core_mlx_native.prefill import Prefill, prefill
-from core_mlx_native.prompts import ids_error, text_error
 from core_mlx_native.sampling import logprobs
 
 _HEAD_FLOATS = 2**26  # logits held at once: 256 MiB

@@ -14,11 +14,11 @@ from tokenizers import Tokenizer as Library
 
 from core import validate
 from core.chat import RenderedPrompt, render
+from core.chat_formats import family_template
+from core.chat_templates import Template, compile_template
 from core.errors import ChatTemplateError, RequestError
 from core.support import checked_messages
 from core.types import Message
-from core_mlx_native.chat import Template, compile_template
-from core_mlx_native.chat_formats import family_template
 from core_mlx_native.detokenizer import StreamDetokenizer, TokenBytes
 from core_mlx_native.tokenizer_files import TokenizerFiles, read_tokenizer_files
 

@@ -11,15 +11,15 @@ from queue import SimpleQueue
 from typing import Self
 
 from core.errors import ModelError
+from core.serving.request import End, Item, Request, Sink
+from core.serving.served import Engine
+from core.serving.waiting import Job
 from core.types import FinishReason, GenerateMetrics, Token
-from core_mlx_native.engine import Engine
-from core_mlx_native.request import End, Item, Request, Sink
-from core_mlx_native.waiting import Job
 
 Make = Callable[[Sink], Request]
 
 
-class MlxStream(Iterator[Token]):
+class RequestStream(Iterator[Token]):
     """A `core.TokenStream`. ``make`` tokenises the prompt and makes the request, at the start.
 
     The engine does not wait for the reader: tokens that nobody reads pile up, at most

@@ -11,10 +11,10 @@ from core.errors import (
     RequestError,
     TokenizerError,
 )
-from core_mlx_native.loader import LoadedModel
+from core.serving.served import ServedModel
 
 
-def checked_ids(model: LoadedModel, prompt: str) -> list[int]:
+def checked_ids(model: ServedModel, prompt: str) -> list[int]:
     """The token ids of one prompt. Raises what `text_error` and `ids_error` find."""
     error = text_error(prompt)
     if error is not None:
@@ -40,16 +40,16 @@ def text_error(text: str, name: str = "prompt") -> CoreError | None:
     return None
 
 
-def ids_error(model: LoadedModel, ids: Sequence[int]) -> CoreError | None:
+def ids_error(model: ServedModel, ids: Sequence[int]) -> CoreError | None:
     """What keeps a tokenised prompt from being run."""
-    limit, vocab_size = model.info.context_length, model.config.vocab_size
+    limit, vocab_size = model.info.context_length, model.info.vocab_size
     if not ids:
         return EmptyPromptError(
             "The prompt has no token. If it has text, the tokenizer knows none of it."
         )
     if len(ids) > limit:
         return PromptTooLongError(len(ids), limit)
-    if max(ids) >= vocab_size:  # MLX would read past the embedding, unchecked
+    if max(ids) >= vocab_size:  # libraries read past the embedding, unchecked
         return TokenizerError(
             f"The prompt has the token id {max(ids)}, and the model has {vocab_size} tokens. If "
             "its tokenizer made this id, tokenizer.json belongs to another model, or is broken."

@@ -6,43 +6,42 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Unpack
 
-import mlx.core as mx
-
 from core import validate
 from core.base import TextModelBase
 from core.capability import Capability
 from core.chat import RenderedPrompt
 from core.clock import RequestClock
-from core.options import (
-    GenerateConfig,
-    GenerateOptions,
-    resolve_generate,
-)
+from core.options import GenerateConfig, GenerateOptions, resolve_generate
+from core.serving.generation import Generation, Prompt, checked
+from core.serving.prompts import checked_ids, ids_error
+from core.serving.request import Request, Sink
+from core.serving.served import Engine, ServedModel
+from core.serving.stream import RequestStream
+from core.serving.token_prompts import TokenIds, TokenSequence, token_prompts
 from core.support import checked_prompts, refuse_options
-from core.types import (
-    BatchResult,
-    GenerateMetrics,
-    Message,
-    Token,
-)
-from core_mlx_native.capabilities import MODEL_CAPABILITIES
-from core_mlx_native.engine import Engine
-from core_mlx_native.generation import Generation, Prompt, checked
-from core_mlx_native.loader import LoadedModel
-from core_mlx_native.owner import OwnerThread
-from core_mlx_native.prompts import checked_ids, ids_error
-from core_mlx_native.request import Request, Sink
-from core_mlx_native.stream import MlxStream
-from core_mlx_native.token_prompts import TokenIds, TokenSequence, token_prompts
+from core.types import BatchResult, GenerateMetrics, Message, ModelInfo, Token
 
 
 class GeneratingModel(TextModelBase):
-    """Streams, batches, and the way in and out by token ids."""
+    """Streams, batches, and the way in and out by token ids.
 
-    def __init__(self, backend: str, loaded: LoadedModel, owner: OwnerThread) -> None:
+    ``capabilities``: what the backend declares.
+    """
+
+    def __init__(
+        self,
+        backend: str,
+        served: ServedModel,
+        engine: Engine,
+        capabilities: frozenset[Capability],
+    ) -> None:
         super().__init__(backend)
-        self._loaded, self._owner = loaded, owner
-        self._engine = Engine(loaded, owner)
+        self._served, self._engine, self._capabilities = served, engine, capabilities
+
+    @property
+    def info(self) -> ModelInfo:
+        """Facts about the model."""
+        return self._served.info
 
     def generate(
         self,
@@ -50,12 +49,12 @@ class GeneratingModel(TextModelBase):
         config: GenerateConfig | None = None,
         /,
         **options: Unpack[GenerateOptions],
-    ) -> MlxStream:
+    ) -> RequestStream:
         """Continue a prompt, token by token. See `core.TextModel.generate`."""
         request = self._checked(Capability.GENERATE, config, options)
         return self._stream(checked_prompts("generate", [prompt])[0], request)
 
-    def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> MlxStream:
+    def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> RequestStream:
         """`generate` that begins now, whether or not the stream is read."""
         request = self._checked(Capability.SUBMITTING, config, {})
         return self._stream(checked_prompts("submit", [prompt])[0], request).start()
@@ -66,7 +65,7 @@ class GeneratingModel(TextModelBase):
         config: GenerateConfig | None = None,
         /,
         **options: Unpack[GenerateOptions],
-    ) -> MlxStream:
+    ) -> RequestStream:
         """Answer a conversation, in the model's own chat format or its family's."""
         request = self._checked(Capability.CHAT, config, options)
         return self._stream(self.render_chat(messages), request)
@@ -81,7 +80,7 @@ class GeneratingModel(TextModelBase):
         """Continue many prompts, as many at once as there are slots; results in order."""
         request = self._checked(Capability.BATCH_GENERATE, config, options)
         rows = checked_prompts("batch_generate", prompts)
-        with self._counted(checked(self._loaded, rows), request) as generation:
+        with self._counted(checked(self._served, rows), request) as generation:
             return generation.results()
 
     def batch_stream(
@@ -117,7 +116,7 @@ class GeneratingModel(TextModelBase):
         request = self._checked(Capability.BATCH_GENERATE, config, options)
         samples = validate.integer("num_samples", num_samples, 1)
         prompts_ids = token_prompts(prompts, attention_mask)
-        rows = [Prompt(ids, ids_error(self._loaded, ids), samples) for ids in prompts_ids]
+        rows = [Prompt(ids, ids_error(self._served, ids), samples) for ids in prompts_ids]
         with self._counted(rows, request) as generation:
             results = generation.results()
         return [
@@ -128,26 +127,26 @@ class GeneratingModel(TextModelBase):
     def render_chat(self, messages: Sequence[Message]) -> RenderedPrompt:
         """The prompt for a conversation; its special tokens are the template's alone."""
         self.check_open()
-        return self._loaded.tokenizer.render_chat(messages)
+        return self._served.tokenizer.render_chat(messages)
 
     def _checked(
         self, operation: Capability, config: GenerateConfig | None, options: GenerateOptions
     ) -> GenerateConfig:
         self.check_open()
         request = resolve_generate(config, options, operation.value)
-        refuse_options(request, operation, self._backend, MODEL_CAPABILITIES)
+        refuse_options(request, operation, self._backend, self._capabilities)
         return request
 
-    def _stream(self, prompt: str, config: GenerateConfig) -> MlxStream:
+    def _stream(self, prompt: str, config: GenerateConfig) -> RequestStream:
         def make(sink: Sink) -> Request:
             self.check_open()
-            return Request(self._loaded, checked_ids(self._loaded, prompt), config, sink)
+            return Request(self._served, checked_ids(self._served, prompt), config, sink)
 
-        return MlxStream(make, self._engine, self.record)
+        return RequestStream(make, self._engine, self.record)
 
     def _streamed(self, rows: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
         self.check_open()
-        with self._counted(checked(self._loaded, rows), config) as generation:
+        with self._counted(checked(self._served, rows), config) as generation:
             yield from generation.tokens()
         failed = (generation.ends[row].error for row in range(generation.rows))
         error = next((error for error in failed if error is not None), None)
@@ -159,11 +158,11 @@ class GeneratingModel(TextModelBase):
         """A call over many rows, and its metrics when it has ended."""
         engine, clock = self._engine, RequestClock(config)
         before = engine.watch.read()
-        generation = Generation(self._loaded, engine, rows, config)
+        generation = Generation(self._served, engine, rows, config)
         try:
             yield generation
         finally:
-            after = engine.watch.read()
+            after, memory = engine.watch.read(), self._served.memory()
             self.record(
                 GenerateMetrics(
                     prompt_tokens=generation.prompt_tokens,
@@ -171,7 +170,7 @@ class GeneratingModel(TextModelBase):
                     prefill_seconds=after.prefill - before.prefill,
                     decode_seconds=after.decode - before.decode,
                     total_seconds=clock.seconds,
-                    peak_memory_bytes=mx.get_peak_memory(),
-                    active_memory_bytes=mx.get_active_memory(),
+                    peak_memory_bytes=memory.peak,
+                    active_memory_bytes=memory.active,
                 )
             )

@@ -10,12 +10,11 @@ from queue import SimpleQueue
 
 from core.errors import CoreError
 from core.options import GenerateConfig
+from core.serving.prompts import ids_error, text_error
+from core.serving.request import End, Item, Request
+from core.serving.served import Engine, ServedModel
+from core.serving.waiting import Job
 from core.types import BatchResult, GenerateMetrics, Token
-from core_mlx_native.engine import Engine
-from core_mlx_native.loader import LoadedModel
-from core_mlx_native.prompts import ids_error, text_error
-from core_mlx_native.request import End, Item, Request
-from core_mlx_native.waiting import Job
 
 _STRIDE = 0xD1342543DE82EF95  # an odd constant, and not that of `noise`: seeds far apart
 
@@ -34,7 +33,7 @@ class Generation:
 
     def __init__(
         self,
-        model: LoadedModel,
+        model: ServedModel,
         engine: Engine,
         prompts: Sequence[Prompt],
         config: GenerateConfig,
@@ -92,7 +91,7 @@ class Generation:
         """Over all rows, those included that were stopped."""
         return sum(request.emitted for request in self._requests)
 
-    def _job(self, model: LoadedModel, prompt: Prompt, config: GenerateConfig) -> Job:
+    def _job(self, model: ServedModel, prompt: Prompt, config: GenerateConfig) -> Job:
         requests = []
         for sample in range(prompt.samples):
             row, own = self.rows, _of_sample(config, sample)
@@ -105,7 +104,7 @@ class Generation:
         self._queue.put((row, item))
 
 
-def checked(model: LoadedModel, prompts: Sequence[str]) -> list[Prompt]:
+def checked(model: ServedModel, prompts: Sequence[str]) -> list[Prompt]:
     """Tokenise what can run; the rest carries its error."""
     errors = [text_error(prompt) for prompt in prompts]
     sound = [prompt for prompt, error in zip(prompts, errors, strict=True) if error is None]

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import mlx.core as mx
-
 from core.clock import RequestClock
 from core.errors import GenerationCancelled, GenerationTimeout
 from core.options import GenerateConfig
+from core.serving.failures import own_error
+from core.serving.served import ServedModel
 from core.text_stream import TokenAssembler
 from core.types import FinishReason, GenerateMetrics, Token
-from core_mlx_native.failures import of_request
-from core_mlx_native.loader import LoadedModel
-from core_mlx_native.sampling import seeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +40,14 @@ class Request:
     """
 
     def __init__(
-        self, model: LoadedModel, ids: Sequence[int], config: GenerateConfig, sink: Sink
+        self, model: ServedModel, ids: Sequence[int], config: GenerateConfig, sink: Sink
     ) -> None:
         self.ids, self.config = list(ids), seeded(config)
         self.drawn = 0
         self.ended = False
         self._clock = RequestClock(config)
         self._sink = sink
+        self._memory = model.memory
         self._assembler = TokenAssembler(model.tokenizer.detokenizer(ids), config.stop)
         self._stops = model.stop_ids.union(config.stop_tokens)
         self._limit = min(config.max_tokens, model.room(len(ids)))
@@ -80,7 +80,7 @@ class Request:
         except (GenerationCancelled, GenerationTimeout) as error:
             return error.with_traceback(None)  # whose frames would hold the engine's arrays
         except BaseException as error:  # noqa: BLE001 - is_set() is the caller's code
-            return of_request(error, len(self.ids))
+            return own_error(error)
         return GenerationCancelled() if self._abandoned else None
 
     def take(self, token_id: int, logprob: float | None) -> None:
@@ -120,12 +120,20 @@ class Request:
 
     def _metrics(self) -> GenerateMetrics:
         now = time.monotonic()
+        memory = self._memory()
         return GenerateMetrics(
             prompt_tokens=len(self.ids),
             generated_tokens=self.emitted,
             prefill_seconds=self._first - self._began,
             decode_seconds=now - self._first if self.drawn else 0.0,
             total_seconds=now - self._started,
-            peak_memory_bytes=mx.get_peak_memory(),
-            active_memory_bytes=mx.get_active_memory(),
+            peak_memory_bytes=memory.peak,
+            active_memory_bytes=memory.active,
         )
+
+
+def seeded(config: GenerateConfig) -> GenerateConfig:
+    """The config of one request with a seed: its own, or else a fresh one. Ask once a request."""
+    if config.seed is not None:
+        return config
+    return dataclasses.replace(config, seed=int.from_bytes(os.urandom(8), "big"))

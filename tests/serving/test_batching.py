@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_mlx_native.batching import micro_batches
+from core.serving.batching import micro_batches
 
 
 @given(st.lists(st.integers(1, 50), max_size=40), st.integers(1, 120))

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from core_mlx_native.request import Request
+from core.serving.request import Request
 
 _SWEEP_SECONDS = 0.05  # how often waiting requests are asked whether they are still wanted
 

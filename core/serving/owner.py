@@ -1,4 +1,4 @@
-"""One owner thread per model: MLX streams belong to the thread that made them.
+"""One owner thread per model, for libraries whose work belongs to one thread.
 
 Calls from any thread are queued and run one after another, in order of arrival.
 """
@@ -11,17 +11,16 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
-
-import mlx.core as mx
 
 from core.errors import ModelBusyError, ModelClosedError
 
 T = TypeVar("T")
 
 AFTER_FORK = (
-    "MLX was used in the process that this one was forked from, and does not work in a fork. "
+    "The model was loaded in the process that this one was forked from, and does not work in a "
+    "fork. "
     "Start processes with multiprocessing.get_context('spawn'), and load the model in each."
 )
 _OWN_THREAD = (
@@ -35,16 +34,25 @@ _FORK_PATIENCE = 100  # tenths of a second: a job may hang because of the thread
 
 
 class OwnerThread:
-    """Runs functions on its own thread, with MLX work going to one device."""
+    """Runs functions on its own thread.
 
-    def __init__(self, device: mx.Device, name: str) -> None:
+    ``within``: entered there, for as long as it lives. ``settle``: waits for the device, before a
+    fork; it may raise RuntimeError.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        within: Callable[[], AbstractContextManager[object]] = nullcontext,
+        settle: Callable[[], None] = lambda: None,
+    ) -> None:
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = (
             queue.SimpleQueue()
         )
         # Reentrant: the collector may run `stop`, a dropped model's finalizer, where it is held.
         self._lock = threading.RLock()
         self._closed = False
-        self._device = device
+        self._within, self._settle = within, settle
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._serve, name=f"core-{name}", daemon=True)
         self._pause: _Pause | None = None
@@ -143,9 +151,9 @@ class OwnerThread:
     def pause(self) -> None:
         """Stop it between two jobs, with nothing in flight, until `resume`."""
         if self._here:
-            mx.synchronize()
+            self._settle()
             return
-        self._pause = pause = _Pause()
+        self._pause = pause = _Pause(self._settle)
         self._jobs.put((Future(), lambda: None))  # it may wait for a job
         for _ in range(_FORK_PATIENCE):
             if pause.reached.wait(0.1) or not self._thread.is_alive():
@@ -161,7 +169,7 @@ class OwnerThread:
         return threading.get_ident() == self._thread.ident
 
     def _serve(self) -> None:
-        with mx.stream(self._device):
+        with self._within():
             while (item := self._jobs.get()) is not None:
                 if self._pause is not None:
                     self._pause.keep()
@@ -182,21 +190,22 @@ def _do(future: Future[Any], job: Callable[[], Any]) -> None:
 class _Pause:
     """``reached`` by the thread that pauses, ``over`` by the one that wanted it."""
 
-    def __init__(self) -> None:
+    def __init__(self, settle: Callable[[], None]) -> None:
+        self._settle = settle
         self.reached, self.over = threading.Event(), threading.Event()
 
     def keep(self) -> None:
         """Pause, unless it is over."""
         if not self.over.is_set():
             with suppress(RuntimeError):  # it comes again to whoever reads the result
-                mx.synchronize()
+                self._settle()
             self.reached.set()
             self.over.wait()
 
 
 @atexit.register
 def _leave_all() -> None:
-    """A thread that returns from MLX to an interpreter that has ended aborts the process."""
+    """A thread that returns from C to an interpreter that has ended aborts the process."""
     for owner in list(_running):
         owner.leave()
 

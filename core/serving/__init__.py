@@ -1,0 +1,5 @@
+"""What backends that run in this process are built of: requests, streams, batches, threads.
+
+A backend brings a `ServedModel` and an engine (`core.serving.served`); the rest of ``generate``,
+``chat``, ``submit``, ``batch_generate`` and ``batch_stream`` is `GeneratingModel`.
+"""
