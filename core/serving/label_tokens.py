@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
 
 from core.labels import LabelTrie, Path, build_trie, label_paths, label_texts
+from core.serving.served import ContinuingTokenizer
 
 # A token that spans the border between prompt and label reaches back one token, in rare cases
 # two; what stands further back cannot change how the label is tokenised.
 _TAIL = 8
 
 
-class ContinuingTokenizer(Protocol):
-    """What is needed of a tokenizer here."""
+@dataclass(frozen=True, slots=True)
+class LabelQuestion:
+    """One row's labels: they begin behind its first ``anchor`` tokens."""
 
-    def encode(self, text: str) -> list[int]:
-        """Ids of a prompt, with BOS where the model has one."""
-        ...
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids."""
-        ...
-
-    def encode_continued(self, prompt: str, continuations: Sequence[str]) -> list[list[int]]:
-        """Ids of the prompt with each continuation behind it."""
-        ...
+    anchor: int
+    trie: LabelTrie
 
 
 class LabelTokens:
@@ -41,7 +34,7 @@ class LabelTokens:
         self._by_tail: dict[tuple[int, ...], tuple[str, int, LabelTrie] | None] = {}
         self._tries: dict[tuple[Path, ...], LabelTrie] = {}
 
-    def behind(self, prompt: str, ids: Sequence[int]) -> tuple[int, LabelTrie]:
+    def behind(self, prompt: str, ids: Sequence[int]) -> LabelQuestion:
         """Raises `LabelError` when two labels cannot be told apart behind this prompt."""
         tail = tuple(ids[-_TAIL:]) if len(ids) > _TAIL + self._lead else ()
         if tail:
@@ -49,8 +42,8 @@ class LabelTokens:
                 self._by_tail[tail] = self._behind_tail(tail)
             found = self._by_tail[tail]
             if found is not None and prompt.endswith(found[0]):
-                return len(ids) - found[1], found[2]
-        return self._behind_text(prompt, ids)
+                return LabelQuestion(len(ids) - found[1], found[2])
+        return LabelQuestion(*self._behind_text(prompt, ids))
 
     def _behind_tail(self, tail: tuple[int, ...]) -> tuple[str, int, LabelTrie] | None:
         """The same for the prompt's last tokens alone; None where they do not stand alone."""

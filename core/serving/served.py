@@ -24,12 +24,24 @@ class Memory(NamedTuple):
     active: int
 
 
-class ServedTokenizer(Protocol):
-    """Safe to use from several threads."""
+class ContinuingTokenizer(Protocol):
+    """What finding a label's tokens takes."""
 
     def encode(self, text: str) -> list[int]:
         """Ids of a prompt, with BOS where the model has one."""
         ...
+
+    def encode_continued(self, prompt: str, continuations: Sequence[str]) -> list[list[int]]:
+        """Ids of the prompt with each continuation behind it."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, special tokens left out."""
+        ...
+
+
+class ServedTokenizer(ContinuingTokenizer, Protocol):
+    """Safe to use from several threads."""
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` for many texts."""

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from core.labels import Path as TokenPath
 from core.labels import build_trie, score_labels
+from core.serving.label_tokens import LabelQuestion
 from core_mlx_native import label_reader
 from core_mlx_native.decoder import Decoder
 from core_mlx_native.host import floats
-from core_mlx_native.label_reader import LabelQuestion, read_labels, tree_chunks
+from core_mlx_native.label_reader import read_labels, tree_chunks
 from core_mlx_native.loader import load_decoder
 from core_mlx_native.prefill import last_logits, prefill
 

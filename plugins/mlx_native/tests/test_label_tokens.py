@@ -67,8 +67,8 @@ def from_whole_prompt(tokenizer: Tokenizer, prompt: str) -> tuple[int, list[tupl
 @given(st.text(min_size=1, max_size=80), st.sampled_from(ENDS))
 def test_any_prompt_and_any_end(tokenizer: Tokenizer, start: str, end: str) -> None:
     prompt = (start + end).encode(errors="ignore").decode()
-    anchor, trie = LabelTokens(tokenizer, LABELS, " ").behind(prompt, tokenizer.encode(prompt))
-    assert (anchor, list(trie.paths)) == from_whole_prompt(tokenizer, prompt)
+    found = LabelTokens(tokenizer, LABELS, " ").behind(prompt, tokenizer.encode(prompt))
+    assert (found.anchor, list(found.trie.paths)) == from_whole_prompt(tokenizer, prompt)
 
 
 def test_prompts_with_one_end_are_tokenised_once_and_share_their_trie(
@@ -79,19 +79,16 @@ def test_prompts_with_one_end_are_tokenised_once_and_share_their_trie(
     prompts = [f"Sentence number {i} of some length.\nIts topic in one word is:" for i in range(20)]
     found = [finder.behind(prompt, tokenizer.encode(prompt)) for prompt in prompts]
     assert counting.calls == 1
-    assert len({id(trie) for _, trie in found}) == 1
-    for prompt, (anchor, trie) in zip(prompts, found, strict=True):
-        assert (anchor, list(trie.paths)) == from_whole_prompt(tokenizer, prompt)
+    assert len({id(question.trie) for question in found}) == 1
+    for prompt, question in zip(prompts, found, strict=True):
+        assert (question.anchor, list(question.trie.paths)) == from_whole_prompt(tokenizer, prompt)
 
 
 def test_a_trailing_space_moves_the_labels_before_it(tokenizer: Tokenizer) -> None:
     prompt = "The topic of this sentence about many things is: "
     ids = tokenizer.encode(prompt)
-    anchor, trie = LabelTokens(tokenizer, ["finance"], " ").behind(prompt, ids)
-    assert anchor == len(ids) - 1
-    assert (
-        trie.paths
-        == LabelTokens(tokenizer, ["finance"], " ")
-        .behind(prompt.rstrip(), tokenizer.encode(prompt.rstrip()))[1]
-        .paths
-    )
+    finder = LabelTokens(tokenizer, ["finance"], " ")
+    found = finder.behind(prompt, ids)
+    assert found.anchor == len(ids) - 1
+    stripped = prompt.rstrip()
+    assert found.trie.paths == finder.behind(stripped, tokenizer.encode(stripped)).trie.paths

@@ -15,25 +15,15 @@ from core.errors import RequestError
 from core.labels import with_scores
 from core.options import GenerateConfig
 from core.serving.batching import micro_batches
-from core.serving.label_tokens import LabelTokens
-from core.serving.prompts import ids_error, text_error
+from core.serving.reading import Row, classify_rows
 from core.types import ClassifyResult, Token
 from core_mlx_native.failures import is_out_of_memory, not_a_number, too_large
 from core_mlx_native.host import float_array, floats, ints
-from core_mlx_native.label_reader import LabelQuestion, read_labels
+from core_mlx_native.label_reader import read_labels
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.prefill import prefill
 from core_mlx_native.sampling import logprobs as logprobs_of
 from core_mlx_native.sampling import sample
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One prompt that can run: where it came from, its tokens, its labels."""
-
-    index: int
-    ids: list[int]
-    question: LabelQuestion | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,41 +40,14 @@ class Classifier:
 
         Raises `LabelError` when labels cannot be told apart; anything else is a row's error.
         """
-        results: list[ClassifyResult | None] = [None] * len(prompts)
-        rows = self._rows(prompts, config, results)
+        rows, errors = classify_rows(self.model, prompts, config)
+        results = {index: ClassifyResult(error=error) for index, error in errors.items()}
         for batch in micro_batches([len(row.ids) for row in rows], self.model.token_budget):
             chosen = [rows[position] for position in batch]
             for row, result in zip(chosen, self._try(chosen, config, clock), strict=True):
                 results[row.index] = result
-        done = [result for result in results if result is not None]
+        done = [results[index] for index in range(len(prompts))]
         return done, sum(len(row.ids) for row in rows if done[row.index].error is None)
-
-    def _rows(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig,
-        results: list[ClassifyResult | None],
-    ) -> list[Row]:
-        """Tokenise what can run; what cannot gets its error into ``results``."""
-        sound = []
-        for index, prompt in enumerate(prompts):
-            error = text_error(prompt)
-            if error is None:
-                sound.append(index)
-            else:
-                results[index] = ClassifyResult(error=error)
-        texts = [prompts[index] for index in sound]
-        tokenizer = self.model.tokenizer
-        labels = LabelTokens(tokenizer, config.labels, config.label_prefix)
-        rows = []
-        for index, ids in zip(sound, tokenizer.encode_batch(texts), strict=True):
-            error = ids_error(self.model, ids)
-            if error is not None:
-                results[index] = ClassifyResult(error=error)
-                continue
-            question = LabelQuestion(*labels.behind(prompts[index], ids)) if config.labels else None
-            rows.append(Row(index, ids, question))
-        return rows
 
     def _try(
         self, rows: list[Row], config: GenerateConfig, clock: RequestClock

@@ -10,11 +10,11 @@ Shapes: B rows, N trie nodes, H hidden size, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import mlx.core as mx
 
 from core.labels import LabelScores, LabelTrie, Path, score_labels
+from core.serving.label_tokens import LabelQuestion
 from core_mlx_native.decoder import Decoder
 from core_mlx_native.host import float_rows
 from core_mlx_native.masks import additive, tree_allowed
@@ -26,14 +26,6 @@ _HEAD_FLOATS = 2**26  # logits held at once: 256 MiB
 _NODES = 256  # trie nodes that run together, at most
 
 Edges = list[list[list[float]]]  # [row][node][child] log-probabilities
-
-
-@dataclass(frozen=True, slots=True)
-class LabelQuestion:
-    """One row's labels: they begin behind its first ``anchor`` tokens."""
-
-    anchor: int
-    trie: LabelTrie
 
 
 def read_labels(

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mlx.core as mx
 
-from core.errors import CoreError, RequestError
-from core.labels import label_paths
+from core.errors import CoreError
 from core.serving.batching import micro_batches
 from core.serving.owner import OwnerThread
-from core.serving.prompts import ids_error, text_error
+from core.serving.reading import Pair, pair
 from core.types import Score
 from core_mlx_native.failures import is_out_of_memory, not_a_number, too_large
 from core_mlx_native.host import floats, ints
@@ -26,14 +24,6 @@ from core_mlx_native.sampling import logprobs
 _HEAD_FLOATS = 2**26  # logits held at once: 256 MiB
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Token ids of a prompt and, behind ``start``, of its continuation."""
-
-    ids: Sequence[int]
-    start: int
-
-
 def score_all(
     model: LoadedModel, owner: OwnerThread, prompts: Sequence[str], continuations: Sequence[str]
 ) -> tuple[list[Score], int]:
@@ -41,7 +31,7 @@ def score_all(
 
     What is wrong with one pair is its own ``error``.
     """
-    rows = [_pair(model, *pair) for pair in zip(prompts, continuations, strict=True)]
+    rows = [pair(model, *both) for both in zip(prompts, continuations, strict=True)]
     scores = [Score(error=row) if isinstance(row, CoreError) else Score() for row in rows]
     sound = [(index, row) for index, row in enumerate(rows) if isinstance(row, Pair)]
     for batch in micro_batches([len(row.ids) for _, row in sound], model.token_budget):
@@ -50,25 +40,6 @@ def score_all(
         for (index, _), score in zip(chosen, found, strict=True):
             scores[index] = score
     return scores, sum(len(row.ids) - 1 for index, row in sound if scores[index].error is None)
-
-
-def _pair(model: LoadedModel, prompt: str, continuation: str) -> Pair | CoreError:
-    error = text_error(prompt) or text_error(continuation, "continuation")
-    if error is not None:
-        return error
-    tokenizer = model.tokenizer
-    head, lead = tokenizer.encode(prompt), len(tokenizer.encode(""))  # BOS, or nothing
-    continued = tokenizer.encode_continued(prompt, [continuation])
-    # Behind the prompt as a label is: what a token spans of the prompt's end is scored with it.
-    start, [path] = label_paths(head, continued, lambda: [tokenizer.encode(continuation)[lead:]])
-    ids = [*head[:start], *path]
-    if start == 0 or not path:
-        return RequestError(
-            f"The continuation {continuation!r:.60} adds no token of its own behind this prompt. "
-            "Give a longer prompt, or another continuation."
-        )
-    # The last token is scored and never fed.
-    return ids_error(model, ids[:-1]) or ids_error(model, ids[-1:]) or Pair(ids, start)
 
 
 def _try(model: LoadedModel, owner: OwnerThread, rows: list[Pair]) -> list[Score]:

@@ -1,0 +1,70 @@
+"""Prompts that are read, not continued: what ``classify`` and ``score`` run, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.errors import CoreError, RequestError
+from core.labels import label_paths
+from core.options import GenerateConfig
+from core.serving.label_tokens import LabelQuestion, LabelTokens
+from core.serving.prompts import ids_error, text_error
+from core.serving.served import ServedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One prompt that can run: where it came from, its tokens, its labels."""
+
+    index: int
+    ids: list[int]
+    question: LabelQuestion | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Token ids of a prompt and, behind ``start``, of its continuation."""
+
+    ids: Sequence[int]
+    start: int
+
+
+def classify_rows(
+    model: ServedModel, prompts: Sequence[str], config: GenerateConfig
+) -> tuple[list[Row], dict[int, CoreError]]:
+    """Tokenise what can run; the errors of the other prompts, by their index.
+
+    Raises `core.LabelError` when labels cannot be told apart.
+    """
+    found = {index: text_error(prompt) for index, prompt in enumerate(prompts)}
+    sound = [index for index, error in found.items() if error is None]
+    labels = LabelTokens(model.tokenizer, config.labels, config.label_prefix)
+    rows = []
+    encoded = model.tokenizer.encode_batch([prompts[index] for index in sound])
+    for index, ids in zip(sound, encoded, strict=True):
+        found[index] = ids_error(model, ids)
+        if found[index] is None:
+            question = labels.behind(prompts[index], ids) if config.labels else None
+            rows.append(Row(index, ids, question))
+    return rows, {index: error for index, error in found.items() if error is not None}
+
+
+def pair(model: ServedModel, prompt: str, continuation: str) -> Pair | CoreError:
+    """The tokens of a continuation behind its prompt, or what keeps them from being scored."""
+    error = text_error(prompt) or text_error(continuation, "continuation")
+    if error is not None:
+        return error
+    tokenizer = model.tokenizer
+    head, lead = tokenizer.encode(prompt), len(tokenizer.encode(""))  # BOS, or nothing
+    continued = tokenizer.encode_continued(prompt, [continuation])
+    # Behind the prompt as a label is: what a token spans of the prompt's end is scored with it.
+    start, [path] = label_paths(head, continued, lambda: [tokenizer.encode(continuation)[lead:]])
+    ids = [*head[:start], *path]
+    if start == 0 or not path:
+        return RequestError(
+            f"The continuation {continuation!r:.60} adds no token of its own behind this prompt. "
+            "Give a longer prompt, or another continuation."
+        )
+    # The last token is scored and never fed.
+    return ids_error(model, ids[:-1]) or ids_error(model, ids[-1:]) or Pair(ids, start)
