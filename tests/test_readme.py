@@ -23,21 +23,20 @@ def python_block(containing: str) -> str:
 
 
 def test_the_backend_it_shows_is_the_one_in_examples() -> None:
-    shown = python_block("class Bytes")
-    assert shown == (ROOT / "examples" / "byte_backend.py").read_text()
+    shown = python_block("class Template")
+    assert shown == (ROOT / "examples" / "template_backend.py").read_text()
 
 
 def test_the_backend_it_shows_runs(
     public_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(REGISTRY, "_registered", {})  # taken out again behind this test
-    (public_dir / "config.json").write_text('{"model_type": "bytes"}')
+    (public_dir / "config.json").write_text('{"model_type": "template"}')
     namespace: dict[str, Any] = {"path": public_dir}
-    exec(python_block("class Bytes"), namespace)
-    exec(python_block("core.register(Bytes())"), namespace)
-    probabilities = eval(capsys.readouterr().out)
-    assert probabilities["fizz"] > 0.9 > probabilities["hiss"]
-    with core.load_model(public_dir, backend="bytes") as model:
+    exec(python_block("class Template"), namespace)
+    exec(python_block("core.register(Template())"), namespace)
+    assert capsys.readouterr().out == "z\n"
+    with core.load_model(public_dir, backend="template") as model:
         assert isinstance(model.classify([""])[0].error, core.EmptyPromptError)
         cancel = threading.Event()
         cancel.set()
