@@ -59,6 +59,7 @@ class ClassifyOptions(SamplingOptions, total=False):
     return_logits: bool
     labels: tuple[str, ...] | list[str]
     label_prefix: str
+    labels_only: bool
 
 
 class LoadOptions(TypedDict, total=False):
@@ -78,7 +79,10 @@ class GenerateConfig:
     """Options of one request. A wrong value raises `InvalidOptionError` here, by name.
 
     ``temperature=0`` is greedy; ``top_k=0``, ``top_p=1``, ``min_p=0`` and ``repeat_penalty=1``
-    are off. ``timeout`` is in seconds. A config may carry fields that an operation does not use.
+    are off. ``timeout`` is in seconds. With ``labels_only`` only ``label``, ``probabilities`` and
+    ``margin`` are wanted of the results: ``token``, ``logprobs`` and ``label_mass``, which take
+    the head over the whole vocabulary, may stay None. A config may carry fields that an
+    operation does not use.
     """
 
     max_tokens: int = 256
@@ -94,6 +98,7 @@ class GenerateConfig:
     return_logits: bool = False
     labels: tuple[str, ...] = ()
     label_prefix: str = " "
+    labels_only: bool = False
     cancel: CancelToken | None = None
     timeout: float | None = None
 
@@ -113,6 +118,7 @@ class GenerateConfig:
             return_logits=validate.flag("return_logits", self.return_logits),
             labels=_labels(self.labels),
             label_prefix=validate.text("label_prefix", self.label_prefix),
+            labels_only=validate.flag("labels_only", self.labels_only),
             cancel=_cancel(self.cancel),
             timeout=_timeout(self.timeout),
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from core.capability import Capability
 from core.errors import InvalidOptionError, UnsupportedOperationError, UnsupportedOptionError
@@ -70,15 +71,22 @@ def unsupported(operation: Capability, backend: str) -> UnsupportedOperationErro
     return UnsupportedOperationError(operation.value, backend, REGISTRY.offering(operation))
 
 
-def checked_prompts(operation: str, prompts: object) -> list[str]:
-    """The prompts as a list. Raises TypeError for one string, or for anything else in it."""
+def checked_stream(operation: str, prompts: object) -> Iterable[Any]:
+    """The prompts, not looked at yet. Raises TypeError for one string, or for no iterable."""
     if isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable):
         raise TypeError(f"{operation}() takes a sequence of prompts; wrap a single one in a list.")
-    rows = list(prompts)
+    return prompts
+
+
+def checked_prompts(operation: str, prompts: object, first: int = 0) -> list[str]:
+    """The prompts as a list, numbered from ``first``. Raises TypeError for what is no text."""
+    rows = list(checked_stream(operation, prompts))
     wrong = next((i for i, row in enumerate(rows) if not isinstance(row, str)), None)
     if wrong is not None:
         kind = type(rows[wrong]).__name__
-        raise TypeError(f"{operation}() takes strings as prompts; prompt {wrong} is a {kind}.")
+        raise TypeError(
+            f"{operation}() takes strings as prompts; prompt {first + wrong} is a {kind}."
+        )
     return rows
 
 

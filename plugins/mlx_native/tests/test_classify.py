@@ -17,10 +17,9 @@ import numpy as np
 import pytest
 
 import core
-from core_mlx_native import classify as classify_module
+from core_mlx_native import classify_pass
 from core_mlx_native.backend import Cpu
 from core_mlx_native.model import MlxModel
-from core_mlx_native.prefill import prefill
 
 Checkpoint = Callable[..., Path]
 PROMPTS = ["ab ab no", "a", "no no no no no no no no no", "x y z", "ab"]
@@ -243,16 +242,16 @@ def test_cancel_is_looked_at_between_micro_batches(checkpoint: Checkpoint) -> No
 def test_out_of_memory_splits_the_batch_and_fails_only_the_row_that_does_not_fit(
     model: MlxModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = prefill
+    real = classify_pass.read
     longest = max(len(model.encode(prompt)) for prompt in PROMPTS)
 
-    def scarce(decoder: Any, prompts: list[list[int]]) -> Any:
+    def scarce(decoder: Any, prompts: list[list[int]], *rest: Any) -> Any:
         if sum(map(len, prompts)) > 10 or longest in map(len, prompts):
             raise RuntimeError("[malloc] Unable to allocate 1 bytes")
-        return real(decoder, prompts)
+        return real(decoder, prompts, *rest)
 
     expected = model.classify(PROMPTS)
-    monkeypatch.setattr(classify_module, "prefill", scarce)
+    monkeypatch.setattr(classify_pass, "read", scarce)
     results = model.classify(PROMPTS)
     for prompt, result, whole in zip(PROMPTS, results, expected, strict=True):
         if len(model.encode(prompt)) == longest:
@@ -264,10 +263,10 @@ def test_out_of_memory_splits_the_batch_and_fails_only_the_row_that_does_not_fit
 def test_other_failures_of_the_device_are_not_swallowed(
     model: MlxModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(decoder: Any, prompts: list[list[int]]) -> Any:
+    def broken(*_: Any) -> Any:
         raise RuntimeError("shapes do not fit")
 
-    monkeypatch.setattr(classify_module, "prefill", broken)
+    monkeypatch.setattr(classify_pass, "read", broken)
     with pytest.raises(RuntimeError, match="shapes do not fit"):
         model.classify(["ab"])
 

@@ -250,7 +250,7 @@ def test_rows_of_one_length_decode_without_a_mask() -> None:
 def test_rows_of_several_lengths_need_a_mask_until_both_fill_the_window() -> None:
     cache = filled(small_shape(), [3, 12]).cache
     masks = cache.begin().masks
-    assert masks[0] is not None
+    assert isinstance(masks[0], mx.array)
     assert masks[0].shape == (2, 1, 1, 13)
     assert masks[4] is None  # 4 tokens now, and 4 are visible
     assert masks[16] is not None
@@ -262,7 +262,7 @@ def test_the_mask_and_the_buffers_have_the_dtype_of_the_model() -> None:
     new = mx.ones((2, KV_HEADS, 3, DIM), mx.bfloat16)
     keys, values = cache.layers[0].update(new, new)
     mask = view.masks[0]
-    assert mask is not None
+    assert isinstance(mask, mx.array)
     assert {mask.dtype, keys.dtype, values.dtype} == {mx.bfloat16}
 
 

@@ -24,7 +24,7 @@ from core_mlx_native.capabilities import BACKEND_CAPABILITIES
 if TYPE_CHECKING:
     from core_mlx_native.model import MlxModel
 
-_OWN_OPTIONS = ("dequantize", "dtype", "prefill_chunk", "token_budget")
+_OWN_OPTIONS = ("dequantize", "dtype", "prefill_chunk", "token_budget", "without")
 _BY_NAME = "asked for by name"
 _BY_DEFAULT = "the first, in core's order, that runs here and takes this model"
 

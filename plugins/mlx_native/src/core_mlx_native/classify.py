@@ -5,91 +5,135 @@ Whatever goes wrong with one prompt becomes that row's ``error``; the other rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-import mlx.core as mx
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from core.clock import RequestClock
 from core.errors import RequestError
-from core.labels import with_scores
 from core.options import GenerateConfig
 from core.serving.batching import micro_batches
-from core.serving.reading import Row, classify_rows
-from core.types import ClassifyResult, Token
-from core_mlx_native.failures import is_out_of_memory, not_a_number, too_large
-from core_mlx_native.host import float_array, floats, ints
-from core_mlx_native.label_reader import read_labels
+from core.serving.owner import OwnerThread
+from core.serving.reading import Row
+from core.types import ClassifyResult
+from core_mlx_native.classify_pass import Started, finish, start
+from core_mlx_native.failures import is_out_of_memory, too_large
 from core_mlx_native.loader import LoadedModel
-from core_mlx_native.prefill import prefill
-from core_mlx_native.sampling import logprobs as logprobs_of
-from core_mlx_native.sampling import sample
+from core_mlx_native.prefixes import Group, shared_prefixes
+from core_mlx_native.reading import NO_PREFIX, Prefix, run_prefix
+
+_PREFIX_SHARE = 16  # a prefix token weighs so much less than one that is computed: it takes memory
+
+Results = Iterator[tuple[Row, ClassifyResult]]
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """A micro-batch that was started, or why it was not."""
+
+    rows: Sequence[Row]
+    prefix: Prefix
+    started: Started | Exception
+
+
+@dataclass(slots=True)
 class Classifier:
-    """Classifies with one model. ``run_on_owner`` runs a function where MLX may be used."""
+    """One call. ``computed`` and ``reused`` count tokens of prompts as they are run."""
 
     model: LoadedModel
-    run_on_owner: Callable[[Callable[[], list[ClassifyResult]]], list[ClassifyResult]]
+    owner: OwnerThread
+    config: GenerateConfig
+    clock: RequestClock
+    computed: int = field(default=0, init=False)
+    reused: int = field(default=0, init=False)
 
-    def classify(
-        self, prompts: Sequence[str], config: GenerateConfig, clock: RequestClock
-    ) -> tuple[list[ClassifyResult], int]:
-        """One result per prompt, in order, and how many tokens were run.
+    def results(self, rows: Sequence[Row]) -> Results:
+        """Each row's result, in whatever order they run best."""
+        pending: Begun | None = None
+        for group in self._groups(rows):
+            for begun in self._begin_all([rows[index] for index in group.rows], group.prefix):
+                if pending is not None:
+                    yield from self._end(pending)
+                pending = begun
+                if not self.model.overlaps_classify:
+                    yield from self._end(begun)
+                    pending = None
+        if pending is not None:
+            yield from self._end(pending)
 
-        Raises `LabelError` when labels cannot be told apart; anything else is a row's error.
-        """
-        rows, errors = classify_rows(self.model, prompts, config)
-        results = {index: ClassifyResult(error=error) for index, error in errors.items()}
-        for batch in micro_batches([len(row.ids) for row in rows], self.model.token_budget):
-            chosen = [rows[position] for position in batch]
-            for row, result in zip(chosen, self._try(chosen, config, clock), strict=True):
-                results[row.index] = result
-        done = [results[index] for index in range(len(prompts))]
-        return done, sum(len(row.ids) for row in rows if done[row.index].error is None)
+    def _groups(self, rows: Sequence[Row]) -> list[Group]:
+        if not self.model.fast.prefix or not rows:
+            return [Group(0, tuple(range(len(rows))))]
+        limits = [_readable_from(row) for row in rows]
+        return shared_prefixes([row.ids for row in rows], limits)
 
-    def _try(
-        self, rows: list[Row], config: GenerateConfig, clock: RequestClock
-    ) -> list[ClassifyResult]:
-        """Run one micro-batch; out of memory, run its halves, down to the row that does not fit."""
+    def _begin_all(self, rows: Sequence[Row], prefix_size: int) -> Iterator[Begun]:
+        """Start a group's micro-batches, one each time that one is asked for."""
+        if not rows:
+            return
+        prefix = self._prefix(rows, prefix_size)
+        if isinstance(prefix, Exception):
+            yield Begun(rows, NO_PREFIX, prefix)
+            return
+        weights = [max(len(r.ids) - prefix_size, len(r.ids) // _PREFIX_SHARE) for r in rows]
+        budget, fast = self.model.token_budget, self.model.fast
+        for batch in micro_batches(weights, budget, in_order=not fast.sorted):
+            yield self._begin([rows[index] for index in batch], prefix)
+
+    def _prefix(self, rows: Sequence[Row], size: int) -> Prefix | Exception:
+        if not size:
+            return NO_PREFIX
+        ids = rows[0].ids[:size]
         try:
-            clock.check()
-            return self.run_on_owner(lambda: self._run(rows, config))
+            self.clock.check()
+            prefix = self.owner.run(lambda: run_prefix(self.model.decoder, ids, self.model.fast))
         except RequestError as error:
-            return [ClassifyResult(error=error)] * len(rows)
+            return error
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-            if len(rows) > 1:
-                half = len(rows) // 2
-                return self._try(rows[:half], config, clock) + self._try(rows[half:], config, clock)
-            return [ClassifyResult(error=too_large(len(rows[0].ids)))]
+            return too_large(size)
+        self.computed += size
+        self.reused += size * (len(rows) - 1)
+        return prefix
 
-    def _run(self, rows: list[Row], config: GenerateConfig) -> list[ClassifyResult]:
-        prompts = [row.ids for row in rows]
-        decoder = self.model.decoder
-        batch = prefill(decoder, prompts)
-        logits = decoder.logits(batch.hidden_at([len(ids) - 1 for ids in prompts]))  # [B, V]
-        tokens = sample(logits, prompts, config)  # [B]
-        logprobs = floats(logprobs_of(logits, tokens)) if config.return_logprobs else None
-        nan = mx.isnan(logits).any(axis=-1)  # [B]
-        mx.eval(logits, tokens, nan)  # one synchronisation
-        results = [
-            ClassifyResult(
-                token=self._token(token, logprobs[row] if logprobs else None),
-                logits=float_array(logits[row]) if config.return_logits else None,
-            )
-            for row, token in enumerate(ints(tokens))
-        ]
-        questions = [row.question for row in rows if row.question is not None]
-        if questions:
-            scores = read_labels(decoder, batch, questions)
-            results = [with_scores(*pair) for pair in zip(results, scores, strict=True)]
-        return [
-            ClassifyResult(error=not_a_number()) if bad else result
-            for bad, result in zip(ints(nan), results, strict=True)
-        ]
+    def _begin(self, rows: Sequence[Row], prefix: Prefix) -> Begun:
+        try:
+            self.clock.check()
+            job = self.owner.run(lambda: start(self.model, rows, prefix, self.config))
+        except RequestError as error:
+            return Begun(rows, prefix, error)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return Begun(rows, prefix, error)
+        return Begun(rows, prefix, job)
 
-    def _token(self, token: int, logprob: float | None) -> Token:
-        return Token(token, self.model.tokenizer.token_text(token), logprob)
+    def _end(self, begun: Begun) -> Results:
+        """The results; out of memory, those of its halves, down to the row that does not fit."""
+        rows, found = begun.rows, self._finish(begun.started)
+        if isinstance(found, list):
+            self.computed += sum(len(row.ids) - begun.prefix.size for row in rows)
+            yield from zip(rows, found, strict=True)
+        elif isinstance(found, RequestError):
+            yield from ((row, ClassifyResult(error=found)) for row in rows)
+        elif len(rows) == 1:
+            yield rows[0], ClassifyResult(error=too_large(len(rows[0].ids)))
+        else:
+            half = len(rows) // 2
+            yield from self._end(self._begin(rows[:half], begun.prefix))
+            yield from self._end(self._begin(rows[half:], begun.prefix))
+
+    def _finish(self, started: Started | Exception) -> list[ClassifyResult] | Exception:
+        if isinstance(started, Exception):
+            return started
+        try:
+            return self.owner.run(lambda: finish(self.model, started, self.config))
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return error
+
+
+def _readable_from(row: Row) -> int:
+    """How many tokens of a row nothing is read behind: its end, and where its labels begin."""
+    return min(len(row.ids), row.question.anchor if row.question else len(row.ids)) - 1

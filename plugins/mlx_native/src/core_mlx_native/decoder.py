@@ -10,11 +10,12 @@ from collections.abc import Sequence
 import mlx.core as mx
 from mlx import nn
 
+from core_mlx_native import host_math
 from core_mlx_native.attention import Attention, KeysValues, Past
 from core_mlx_native.config import ModelConfig
 from core_mlx_native.layers import ACTIVATIONS, Linear, Linears, RMSNorm, matrix, softcap
 from core_mlx_native.layout import norm_names
-from core_mlx_native.rotation import Rotation, View
+from core_mlx_native.rotation import Ends, Rotation, View
 from core_mlx_native.weights import Weights
 
 
@@ -26,10 +27,12 @@ class MLP(nn.Module):
         self.gate_up_proj = Linears(weights, [f"{name}.gate_proj", f"{name}.up_proj"])
         self.down_proj = Linear(weights, f"{name}.down_proj")
         self._activation = ACTIVATIONS[config.family.activation]
+        self._gated = host_math.GATED[config.family.activation]
 
-    def __call__(self, x: mx.array) -> mx.array:
+    def __call__(self, x: mx.array, host: bool = False) -> mx.array:
+        """``host``: the activation runs in `host_math`."""
         gate, up = self.gate_up_proj(x)
-        return self.down_proj(self._activation(gate) * up)
+        return self.down_proj(self._gated(gate, up) if host else self._activation(gate) * up)
 
 
 class Layer(nn.Module):
@@ -46,14 +49,19 @@ class Layer(nn.Module):
             self[norm] = RMSNorm(weights, f"{name}.{norm}", config.rms_norm_eps)
         self._sandwich = config.family.sandwich_norms
 
-    def __call__(self, x: mx.array, view: View, past: Past | None) -> tuple[mx.array, KeysValues]:
-        attended, cache = self.self_attn(self.input_layernorm(x), view, past)
+    def __call__(
+        self, x: mx.array, view: View, past: Past | None, ends: Ends | None = None
+    ) -> tuple[mx.array, KeysValues]:
+        """The tokens' hidden states, or those of the ``ends``; and all keys and values."""
+        attended, cache = self.self_attn(self.input_layernorm(x), view, past, ends)
+        if ends is not None:
+            x = ends.of(x)
         if self._sandwich:
             x = x + self.post_attention_layernorm(attended, x.dtype)
-            fed = self.mlp(self.pre_feedforward_layernorm(x))
+            fed = self.mlp(self.pre_feedforward_layernorm(x), view.host)
             return x + self.post_feedforward_layernorm(fed, x.dtype), cache
         x = x + attended
-        return x + self.mlp(self.post_attention_layernorm(x)), cache
+        return x + self.mlp(self.post_attention_layernorm(x), view.host), cache
 
 
 class Decoder(nn.Module):
@@ -73,25 +81,42 @@ class Decoder(nn.Module):
             self.lm_head = Linear(weights, "lm_head")
 
     def __call__(
-        self, tokens: mx.array, view: View, past: Sequence[Past] | None = None
+        self,
+        tokens: mx.array,
+        view: View,
+        past: Sequence[Past] | None = None,
+        ends: Ends | None = None,
     ) -> tuple[mx.array, list[KeysValues]]:
-        """Hidden states [B, T, H] behind the last layer, and each layer's keys and values."""
+        """Hidden states [B, T, H] behind the last layer, and each layer's keys and values.
+
+        With ``ends``, [B, R, H]: the last layer runs for them alone.
+        """
         x = self.embed_tokens.rows(tokens) * self.config.embedding_scale  # [B, T, H]
         if self.config.family.overflows_float16 and x.dtype == mx.float16:
             x = x.astype(mx.float32)  # the sums of all layers pass 65504, each one's share does not
         cache: list[KeysValues] = []
         for index, layer in enumerate(self.layers):
-            x, keys_values = layer(x, view, past[index] if past else None)
+            last = ends if index == len(self.layers) - 1 else None
+            x, keys_values = layer(x, view, past[index] if past else None, last)
             cache.append(keys_values)
         return x, cache
 
     def logits(self, hidden: mx.array) -> mx.array:
         """Next-token logits, float32, for hidden states [..., H]: [..., vocabulary]."""
-        normed = self.norm(hidden)
         head = self.embed_tokens.product if self.config.tied_head else self.lm_head
-        logits = head(normed).astype(mx.float32)
-        cap = self.config.logit_cap
-        return logits if cap is None else softcap(logits, cap)
+        return self._capped(head(self.norm(hidden)))
+
+    def logits_of(self, hidden: mx.array, tokens: mx.array) -> mx.array:
+        """The logits of ``tokens`` [K] alone: [..., K]. A head of that many rows."""
+        head = self.embed_tokens if self.config.tied_head else self.lm_head.matrix
+        logits = self.norm(hidden) @ head.rows(tokens).T
+        if not self.config.tied_head and "bias" in self.lm_head:
+            logits = logits + self.lm_head.bias[tokens]
+        return self._capped(logits)
+
+    def _capped(self, logits: mx.array) -> mx.array:
+        wide, cap = logits.astype(mx.float32), self.config.logit_cap
+        return wide if cap is None else softcap(wide, cap)
 
     @property
     def dtype(self) -> mx.Dtype:

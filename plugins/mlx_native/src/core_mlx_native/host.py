@@ -28,3 +28,8 @@ def float_array(values: mx.array) -> array[float]:
     copied = array("f")
     copied.frombytes(memoryview(values).cast("B"))  # type: ignore[arg-type]  # its stubs forget it
     return copied
+
+
+def on_cpu() -> bool:
+    """Whether this thread's work goes to the CPU."""
+    return bool(mx.default_device() == mx.cpu)

@@ -9,14 +9,15 @@ Shapes: B rows, N trie nodes, H hidden size, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import mlx.core as mx
 
 from core.labels import LabelScores, LabelTrie, Path, score_labels
 from core.serving.label_tokens import LabelQuestion
+from core_mlx_native import host_math
 from core_mlx_native.decoder import Decoder
-from core_mlx_native.host import float_rows
+from core_mlx_native.host import float_rows, on_cpu
 from core_mlx_native.masks import additive, tree_allowed
 from core_mlx_native.prefill import Behind, Prefill, windows
 from core_mlx_native.rotation import View
@@ -26,12 +27,19 @@ _HEAD_FLOATS = 2**26  # logits held at once: 256 MiB
 _NODES = 256  # trie nodes that run together, at most
 
 Edges = list[list[list[float]]]  # [row][node][child] log-probabilities
+Head = Callable[[Decoder, mx.array, Sequence[Sequence[int]]], Edges]
 
 
 def read_labels(
-    decoder: Decoder, batch: Prefill, questions: Sequence[LabelQuestion]
+    decoder: Decoder,
+    batch: Prefill,
+    questions: Sequence[LabelQuestion],
+    head: Head | None = None,
 ) -> list[LabelScores]:
-    """Score the labels of every row of a batch; ``questions[b]`` belongs to row b."""
+    """Score the labels of every row of a batch; ``questions[b]`` belongs to row b.
+
+    ``head`` reads the first tokens of the labels; without, as those behind them.
+    """
     groups: dict[int, list[int]] = {}
     for row, question in enumerate(questions):
         groups.setdefault(id(question.trie), []).append(row)
@@ -40,22 +48,24 @@ def read_labels(
         trie = questions[rows[0]].trie
         anchors = [questions[row].anchor for row in rows]
         for row, logprobs in zip(
-            rows, _ask(decoder, batch.select(rows), anchors, trie), strict=True
+            rows, _ask(decoder, batch.select(rows), anchors, trie, head or full_head), strict=True
         ):
             scores[row] = score_labels(trie, logprobs)
     return [scores[row] for row in range(len(questions))]
 
 
-def _ask(decoder: Decoder, batch: Prefill, anchors: list[int], trie: LabelTrie) -> Edges:
+def _ask(
+    decoder: Decoder, batch: Prefill, anchors: list[int], trie: LabelTrie, head: Head
+) -> Edges:
     """Log-probabilities of every edge of the trie, for rows that share it."""
     root = batch.hidden_at([anchor - 1 for anchor in anchors])[:, None]  # [B, 1, H]
     found: dict[Path, list[list[float]]] = {
-        (): [row[0] for row in _edges(decoder, root, trie.children[:1])]
+        (): [row[0] for row in head(decoder, root, trie.children[:1])]
     }
     children = dict(zip(trie.prefixes, trie.children, strict=True))
     for nodes in tree_chunks(trie.prefixes[1:], _NODES):
         hidden = _run_nodes(decoder, batch, anchors, nodes)
-        edges = _edges(decoder, hidden, [children[node] for node in nodes])
+        edges = full_head(decoder, hidden, [children[node] for node in nodes])
         for index, node in enumerate(nodes):
             found[node] = [row[index] for row in edges]
     return [[found[prefix][row] for prefix in trie.prefixes] for row in range(len(anchors))]
@@ -89,7 +99,7 @@ def _run_nodes(decoder: Decoder, batch: Prefill, anchors: list[int], nodes: list
     return decoder(tokens, View(positions, masks), past)[0]
 
 
-def _edges(decoder: Decoder, hidden: mx.array, children: Sequence[Sequence[int]]) -> Edges:
+def full_head(decoder: Decoder, hidden: mx.array, children: Sequence[Sequence[int]]) -> Edges:
     """``[row][node][child]`` log-probabilities of given next tokens after hidden [B, N, H]."""
     rows, count = hidden.shape[:2]
     step = max(1, _HEAD_FLOATS // (rows * decoder.config.vocab_size))
@@ -103,10 +113,20 @@ def _edges(decoder: Decoder, hidden: mx.array, children: Sequence[Sequence[int]]
     return found
 
 
+def label_head(decoder: Decoder, hidden: mx.array, children: Sequence[Sequence[int]]) -> Edges:
+    """Logits of given next tokens after hidden [B, 1, H], from a head of their rows alone.
+
+    They differ from log-probabilities by one number a row, the same for all labels.
+    """
+    [tokens] = children
+    return [[row] for row in float_rows(decoder.logits_of(hidden[:, 0], mx.array(list(tokens))))]
+
+
 def _pick(logits: mx.array, children: Sequence[Sequence[int]]) -> mx.array:
     """Log-softmax of logits [B, N, V] at each node's children, side by side: [B, edges]."""
     rows, _, vocabulary = logits.shape
     nodes = mx.array([node for node, tokens in enumerate(children) for _ in tokens])
     tokens = mx.array([token for tokens in children for token in tokens])
     flat = mx.take(logits.reshape(rows, -1), nodes * vocabulary + tokens, axis=1)
-    return flat - mx.take(log_total(logits), nodes, axis=1)
+    total = mx.array(host_math.log_total(logits)) if on_cpu() else log_total(logits)  # [B, N]
+    return flat - mx.take(total, nodes, axis=1)

@@ -120,6 +120,10 @@ class Linears(nn.Module):
             for part, linear in zip(parts, self.each, strict=True)
         )
 
+    def part(self, index: int, x: mx.array) -> mx.array:
+        """One of the maps alone."""
+        return self.each[index](x)
+
     def _stack(self, matrices: Sequence[Dense]) -> None:
         """Move the matrices into one buffer, of which each becomes a view."""
         ends = list(accumulate(len(matrix.weight) for matrix in matrices))

@@ -14,6 +14,7 @@ from core_mlx_native import memory
 from core_mlx_native.chosen import DTYPES, Choices
 from core_mlx_native.config import ModelConfig, load_config
 from core_mlx_native.decoder import Decoder
+from core_mlx_native.fast import FastPaths
 from core_mlx_native.kv_cache import CacheShape
 from core_mlx_native.stop_tokens import stop_tokens
 from core_mlx_native.tokenizer import Tokenizer
@@ -46,7 +47,13 @@ class LoadedModel:
     prefill_chunk: int
     rotates: bool
     overlap: bool
+    fast: FastPaths
     choices: Sequence[Choice]
+
+    @property
+    def overlaps_classify(self) -> bool:
+        """Whether a micro-batch is queued before the one before has been read."""
+        return self.overlap and self.fast.overlap
 
     def room(self, prompt_tokens: int) -> int:
         """How many tokens may be drawn behind a prompt: one at least."""
@@ -102,6 +109,7 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
         int(chosen.prefill_chunk.value),
         rotates=options.context_overflow == "rotate",
         overlap=on_gpu,
+        fast=FastPaths.of(options),
         choices=chosen.shown(quantised=config.quantization is not None),
     )
 

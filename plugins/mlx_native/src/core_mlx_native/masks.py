@@ -35,6 +35,17 @@ def prefill_allowed(lengths: mx.array, size: int, window: int = 0) -> mx.array:
     return allowed & (key < lengths[:, None, None, None])  # [B, 1, T, T]
 
 
+def seen_from(positions: mx.array, size: int, window: int = 0) -> mx.array:
+    """Who sees whom where tokens stand at ``positions`` [1 or B, T]: bool [1 or B, 1, T, size].
+
+    Padding on the right needs no mask of its own: it stands behind every real token.
+    """
+    query = positions[:, None, :, None]  # [1 or B, 1, T, 1]
+    key = mx.arange(size)  # [size]
+    allowed = key <= query
+    return allowed & (query - key < window) if window else allowed
+
+
 def tree_allowed(
     prompt_size: int, anchors: mx.array, prefixes: Sequence[tuple[int, ...]], window: int = 0
 ) -> mx.array:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Unpack
 
 import mlx.core as mx
@@ -19,7 +20,7 @@ from core.options import (
 from core.serving.generating import GeneratingModel
 from core.serving.owner import OwnerThread
 from core.serving.prompts import checked_ids
-from core.support import checked_prompts, refuse_options
+from core.support import checked_prompts, checked_stream, refuse_options
 from core.types import (
     AttentionSnapshot,
     Choice,
@@ -30,7 +31,7 @@ from core.types import (
 )
 from core_mlx_native import memory
 from core_mlx_native.capabilities import MODEL_CAPABILITIES
-from core_mlx_native.classify import Classifier
+from core_mlx_native.classifying import Classification
 from core_mlx_native.engine import Engine
 from core_mlx_native.failures import of_request
 from core_mlx_native.inspection import inspect
@@ -63,17 +64,26 @@ class MlxModel(GeneratingModel):
         """Read the next-token distribution of each prompt; one result per prompt, in order.
 
         Labels are scored by joint log-probability. One token costs nothing extra; every further
-        token of a label costs a pass over the labels' inner trie nodes.
+        token of a label costs a pass over the labels' inner trie nodes. What prompts begin with
+        alike is computed once.
         """
-        self.check_open()
-        request = resolve_classify(config, options)
-        refuse_options(request, Capability.CLASSIFY, self._backend, self._capabilities)
-        rows = checked_prompts("classify", prompts)
-        clock = RequestClock(request)
-        results, tokens = Classifier(self._loaded, self._owner.run).classify(rows, request, clock)
-        read = sum(result.error is None for result in results)
-        self._count(tokens, read, clock.seconds)
-        return results
+        request = self._checked_classify(Capability.CLASSIFY, config, options)
+        with self._classification(request) as classification:
+            return classification.classify(checked_prompts("classify", prompts))
+
+    def classify_iter(
+        self,
+        prompts: Iterable[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ClassifyOptions],
+    ) -> Iterator[ClassifyResult]:
+        """`classify` for a stream of prompts, in memory that does not grow with it.
+
+        Prompts are taken in blocks of 64 to 1,024, from the thread that iterates.
+        """
+        request = self._checked_classify(Capability.CLASSIFY_STREAMING, config, options)
+        return self._classified(checked_stream("classify_iter", prompts), request)
 
     def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
         """How likely ``continuations[i]`` is after ``prompts[i]``; errors per row."""
@@ -139,12 +149,39 @@ class MlxModel(GeneratingModel):
         self._loaded.decoder.clear()  # whoever still holds the model does not hold its weights
         mx.clear_cache()
 
-    def _count(self, tokens: int, generated: int, seconds: float) -> None:
+    def _checked_classify(
+        self, operation: Capability, config: GenerateConfig | None, options: ClassifyOptions
+    ) -> GenerateConfig:
+        self.check_open()
+        request = resolve_classify(config, options)
+        refuse_options(request, operation, self._backend, self._capabilities)
+        return request
+
+    def _classified(
+        self, prompts: Iterable[object], request: GenerateConfig
+    ) -> Iterator[ClassifyResult]:
+        self.check_open()
+        with self._classification(request) as classification:
+            yield from classification.classify_iter(prompts)
+
+    @contextmanager
+    def _classification(self, request: GenerateConfig) -> Iterator[Classification]:
+        """A call, and its metrics when it has ended."""
+        clock = RequestClock(request)
+        call = Classification(self._loaded, self._owner, request, clock)
+        try:
+            yield call
+        finally:
+            reused = min(call.classifier.reused, call.prompt_tokens)
+            self._count(call.prompt_tokens, call.read, clock.seconds, reused)
+
+    def _count(self, tokens: int, generated: int, seconds: float, cached: int = 0) -> None:
         """Keep the metrics of a call that is nothing but prefill."""
         held = self._loaded.memory()
         self.record(
             GenerateMetrics(
                 prompt_tokens=tokens,
+                cached_prompt_tokens=cached,
                 generated_tokens=generated,
                 prefill_seconds=seconds,
                 total_seconds=seconds,

@@ -20,17 +20,20 @@ from core_mlx_native.rotation import View
 class Prefill:
     """What one pass over a ragged batch left behind. Right-padded; padding holds no meaning.
 
-    ``hidden`` [B, T, H] is behind the last layer; ``cache`` holds each layer's keys and values,
-    [B, kv heads, T, head size].
+    ``hidden`` [B, T, H] is behind the last layer, of the tokens from ``start`` on, or of each
+    row's ``positions`` only; ``cache`` holds each layer's keys and values, [B, kv heads, size,
+    head size].
     """
 
     size: int
     hidden: mx.array
     cache: list[KeysValues]
+    start: int = 0
+    positions: tuple[tuple[int, ...], ...] | None = None
 
     def hidden_at(self, positions: Sequence[int]) -> mx.array:
         """The hidden state of one position per row: [B, H]."""
-        index = mx.array(list(positions))[:, None, None]  # [B, 1, 1]
+        index = mx.array(self._columns(positions))[:, None, None]  # [B, 1, 1]
         return mx.take_along_axis(self.hidden, index, axis=1)[:, 0]
 
     def select(self, rows: Sequence[int]) -> Prefill:
@@ -39,22 +42,33 @@ class Prefill:
             return self
         index = mx.array(list(rows))
         cache = [(keys[index], values[index]) for keys, values in self.cache]
-        return Prefill(self.size, self.hidden[index], cache)
+        kept = self.positions and tuple(self.positions[row] for row in rows)
+        return Prefill(self.size, self.hidden[index], cache, self.start, kept)
+
+    def _columns(self, positions: Sequence[int]) -> list[int]:
+        if self.positions is None:
+            return [position - self.start for position in positions]
+        return [row.index(at) for row, at in zip(self.positions, positions, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """Tokens that run once behind a prefilled prompt, and are not kept (an `attention.Past`)."""
+    """Tokens that run once behind prefilled prompts, and are not kept (an `attention.Past`).
+
+    What stands before is one row for each, or one row for all.
+    """
 
     keys: mx.array
     values: mx.array
 
     def update(self, keys: mx.array, values: mx.array) -> KeysValues:
         """The prompt's and the new ones, side by side."""
-        return (
-            mx.concatenate([self.keys, keys], axis=2),  # [B, kv heads, S + T, D]
-            mx.concatenate([self.values, values], axis=2),
-        )
+        return _behind(self.keys, keys), _behind(self.values, values)
+
+
+def _behind(past: mx.array, new: mx.array) -> mx.array:
+    rows = mx.broadcast_to(past, (len(new), *past.shape[1:]))
+    return mx.concatenate([rows, new], axis=2)  # [B, kv heads, S + T, D]
 
 
 def prefill(decoder: Decoder, prompts: Sequence[Sequence[int]]) -> Prefill:

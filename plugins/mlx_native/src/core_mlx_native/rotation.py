@@ -5,11 +5,15 @@ Shapes: B rows, T tokens, D head size.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import mlx.core as mx
 
 from core_mlx_native.rope import Rope
+
+Mask = mx.array | Literal["causal"] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +22,13 @@ class View:
 
     ``positions`` is where the first token stands: one number, one per row [B], or one per token
     [B, T] when tokens do not follow one another. ``masks`` maps a layer's window to its mask,
-    additive, broadcastable to [B, heads, T, S + T]; None hides nothing.
+    additive, broadcastable to [B, heads, T, S + T]; "causal" hides what comes later, and None
+    nothing. ``host``: activations and softmax run in `host_math`.
     """
 
     positions: int | mx.array
-    masks: dict[int, mx.array | None]
+    masks: Mapping[int, Mask]
+    host: bool = False
     _tables: dict[Rotation, Tables] = field(default_factory=dict, init=False, repr=False)
 
     def tables(self, rotation: Rotation, size: int) -> Tables:
@@ -38,6 +44,18 @@ class View:
         if self.positions.ndim == 2:
             return self.positions
         return self.positions[:, None] + mx.arange(size)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The tokens of a pass whose hidden states are read: ``columns`` [B, R], seen as ``view``."""
+
+    columns: mx.array
+    view: View
+
+    def of(self, x: mx.array) -> mx.array:
+        """Their part of [B, T, H]: [B, R, H]."""
+        return mx.take_along_axis(x, self.columns[:, :, None], axis=1)
 
 
 Tables = tuple[mx.array, mx.array]  # cosine and signed sine, each [1 or B, 1, T, D]

@@ -1,0 +1,118 @@
+"""One micro-batch of ``classify``: started, so that a GPU works on it, and finished later.
+
+Shapes: B rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import mlx.core as mx
+import numpy as np
+
+from core.labels import with_scores
+from core.options import GenerateConfig
+from core.serving.reading import Row
+from core.types import ClassifyResult, Token
+from core_mlx_native import host_math
+from core_mlx_native.failures import not_a_number
+from core_mlx_native.host import float_array, floats, ints, on_cpu
+from core_mlx_native.label_reader import label_head, read_labels
+from core_mlx_native.loader import LoadedModel
+from core_mlx_native.prefill import Prefill
+from core_mlx_native.reading import Prefix, read
+from core_mlx_native.sampling import logprobs as logprobs_of
+from core_mlx_native.sampling import sample
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A micro-batch on its way; ``logits`` [B, V] at each row's end, unless only labels count."""
+
+    rows: Sequence[Row]
+    batch: Prefill
+    logits: mx.array | None
+    tokens: mx.array | None  # [B]
+
+
+def start(
+    model: LoadedModel, rows: Sequence[Row], prefix: Prefix, config: GenerateConfig
+) -> Started:
+    """Queue the forward pass."""
+    ends = [len(row.ids) - 1 for row in rows]
+    batch = read(model.decoder, [row.ids for row in rows], _positions(rows), prefix, model.fast)
+    if not any(row.question and len(row.question.trie.prefixes) > 1 for row in rows):
+        batch = replace(batch, cache=[])  # labels of several tokens alone need it again
+    if _labels_only(model, config):
+        mx.async_eval(batch.hidden)
+        return Started(rows, batch, None, None)
+    logits = model.decoder.logits(batch.hidden_at(ends))  # [B, V]
+    tokens = sample(logits, [row.ids for row in rows], config)  # [B]
+    mx.async_eval(logits, tokens)
+    return Started(rows, batch, logits, tokens)
+
+
+def finish(model: LoadedModel, started: Started, config: GenerateConfig) -> list[ClassifyResult]:
+    """Wait for the pass, and read it."""
+    results = _tokens(model, started, config)
+    questions = [row.question for row in started.rows if row.question is not None]
+    if questions:
+        head = label_head if _labels_only(model, config) else None
+        scores = read_labels(model.decoder, started.batch, questions, head)
+        results = [with_scores(*pair) for pair in zip(results, scores, strict=True)]
+    if config.labels_only and config.labels:
+        results = [_of_labels(result, config) for result in results]
+    return [
+        ClassifyResult(error=not_a_number()) if bad else result
+        for bad, result in zip(_broken(started), results, strict=True)
+    ]
+
+
+def _tokens(model: LoadedModel, started: Started, config: GenerateConfig) -> list[ClassifyResult]:
+    logits, tokens = started.logits, started.tokens
+    if logits is None or tokens is None:
+        return [ClassifyResult() for _ in started.rows]
+    ids = ints(tokens)
+    found = _logprobs(logits, tokens) if config.return_logprobs else [None] * len(ids)
+    text = model.tokenizer.token_text
+    return [
+        ClassifyResult(
+            token=Token(token, text(token), logprob),
+            logits=float_array(logits[row]) if config.return_logits else None,
+        )
+        for row, (token, logprob) in enumerate(zip(ids, found, strict=True))
+    ]
+
+
+def _of_labels(result: ClassifyResult, config: GenerateConfig) -> ClassifyResult:
+    """Without what the head over the whole vocabulary gives, unless that was asked for."""
+    token = result.token if config.return_logprobs else None
+    return replace(result, token=token, logprobs=None, label_mass=None)
+
+
+def _labels_only(model: LoadedModel, config: GenerateConfig) -> bool:
+    asked = config.return_logits or config.return_logprobs or not config.labels
+    return model.fast.label_rows and config.labels_only and not asked
+
+
+def _positions(rows: Sequence[Row]) -> list[tuple[int, ...]]:
+    """Where each row is read: at its end, and where its labels begin."""
+    return [
+        (len(row.ids) - 1, row.question.anchor - 1 if row.question else len(row.ids) - 1)
+        for row in rows
+    ]
+
+
+def _logprobs(logits: mx.array, tokens: mx.array) -> list[float]:
+    if not on_cpu():
+        return floats(logprobs_of(logits, tokens))
+    chosen = mx.take_along_axis(logits, tokens[:, None], axis=-1)[:, 0]
+    return [float(value) for value in np.asarray(chosen) - host_math.log_total(logits)]
+
+
+def _broken(started: Started) -> list[bool]:
+    """Whether a row has a NaN."""
+    values = started.batch.hidden if started.logits is None else started.logits
+    nan = mx.isnan(values.reshape(len(started.rows), -1)).any(axis=-1)
+    return [bool(bad) for bad in ints(nan)]

@@ -1,0 +1,63 @@
+"""The two ways into `Classifier`: a list of prompts, and a stream of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+
+from core.clock import RequestClock
+from core.errors import CoreError
+from core.options import GenerateConfig
+from core.serving.owner import OwnerThread
+from core.serving.reading import Row, classify_rows
+from core.support import checked_prompts
+from core.types import ClassifyResult
+from core_mlx_native.classify import Classifier
+from core_mlx_native.loader import LoadedModel
+
+_FIRST_BLOCK, _BLOCK = 64, 1024  # prompts: the first answers come early, the others share more
+
+Tokenised = tuple[list[Row], dict[int, CoreError]]
+
+
+class Classification:
+    """One call, over however many prompts; ``prompts`` and ``read`` count those, and sound ones."""
+
+    def __init__(
+        self, model: LoadedModel, owner: OwnerThread, config: GenerateConfig, clock: RequestClock
+    ) -> None:
+        self._model, self._config = model, config
+        self.classifier = Classifier(model, owner, config, clock)
+        self.prompt_tokens = self.read = 0
+
+    def classify(self, prompts: Sequence[str]) -> list[ClassifyResult]:
+        """One result per prompt, in order. Raises `LabelError`."""
+        return self._run(len(prompts), self._tokenise(prompts))
+
+    def classify_iter(self, prompts: Iterable[object]) -> Iterator[ClassifyResult]:
+        """One result per prompt, in order; a block is tokenised while the one before runs."""
+        iterator = iter(prompts)
+        with ThreadPoolExecutor(1, thread_name_prefix="core-tokenizer") as pool:
+            size, taken = _FIRST_BLOCK, 0
+            ahead: tuple[int, Future[Tokenised]] | None = None
+            while block := checked_prompts("classify_iter", list(islice(iterator, size)), taken):
+                following = (len(block), pool.submit(self._tokenise, block))
+                if ahead is not None:
+                    yield from self._run(ahead[0], ahead[1].result())
+                ahead, size, taken = following, min(2 * size, _BLOCK), taken + len(block)
+            if ahead is not None:
+                yield from self._run(ahead[0], ahead[1].result())
+
+    def _tokenise(self, prompts: Sequence[str]) -> Tokenised:
+        return classify_rows(self._model, prompts, self._config)
+
+    def _run(self, count: int, tokenised: Tokenised) -> list[ClassifyResult]:
+        rows, errors = tokenised
+        found = {index: ClassifyResult(error=error) for index, error in errors.items()}
+        for row, result in self.classifier.results(rows):
+            found[row.index] = result
+            if result.error is None:
+                self.prompt_tokens += len(row.ids)
+                self.read += 1
+        return [found[index] for index in range(count)]

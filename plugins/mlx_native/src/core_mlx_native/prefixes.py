@@ -1,0 +1,71 @@
+"""Prompts that begin alike: which of them share a prefix that is worth computing once.
+
+Prompts in order of their tokens stand beside those that begin alike. A run of them with ``n`` rows
+and ``p`` tokens in common saves ``(n - 1) * p`` tokens as one group; it is split where its parts
+save more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+_PASS = 32  # tokens that a pass of its own for a prefix costs, about
+_DEPTH = 16  # splits of splits; prompts that differ in more ways than that have little in common
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows, by their index, of which the first ``prefix`` tokens are the same."""
+
+    prefix: int
+    rows: tuple[int, ...]
+
+
+def shared_prefixes(prompts: Sequence[Sequence[int]], limits: Sequence[int]) -> list[Group]:
+    """Divide the prompts into groups, each row into one.
+
+    Of row i at most ``limits[i]`` tokens may be in a prefix. Rows that share nothing worth it are
+    one group, with an empty prefix.
+    """
+    order = sorted(range(len(prompts)), key=lambda row: tuple(prompts[row]))
+    common = [_common(prompts[a], prompts[b]) for a, b in pairwise(order)]
+    groups: list[Group] = []
+    alone: list[int] = []
+    for start, stop, prefix in _best(common, [limits[row] for row in order], 0, len(order), 0)[1]:
+        rows = tuple(order[start:stop])
+        if prefix:
+            groups.append(Group(prefix, rows))
+        else:
+            alone += rows
+    return [*groups, Group(0, tuple(alone))] if alone else groups
+
+
+Part = tuple[int, int, int]  # start, stop, prefix
+
+
+def _best(
+    common: Sequence[int], limits: Sequence[int], start: int, stop: int, depth: int
+) -> tuple[int, list[Part]]:
+    """How many tokens are saved among the ordered rows from start to stop, and by what parts."""
+    if stop - start < 2:
+        return 0, [(start, stop, 0)]
+    least = min(common[start : stop - 1])
+    prefix = min(least, *limits[start:stop])
+    saved = (stop - start - 1) * prefix - _PASS
+    whole = (saved, [(start, stop, prefix)]) if saved > 0 else (0, [(start, stop, 0)])
+    if depth == _DEPTH or max(common[start : stop - 1]) == least:
+        return whole
+    cuts = [index + 1 for index in range(start, stop - 1) if common[index] == least]
+    parts = [_best(common, limits, a, b, depth + 1) for a, b in pairwise((start, *cuts, stop))]
+    split = sum(part[0] for part in parts)
+    return whole if whole[0] >= split else (split, [one for part in parts for one in part[1]])
+
+
+def _common(left: Sequence[int], right: Sequence[int]) -> int:
+    """How many tokens two prompts begin with alike."""
+    for index, (a, b) in enumerate(zip(left, right, strict=False)):
+        if a != b:
+            return index
+    return min(len(left), len(right))

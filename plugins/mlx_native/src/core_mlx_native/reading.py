@@ -1,0 +1,90 @@
+"""Running prompts of which only a few positions are read: the fast way of `prefill`.
+
+The defining mask (`masks`) is kept in a cheaper form: padding stands on the right, behind every
+real token, so that seeing nothing later is enough.
+
+Shapes: B rows, T tokens of the longest row behind the prefix, R positions that are read, H hidden
+size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from core_mlx_native.attention import KeysValues
+from core_mlx_native.decoder import Decoder
+from core_mlx_native.fast import FastPaths
+from core_mlx_native.host import on_cpu
+from core_mlx_native.masks import additive, seen_from
+from core_mlx_native.prefill import Behind, Prefill, windows
+from core_mlx_native.rotation import Ends, Mask, View
+
+_WORTH_HOST = 64  # tokens of a pass from which numpy's calls cost less than MLX's arithmetic
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What prompts begin with, computed once: keys and values [1, kv heads, P, D] of each layer."""
+
+    size: int
+    cache: Sequence[KeysValues] = ()
+
+
+NO_PREFIX = Prefix(0)
+
+
+def run_prefix(decoder: Decoder, ids: Sequence[int], fast: FastPaths) -> Prefix:
+    """Compute a prefix of one token at least."""
+    cache = read(decoder, [ids], [[len(ids) - 1]], NO_PREFIX, fast).cache
+    mx.eval([array for layer in cache for array in layer])
+    return Prefix(len(ids), cache)
+
+
+def read(
+    decoder: Decoder,
+    prompts: Sequence[Sequence[int]],
+    positions: Sequence[Sequence[int]],
+    prefix: Prefix,
+    fast: FastPaths,
+) -> Prefill:
+    """Run whole prompts, of which ``prefix`` is computed; hidden states for ``positions`` [B][R].
+
+    Every prompt is longer than the prefix, and its positions stand behind it.
+    """
+    rows = [prompt[prefix.size :] for prompt in prompts]
+    length = max(map(len, rows))
+    size = prefix.size + length
+    tokens = mx.array([[*row, *[0] * (length - len(row))] for row in rows])  # [B, T]
+    host = fast.host_math and _on_host(decoder, tokens.size)
+    places = mx.arange(prefix.size, size)[None]  # [1, T]
+    view = View(prefix.size, _masks(decoder, places, size, whole=True), host)
+    past = [Behind(*layer) for layer in prefix.cache] or None
+    ends = None
+    if fast.last_layer:
+        columns = mx.array([list(row) for row in positions])  # [B, R]
+        ends = Ends(columns - prefix.size, View(columns, _masks(decoder, columns, size), host))
+    hidden, cache = decoder(tokens, view, past, ends)
+    kept = tuple(map(tuple, positions)) if fast.last_layer else None
+    return Prefill(size, hidden, cache, prefix.size, kept)
+
+
+def _masks(
+    decoder: Decoder, positions: mx.array, size: int, *, whole: bool = False
+) -> dict[int, Mask]:
+    """One mask for each window. ``whole``: for all tokens, whose mask GPUs have kernels for."""
+    return {window: _mask(decoder, positions, size, window, whole) for window in windows(decoder)}
+
+
+def _mask(decoder: Decoder, positions: mx.array, size: int, window: int, whole: bool) -> Mask:
+    hides = 0 < window < size
+    capped = decoder.config.attention_cap is not None
+    if whole and not (hides or capped or on_cpu()):
+        return "causal"
+    return additive(seen_from(positions, size, window if hides else 0), decoder.dtype)
+
+
+def _on_host(decoder: Decoder, tokens: int) -> bool:
+    return on_cpu() and decoder.dtype == mx.float32 and tokens >= _WORTH_HOST

@@ -1,0 +1,62 @@
+"""Activations and softmax through numpy, against MLX's own and against float64."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from core_mlx_native import host_math
+from core_mlx_native.host_math import Floats
+from core_mlx_native.layers import ACTIVATIONS, softcap
+
+numbers = st.floats(-200, 200, width=32)
+CLOSE = {"rtol": 5e-6, "atol": 1e-6}
+
+
+@settings(deadline=None)
+@given(arrays(np.float32, array_shapes(min_dims=1, max_dims=3), elements=numbers))
+@pytest.mark.parametrize("name", list(ACTIVATIONS))
+def test_gated_activations_are_those_of_mlx(name: str, x: Floats) -> None:
+    gate, up = mx.array(x), mx.array(x[..., ::-1].copy())
+    found = host_math.GATED[name](gate, up)
+    assert found.dtype == mx.float32
+    np.testing.assert_allclose(np.array(found), np.array(ACTIVATIONS[name](gate) * up), **CLOSE)
+
+
+@pytest.mark.parametrize("name", list(ACTIVATIONS))
+def test_many_numbers_are_shared_among_threads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_math, "_cores", lambda: 3)
+    gate, up = mx.random.normal((257, 1031)) * 9, mx.random.normal((257, 1031))
+    found = host_math.GATED[name](gate, up)
+    np.testing.assert_allclose(np.array(found), np.array(ACTIVATIONS[name](gate) * up), **CLOSE)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("cap", [None, 5.0])
+@pytest.mark.parametrize("cores", [1, 4])
+def test_softmax(rows: int, cap: float | None, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_math, "_cores", lambda: cores)
+    monkeypatch.setattr(host_math, "_WORTH_THREADS", 1)
+    scores = mx.random.normal((3, 2, 4 * 5, 7)) * 20  # [B, kv heads, group * T, S]
+    hidden = mx.random.uniform(shape=(rows, 1, 5, 7)) < 0.5
+    hidden[..., 0] = False
+    mask = mx.where(hidden, -mx.inf, 0.0)  # [1 or B, 1, T, S]
+    capped = scores if cap is None else softcap(scores, cap)
+    wide = mx.softmax(capped.reshape(3, 2, 4, 5, 7) + mask[:, :, None], axis=-1)
+    found = host_math.softmax(scores, mask, cap)
+    np.testing.assert_allclose(np.array(found), np.array(wide.reshape(scores.shape)), **CLOSE)
+    bare = host_math.softmax(scores, None, cap)
+    np.testing.assert_allclose(np.array(bare), np.array(mx.softmax(capped, axis=-1)), **CLOSE)
+
+
+def test_the_sum_over_a_large_vocabulary_is_exact() -> None:
+    logits = np.random.default_rng(0).normal(0, 4, (3, 2, 262_144)).astype(np.float32)
+    logits[0, 0, 5] = 90.0
+    wide = logits.astype(np.float64)
+    top = wide.max(-1, keepdims=True)
+    wanted = top[..., 0] + np.log(np.exp(wide - top).sum(-1))
+    np.testing.assert_allclose(host_math.log_total(mx.array(logits)), wanted, rtol=1e-6)
