@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import core
-from core_mlx_native import classify_pass
+from core_mlx_native import classify_pass, reading
 from core_mlx_native.backend import Cpu
 from core_mlx_native.model import MlxModel
 
@@ -242,7 +242,7 @@ def test_cancel_is_looked_at_between_micro_batches(checkpoint: Checkpoint) -> No
 def test_out_of_memory_splits_the_batch_and_fails_only_the_row_that_does_not_fit(
     model: MlxModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = classify_pass.read
+    real = reading.read
     longest = max(len(model.encode(prompt)) for prompt in PROMPTS)
 
     def scarce(decoder: Any, prompts: list[list[int]], *rest: Any) -> Any:

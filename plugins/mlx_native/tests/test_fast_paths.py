@@ -36,9 +36,7 @@ def numpy_for_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "_WORTH_HOST", 1)
 
 
-@pytest.fixture(
-    scope="module", params=CASES, ids=lambda case: f"{case.parts[-3]}-{case.parts[-2]}"
-)
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case.parts[-3]}-{case.parts[-2]}")
 def decoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Decoder:
     case: Path = request.param
     directory = tmp_path_factory.mktemp("model")
@@ -218,7 +216,7 @@ def test_a_stream_takes_little_ahead_of_what_it_answers(model: MlxModel) -> None
             taken += 1
             yield "ab"
 
-    results = model.classify_iter(endless())
+    results: Any = model.classify_iter(endless())
     next(results)
     assert taken <= 256
     for _ in range(3000):

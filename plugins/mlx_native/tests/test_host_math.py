@@ -13,8 +13,12 @@ from core_mlx_native import host_math
 from core_mlx_native.host_math import Floats
 from core_mlx_native.layers import ACTIVATIONS, softcap
 
+
+def same(found: mx.array, wanted: mx.array) -> None:
+    np.testing.assert_allclose(np.array(found), np.array(wanted), rtol=5e-6, atol=1e-6)
+
+
 numbers = st.floats(-200, 200, width=32)
-CLOSE = {"rtol": 5e-6, "atol": 1e-6}
 
 
 @settings(deadline=None)
@@ -24,7 +28,7 @@ def test_gated_activations_are_those_of_mlx(name: str, x: Floats) -> None:
     gate, up = mx.array(x), mx.array(x[..., ::-1].copy())
     found = host_math.GATED[name](gate, up)
     assert found.dtype == mx.float32
-    np.testing.assert_allclose(np.array(found), np.array(ACTIVATIONS[name](gate) * up), **CLOSE)
+    same(found, ACTIVATIONS[name](gate) * up)
 
 
 @pytest.mark.parametrize("name", list(ACTIVATIONS))
@@ -32,7 +36,7 @@ def test_many_numbers_are_shared_among_threads(name: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(host_math, "_cores", lambda: 3)
     gate, up = mx.random.normal((257, 1031)) * 9, mx.random.normal((257, 1031))
     found = host_math.GATED[name](gate, up)
-    np.testing.assert_allclose(np.array(found), np.array(ACTIVATIONS[name](gate) * up), **CLOSE)
+    same(found, ACTIVATIONS[name](gate) * up)
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -48,9 +52,9 @@ def test_softmax(rows: int, cap: float | None, cores: int, monkeypatch: pytest.M
     capped = scores if cap is None else softcap(scores, cap)
     wide = mx.softmax(capped.reshape(3, 2, 4, 5, 7) + mask[:, :, None], axis=-1)
     found = host_math.softmax(scores, mask, cap)
-    np.testing.assert_allclose(np.array(found), np.array(wide.reshape(scores.shape)), **CLOSE)
+    same(found, wide.reshape(scores.shape))
     bare = host_math.softmax(scores, None, cap)
-    np.testing.assert_allclose(np.array(bare), np.array(mx.softmax(capped, axis=-1)), **CLOSE)
+    same(bare, mx.softmax(capped, axis=-1))
 
 
 def test_the_sum_over_a_large_vocabulary_is_exact() -> None:
