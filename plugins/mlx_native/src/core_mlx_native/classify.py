@@ -13,12 +13,12 @@ from core.errors import RequestError
 from core.options import GenerateConfig
 from core.serving.batching import micro_batches
 from core.serving.owner import OwnerThread
+from core.serving.prefixes import Group, shared_prefixes
 from core.serving.reading import Row
 from core.types import ClassifyResult
 from core_mlx_native.classify_pass import Started, finish, start
 from core_mlx_native.failures import is_out_of_memory, too_large
 from core_mlx_native.loader import LoadedModel
-from core_mlx_native.prefixes import Group, shared_prefixes
 from core_mlx_native.reading import NO_PREFIX, Prefix, run_prefix
 
 _PREFIX_SHARE = 16  # a prefix token weighs so much less than one that is computed: it takes memory

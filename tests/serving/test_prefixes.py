@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_mlx_native.prefixes import Group, shared_prefixes
+from core.serving.prefixes import Group, shared_prefixes
 
 prompts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=60), max_size=30)
 Prompts = list[list[int]]
