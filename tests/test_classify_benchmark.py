@@ -273,7 +273,8 @@ def test_installed_peers_give_the_same_labels(
         pytest.skip(f"none of {', '.join(sorted(set(PEERS.values())))} is installed")
     benchmark(
         "classify.py", "--quick", "--model", smollm2_dir, "--gguf", smollm2_gguf,
-        "--workloads", "a", "--contestants", OURS, *installed, "--json", tmp_path / "out.json",
+        "--workloads", "a", "--contestants", OURS, *installed, "--threads", "1",
+        "--json", tmp_path / "out.json",
     )  # fmt: skip
     written = json.loads((tmp_path / "out.json").read_text())
     rows = {row["contestant"]: row for row in written["results"]}
@@ -281,7 +282,7 @@ def test_installed_peers_give_the_same_labels(
     assert len({row["prompt_tokens"] for row in rows.values()}) == 1
     for row in (rows["llama_cpp loop"],) if "llama_cpp loop" in rows else ():
         assert row["computed_tokens"] < row["prompt_tokens"]
-    assert all(row["agreeing"] == row["compared"] >= 6 for row in rows.values())
+    assert all(row["agreeing"] == row["compared"] >= 3 for row in rows.values())
 
 
 def test_the_gpu_benchmark_refuses_where_there_is_no_cuda(

@@ -23,7 +23,6 @@ class Choices:
 
     dtype: Choice
     dequantize: Choice
-    token_budget: Choice
     parallel_slots: Choice
     prefill_chunk: Choice
 
@@ -33,15 +32,14 @@ class Choices:
         return cls(
             _dtype(config, on_gpu),
             _dequantize(config, on_gpu),
-            _token_budget(config, on_gpu),
             _parallel_slots(config, on_gpu),
             _prefill_chunk(config, on_gpu),
         )
 
-    def shown(self, quantised: bool) -> Sequence[Choice]:
-        """Those that matter for this model."""
+    def shown(self, budget: Choice, quantised: bool) -> Sequence[Choice]:
+        """Those that matter for this model; ``budget`` is chosen once it is in memory."""
         packed = (self.dequantize,) if quantised else ()
-        return (self.dtype, *packed, self.token_budget, self.parallel_slots, self.prefill_chunk)
+        return (self.dtype, *packed, budget, self.parallel_slots, self.prefill_chunk)
 
 
 def _dtype(config: LoadConfig, on_gpu: bool) -> Choice:
@@ -60,15 +58,6 @@ def _dequantize(config: LoadConfig, on_gpu: bool) -> Choice:
     if on_gpu:
         return Choice("dequantize", "False", "packed weights take less memory and bandwidth")
     return Choice("dequantize", "True", "MLX's products of packed weights are slow on a CPU")
-
-
-def _token_budget(config: LoadConfig, on_gpu: bool) -> Choice:
-    asked = _asked_integer(config, "token_budget")
-    if asked is not None:
-        return asked
-    if on_gpu:
-        return Choice("token_budget", "8192", "enough tokens a pass to keep a GPU busy")
-    return Choice("token_budget", "1024", "more tokens a pass do not run faster on a CPU")
 
 
 def _prefill_chunk(config: LoadConfig, on_gpu: bool) -> Choice:

@@ -16,7 +16,7 @@ from core.serving.owner import OwnerThread
 from core.serving.prefixes import Group, shared_prefixes
 from core.serving.reading import Row
 from core.types import ClassifyResult
-from core_mlx_native.classify_pass import Started, finish, start
+from core_mlx_native.classify_pass import Started, finish, labels_only, start
 from core_mlx_native.failures import is_out_of_memory, too_large
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.reading import NO_PREFIX, Prefix, run_prefix
@@ -74,7 +74,8 @@ class Classifier:
         if isinstance(prefix, Exception):
             yield Begun(rows, NO_PREFIX, prefix)
             return
-        weights = [max(len(r.ids) - prefix_size, len(r.ids) // _PREFIX_SHARE) for r in rows]
+        least = 1 if labels_only(self.model, self.config) else self.model.row_tokens
+        weights = [max(len(r.ids) - prefix_size, len(r.ids) // _PREFIX_SHARE, least) for r in rows]
         budget, fast = self.model.token_budget, self.model.fast
         for batch in micro_batches(weights, budget, in_order=not fast.sorted):
             yield self._begin([rows[index] for index in batch], prefix)

@@ -44,7 +44,7 @@ def start(
     batch = read(model.decoder, [row.ids for row in rows], _positions(rows), prefix, model.fast)
     if not any(row.question and len(row.question.trie.prefixes) > 1 for row in rows):
         batch = replace(batch, cache=[])  # labels of several tokens alone need it again
-    if _labels_only(model, config):
+    if labels_only(model, config):
         mx.async_eval(batch.hidden)
         return Started(rows, batch, None, None)
     logits = model.decoder.logits(batch.hidden_at(ends))  # [B, V]
@@ -58,7 +58,7 @@ def finish(model: LoadedModel, started: Started, config: GenerateConfig) -> list
     results = _tokens(model, started, config)
     questions = [row.question for row in started.rows if row.question is not None]
     if questions:
-        head = label_head if _labels_only(model, config) else None
+        head = label_head if labels_only(model, config) else None
         scores = read_labels(model.decoder, started.batch, questions, head)
         results = [with_scores(*pair) for pair in zip(results, scores, strict=True)]
     if config.labels_only and config.labels:
@@ -91,7 +91,8 @@ def _of_labels(result: ClassifyResult, config: GenerateConfig) -> ClassifyResult
     return replace(result, token=token, logprobs=None, label_mass=None)
 
 
-def _labels_only(model: LoadedModel, config: GenerateConfig) -> bool:
+def labels_only(model: LoadedModel, config: GenerateConfig) -> bool:
+    """Whether the head runs for the labels' tokens alone."""
     asked = config.return_logits or config.return_logprobs or not config.labels
     return model.fast.label_rows and config.labels_only and not asked
 

@@ -11,9 +11,11 @@ from core.options import LoadConfig
 from core.serving.served import Memory
 from core.types import Choice, ModelInfo
 from core_mlx_native import memory
+from core_mlx_native.budget import Footprint, token_budget
 from core_mlx_native.chosen import DTYPES, Choices
 from core_mlx_native.config import ModelConfig, load_config
 from core_mlx_native.decoder import Decoder
+from core_mlx_native.devices import free_memory
 from core_mlx_native.fast import FastPaths
 from core_mlx_native.kv_cache import CacheShape
 from core_mlx_native.stop_tokens import stop_tokens
@@ -32,7 +34,8 @@ _TOLERANCE = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
 class LoadedModel:
     """What a load leaves: the decoder, its tokenizer, and what was chosen on the way.
 
-    ``token_budget``: tokens of one prefill; ``slots``: rows that decode together;
+    ``token_budget``: tokens of one prefill; ``row_tokens``: how many a row's logits count for in
+    it; ``slots``: rows that decode together;
     ``prefill_chunk``: tokens of a prompt between two decode steps; ``overlap``: whether a step is
     queued while the one before runs.
     """
@@ -43,6 +46,7 @@ class LoadedModel:
     info: ModelInfo
     stop_ids: frozenset[int]
     token_budget: int
+    row_tokens: int
     slots: int
     prefill_chunk: int
     rotates: bool
@@ -89,7 +93,10 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
     """
     config = load_config(directory)
     context = _context(config, options.context_len)
-    chosen = Choices.of(options, on_gpu)
+    chosen, fast = Choices.of(options, on_gpu), FastPaths.of(options)
+    dtype, dequantize = chosen.dtype.value, chosen.dequantize.value == "True"
+    footprint = Footprint.of(config, DTYPES[dtype])
+    token_budget(options, footprint, on_gpu, free=0)  # a wrong one is refused before the weights
     tokenizer = Tokenizer.from_directory(directory)
     if tokenizer.vocab_size > config.vocab_size:
         raise InvalidModelError(
@@ -97,20 +104,22 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
             f"{config.vocab_size}. They do not belong together."
         )
     stop_ids = stop_tokens(directory, tokenizer.library, config.vocab_size)
-    dtype, dequantize = chosen.dtype.value, chosen.dequantize.value == "True"
+    decoder = load_decoder(directory, dtype, dequantize)
+    budget = token_budget(options, footprint, on_gpu, free_memory(on_gpu))
     return LoadedModel(
         config,
-        load_decoder(directory, dtype, dequantize),
+        decoder,
         tokenizer,
         _info(config, context, dtype),
         stop_ids,
-        int(chosen.token_budget.value),
+        int(budget.value),
+        footprint.row_tokens,
         int(chosen.parallel_slots.value),
         int(chosen.prefill_chunk.value),
         rotates=options.context_overflow == "rotate",
         overlap=on_gpu,
-        fast=FastPaths.of(options),
-        choices=chosen.shown(quantised=config.quantization is not None),
+        fast=fast,
+        choices=chosen.shown(budget, quantised=config.quantization is not None),
     )
 
 

@@ -1,0 +1,55 @@
+"""How many tokens of prompts run together: what keeps the device busy, if the memory holds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import mlx.core as mx
+
+from core import validate
+from core.options import LoadConfig
+from core.types import Choice
+from core_mlx_native.config import ModelConfig
+
+_CPU_TOKENS, _GPU_TOKENS = 1024, 16384
+_FEWEST_TOKENS = 64
+_SHARE = 4  # a pass may take one part in four of the memory that is free
+_LOGIT_COPIES = 3  # of a row: raw, penalised, and what is drawn from
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a pass holds, in bytes: for each token, and for each row's logits, in float32."""
+
+    token: int
+    row: int
+
+    @classmethod
+    def of(cls, model: ModelConfig, dtype: mx.Dtype) -> Self:
+        """Hidden states and the MLP's of one layer, keys and values of all of them."""
+        hidden = 8 * model.hidden_size + 3 * model.intermediate_size
+        cached = 2 * model.num_layers * model.num_kv_heads * model.head_dim
+        return cls((hidden + cached) * dtype.size, _LOGIT_COPIES * 4 * model.vocab_size)
+
+    @property
+    def row_tokens(self) -> int:
+        """How many tokens take as much memory as a row's logits."""
+        return self.row // self.token
+
+
+def token_budget(options: LoadConfig, footprint: Footprint, on_gpu: bool, free: int) -> Choice:
+    """Choose. ``free`` is the device's free memory in bytes, 0 where nobody knows.
+
+    Raises `InvalidOptionError` for an option's wrong value.
+    """
+    asked = options.options.get("token_budget")
+    if asked is not None:
+        return Choice("token_budget", str(validate.integer("token_budget", asked, 1)), "asked for")
+    fits = max(_FEWEST_TOKENS, free // _SHARE // footprint.token) if free else _GPU_TOKENS
+    wanted = _GPU_TOKENS if on_gpu else _CPU_TOKENS
+    if fits < wanted:
+        return Choice("token_budget", str(fits), f"a quarter of the {free / 1e9:.1f} GB free")
+    if on_gpu:
+        return Choice("token_budget", str(wanted), "enough tokens a pass to keep a GPU busy")
+    return Choice("token_budget", str(wanted), "more tokens a pass do not run faster on a CPU")

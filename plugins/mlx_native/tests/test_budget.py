@@ -1,0 +1,73 @@
+"""How many tokens run together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+
+import core
+from core_mlx_native import classify, classify_pass
+from core_mlx_native.backend import Cpu
+from core_mlx_native.budget import Footprint, token_budget
+from core_mlx_native.config import load_config
+
+NONE = core.LoadConfig()
+GB = 10**9
+FOOTPRINT = Footprint(token=100_000, row=3_000_000)
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "free", "tokens", "why"),
+    [
+        (False, 20 * GB, "1024", "do not run faster on a CPU"),
+        (True, 80 * GB, "16384", "keep a GPU busy"),
+        (True, 2 * GB, "5000", "a quarter of the 2.0 GB free"),
+        (False, GB // 10, "250", "a quarter of the 0.1 GB free"),
+        (True, 1, "64", "a quarter of the 0.0 GB free"),
+        (True, 0, "16384", "keep a GPU busy"),  # nobody knows
+    ],
+)
+def test_what_the_device_likes_if_the_memory_holds_it(
+    on_gpu: bool, free: int, tokens: str, why: str
+) -> None:
+    choice = token_budget(NONE, FOOTPRINT, on_gpu, free)
+    assert (choice.name, choice.value) == ("token_budget", tokens)
+    assert why in choice.reason
+
+
+def test_the_option_wins() -> None:
+    asked = core.LoadConfig(options={"token_budget": 77})
+    assert token_budget(asked, FOOTPRINT, True, 1) == core.Choice("token_budget", "77", "asked for")
+
+
+def test_the_footprint_of_a_model(checkpoint: Callable[..., Path]) -> None:
+    config = load_config(checkpoint())
+    wide, half = Footprint.of(config, mx.float32), Footprint.of(config, mx.bfloat16)
+    per_layer = 2 * config.num_kv_heads * config.head_dim
+    numbers = 8 * config.hidden_size + 3 * config.intermediate_size + config.num_layers * per_layer
+    assert (wide.token, half.token) == (4 * numbers, 2 * numbers)
+    assert wide.row == half.row == 12 * config.vocab_size
+
+
+def test_rows_of_few_tokens_are_bounded_by_their_logits(
+    checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    real = classify_pass.start
+
+    def watched(model: object, rows: list[object], *rest: object) -> object:
+        sizes.append(len(rows))
+        return real(model, rows, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(classify, "start", watched)
+    config = core.LoadConfig(options={"token_budget": 100, "without": ["prefix"]})
+    with Cpu().load_model(checkpoint(), config) as model:
+        weight = model._loaded.row_tokens
+        model.classify(["a"] * 300)
+        assert max(sizes) == 100 // max(weight, 1)
+        sizes.clear()
+        model.classify(["a"] * 300, labels=["b", "c"], labels_only=True)
+        assert max(sizes) == 100
