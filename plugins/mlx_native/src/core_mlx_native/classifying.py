@@ -16,7 +16,8 @@ from core.types import ClassifyResult
 from core_mlx_native.classify import Classifier
 from core_mlx_native.loader import LoadedModel
 
-_FIRST_BLOCK, _BLOCK = 64, 1024  # prompts: the first answers come early, the others share more
+_FIRST_BLOCK, _BLOCK = 64, 1024  # of a stream: the first answers come early, the others share more
+_LIST_BLOCK = 8192  # of a list
 
 Tokenised = tuple[list[Row], dict[int, CoreError]]
 
@@ -33,19 +34,22 @@ class Classification:
 
     def classify(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         """One result per prompt, in order. Raises `LabelError`."""
-        return self._run(len(prompts), self._tokenise(prompts))
+        starts = range(0, len(prompts), _LIST_BLOCK)
+        return list(self._in_blocks(prompts[start : start + _LIST_BLOCK] for start in starts))
 
     def classify_iter(self, prompts: Iterable[object]) -> Iterator[ClassifyResult]:
-        """One result per prompt, in order; a block is tokenised while the one before runs."""
-        iterator = iter(prompts)
+        """One result per prompt, in order, in blocks of bounded size."""
+        return self._in_blocks(_blocks(iter(prompts)))
+
+    def _in_blocks(self, blocks: Iterable[Sequence[str]]) -> Iterator[ClassifyResult]:
+        """A block is tokenised while the one before runs."""
         with ThreadPoolExecutor(1, thread_name_prefix="core-tokenizer") as pool:
-            size, taken = _FIRST_BLOCK, 0
             ahead: tuple[int, Future[Tokenised]] | None = None
-            while block := checked_prompts("classify_iter", list(islice(iterator, size)), taken):
+            for block in blocks:
                 following = (len(block), pool.submit(self._tokenise, block))
                 if ahead is not None:
                     yield from self._run(ahead[0], ahead[1].result())
-                ahead, size, taken = following, min(2 * size, _BLOCK), taken + len(block)
+                ahead = following
             if ahead is not None:
                 yield from self._run(ahead[0], ahead[1].result())
 
@@ -61,3 +65,10 @@ class Classification:
                 self.prompt_tokens += len(row.ids)
                 self.read += 1
         return [found[index] for index in range(count)]
+
+
+def _blocks(prompts: Iterator[object]) -> Iterator[list[str]]:
+    size, taken = _FIRST_BLOCK, 0
+    while block := checked_prompts("classify_iter", list(islice(prompts, size)), taken):
+        yield block
+        size, taken = min(2 * size, _BLOCK), taken + len(block)

@@ -18,6 +18,8 @@ from core_mlx_native.layout import norm_names
 from core_mlx_native.rotation import Ends, Rotation, View
 from core_mlx_native.weights import Weights
 
+_WORTH_HOST = 64  # tokens of a pass from which numpy's calls cost less than MLX's arithmetic
+
 
 class MLP(nn.Module):
     """Gated feed-forward: ``down(activation(gate(x)) * up(x))``."""
@@ -65,11 +67,14 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A causal language model, which takes every tensor that `layout` lists from ``weights``."""
+    """A causal language model, which takes every tensor that `layout` lists from ``weights``.
 
-    def __init__(self, config: ModelConfig, weights: Weights) -> None:
+    ``host_math``: numpy computes activations and softmax, of passes that are large enough.
+    """
+
+    def __init__(self, config: ModelConfig, weights: Weights, host_math: bool = False) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.host_math = config, host_math
         self.embed_tokens = matrix(weights, "model.embed_tokens")  # [vocabulary, H]
         rotations = {rope: Rotation(rope) for rope in {kind.rope for kind in config.layers}}
         self.layers = [
@@ -91,6 +96,8 @@ class Decoder(nn.Module):
 
         With ``ends``, [B, R, H]: the last layer runs for them alone.
         """
+        if self.host_math and tokens.size >= _WORTH_HOST:
+            view, ends = view.on_host(), ends and ends.on_host()
         x = self.embed_tokens.rows(tokens) * self.config.embedding_scale  # [B, T, H]
         if self.config.family.overflows_float16 and x.dtype == mx.float16:
             x = x.astype(mx.float32)  # the sums of all layers pass 65504, each one's share does not

@@ -80,10 +80,13 @@ class LoadedModel:
         )
 
 
-def load_decoder(directory: Path, dtype: str = "float32", dequantize: bool = True) -> Decoder:
+def load_decoder(
+    directory: Path, dtype: str = "float32", dequantize: bool = True, host_math: bool = False
+) -> Decoder:
     """The decoder alone; ``dtype`` is a key of `DTYPES`."""
     config = load_config(directory)
-    return Decoder(config, load_weights(directory, config, DTYPES[dtype], dequantize))
+    weights = load_weights(directory, config, DTYPES[dtype], dequantize)
+    return Decoder(config, weights, host_math)
 
 
 def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
@@ -104,7 +107,8 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
             f"{config.vocab_size}. They do not belong together."
         )
     stop_ids = stop_tokens(directory, tokenizer.library, config.vocab_size)
-    decoder = load_decoder(directory, dtype, dequantize)
+    on_host = fast.host_math and not on_gpu and dtype == "float32"
+    decoder = load_decoder(directory, dtype, dequantize, on_host)
     budget = token_budget(options, footprint, on_gpu, free_memory(on_gpu))
     return LoadedModel(
         config,

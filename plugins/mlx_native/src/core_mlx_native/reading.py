@@ -22,8 +22,6 @@ from core_mlx_native.masks import additive, seen_from
 from core_mlx_native.prefill import Behind, Prefill, windows
 from core_mlx_native.rotation import Ends, Mask, View
 
-_WORTH_HOST = 64  # tokens of a pass from which numpy's calls cost less than MLX's arithmetic
-
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
@@ -58,14 +56,13 @@ def read(
     length = max(map(len, rows))
     size = prefix.size + length
     tokens = mx.array([[*row, *[0] * (length - len(row))] for row in rows])  # [B, T]
-    host = fast.host_math and _on_host(decoder, tokens.size)
     places = mx.arange(prefix.size, size)[None]  # [1, T]
-    view = View(prefix.size, _masks(decoder, places, size, whole=True), host)
+    view = View(prefix.size, _masks(decoder, places, size, whole=True))
     past = [Behind(*layer) for layer in prefix.cache] or None
     ends = None
     if fast.last_layer:
         columns = mx.array([list(row) for row in positions])  # [B, R]
-        ends = Ends(columns - prefix.size, View(columns, _masks(decoder, columns, size), host))
+        ends = Ends(columns - prefix.size, View(columns, _masks(decoder, columns, size)))
     hidden, cache = decoder(tokens, view, past, ends)
     kept = tuple(map(tuple, positions)) if fast.last_layer else None
     return Prefill(size, hidden, cache, prefix.size, kept)
@@ -84,7 +81,3 @@ def _mask(decoder: Decoder, positions: mx.array, size: int, window: int, whole: 
     if whole and not (hides or capped or on_cpu()):
         return "causal"
     return additive(seen_from(positions, size, window if hides else 0), decoder.dtype)
-
-
-def _on_host(decoder: Decoder, tokens: int) -> bool:
-    return on_cpu() and decoder.dtype == mx.float32 and tokens >= _WORTH_HOST

@@ -6,7 +6,7 @@ Shapes: B rows, T tokens, D head size.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import mlx.core as mx
@@ -30,6 +30,10 @@ class View:
     masks: Mapping[int, Mask]
     host: bool = False
     _tables: dict[Rotation, Tables] = field(default_factory=dict, init=False, repr=False)
+
+    def on_host(self) -> View:
+        """The same, with `host_math`."""
+        return replace(self, host=True)
 
     def tables(self, rotation: Rotation, size: int) -> Tables:
         """The angles of this pass, made once for all layers of one rope."""
@@ -56,6 +60,10 @@ class Ends:
     def of(self, x: mx.array) -> mx.array:
         """Their part of [B, T, H]: [B, R, H]."""
         return mx.take_along_axis(x, self.columns[:, :, None], axis=1)
+
+    def on_host(self) -> Ends:
+        """The same, with `host_math`."""
+        return Ends(self.columns, self.view.on_host())
 
 
 Tables = tuple[mx.array, mx.array]  # cosine and signed sine, each [1 or B, 1, T, D]
