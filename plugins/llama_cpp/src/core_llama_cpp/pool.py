@@ -1,0 +1,45 @@
+"""What of a context is free: cells of its cache, and numbers of sequences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Cells and sequences that somebody has, until they are given back."""
+
+    cells: int
+    sequences: tuple[int, ...]
+
+
+class Pool:
+    """Counts only. Whoever takes a part counts the cells that it may come to need, at once.
+
+    So what has begun never runs out of cells in the middle.
+    """
+
+    def __init__(self, cells: int, sequences: int) -> None:
+        self.cells, self.size = cells, cells
+        self._free = list(range(sequences - 1, -1, -1))
+
+    @property
+    def sequences(self) -> int:
+        """How many are free."""
+        return len(self._free)
+
+    def has(self, cells: int, sequences: int) -> bool:
+        """Whether `take` would work."""
+        return cells <= self.cells and sequences <= len(self._free)
+
+    def take(self, cells: int, sequences: int) -> Lease:
+        """Take a part. Raises ValueError where so much is not free."""
+        if not self.has(cells, sequences):
+            raise ValueError(f"{cells} cells and {sequences} sequences are not free")
+        self.cells -= cells
+        return Lease(cells, tuple(self._free.pop() for _ in range(sequences)))
+
+    def give(self, lease: Lease) -> None:
+        """Give a part back, its sequences empty."""
+        self.cells += lease.cells
+        self._free.extend(lease.sequences)

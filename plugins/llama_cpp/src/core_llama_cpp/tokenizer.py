@@ -1,0 +1,134 @@
+"""A model's tokenizer: text to token ids and back, and chat prompts.
+
+Text from users cannot spell special tokens: ``<bos>`` in a prompt is five characters. Only a chat
+template, through `core.RenderedPrompt`, writes special tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from core import validate
+from core.chat import RenderedPrompt, render
+from core.chat_formats import family_template
+from core.chat_templates import Template, compile_template
+from core.errors import ChatTemplateError
+from core.gguf_header import GgufValue
+from core.support import checked_messages
+from core.types import Message
+from core_llama_cpp.detokenizer import StreamDetokenizer
+from core_llama_cpp.session import Session
+from core_llama_cpp.vocabulary import Vocabulary
+
+_ROLES = ("system", "user", "assistant")
+_NAMES = ("bos", "eos", "pad")
+
+
+class Tokenizer:
+    """The tokenizer of one model. Safe to use from several threads.
+
+    ``special``: the texts of its special tokens; ``stop_ids``: the tokens that end a generation.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, template: str | None) -> None:
+        self.vocabulary = vocabulary
+        self._ids = vocabulary.special
+        self._names = {token_id: text for text, token_id in self._ids.items()}
+        self._marks = _any_of(self._ids)
+        self._source = template
+        self._template: Template | None = None
+        texts = {f"{name}_token": vocabulary.text(name) for name in _NAMES}
+        self._variables = {name: text for name, text in texts.items() if text is not None}
+        self.special: tuple[str, ...] = tuple(self._ids)
+        self.stop_ids = vocabulary.ends
+        self.vocab_size = vocabulary.size
+        self.bos_id = vocabulary.bos
+        self._lead = [] if vocabulary.bos is None else [vocabulary.bos]
+
+    @classmethod
+    def of(cls, session: Session, metadata: Mapping[str, GgufValue]) -> Tokenizer:
+        """That of a loaded model; a family's chat format where its file has no template."""
+        vocabulary = Vocabulary(session.lib, session.vocab)
+        family = str(metadata.get("general.architecture", ""))
+        template = session.chat_template or family_template(family, vocabulary.special.keys())
+        return cls(vocabulary, template)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids, with the BOS that the model asks for.
+
+        In a `core.RenderedPrompt`, what its template wrote as special tokens is read as such, and
+        no BOS is added to the template's own. Raises `RequestError` for lone surrogates.
+        """
+        if isinstance(text, RenderedPrompt):
+            return self._encode_rendered(text)
+        return self._lead + self.vocabulary.tokenize(text)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """`encode` for many texts."""
+        return [self.encode(text) for text in texts]
+
+    def encode_continued(self, prompt: str, continuations: Sequence[str]) -> list[list[int]]:
+        """``encode(prompt + continuation)`` for each continuation."""
+        if isinstance(prompt, RenderedPrompt):
+            return self.encode_batch([prompt.extended(c, self.special) for c in continuations])
+        return self.encode_batch([prompt + continuation for continuation in continuations])
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of these ids, special tokens left out, unknown ids too.
+
+        Raises `InvalidOptionError` for what is no id at all.
+        """
+        stream = self.detokenizer(())
+        texts = [stream.add(token_id) for token_id in validate.integers("ids", ids, 0)]
+        return "".join(texts) + stream.finish()
+
+    def token_text(self, token_id: int) -> str:
+        """One token's own text; U+FFFD stands for bytes that are no whole character."""
+        name = self._names.get(token_id)
+        return name or self.vocabulary.piece(token_id).decode(errors="replace")
+
+    def detokenizer(self, prompt: Sequence[int]) -> StreamDetokenizer:
+        """The text of tokens that continue a prompt, as they come."""
+        return StreamDetokenizer(self.vocabulary, prompt)
+
+    def render_chat(self, messages: Sequence[Message]) -> RenderedPrompt:
+        """The prompt that asks for the assistant's next turn.
+
+        Raises `ChatTemplateError` when the model has no template or its template fails.
+        """
+        turns = checked_messages(messages)
+        if not turns:
+            raise ChatTemplateError("There are no messages to render. Give at least one.")
+        for message in turns:
+            validate.one_of("role", message.role, _ROLES)
+        return render(turns, self.special, self._compiled_template())
+
+    def close(self) -> None:
+        """Before its model is freed."""
+        self.vocabulary.close()
+
+    def _compiled_template(self) -> Template:
+        if self._source is None:
+            raise ChatTemplateError(
+                "The model has no chat template, and its family has no known chat format. "
+                "Use generate or classify with a prompt of your own."
+            )
+        if self._template is None:  # two threads may both compile it: either result will do
+            self._template = compile_template(self._source, self._variables)
+        return self._template
+
+    def _encode_rendered(self, prompt: RenderedPrompt) -> list[int]:
+        parts = self._marks.split(prompt.marked) if self._marks else [prompt.marked]
+        ids: list[int] = []
+        for index, part in enumerate(parts):
+            if index % 2:  # the pattern's group: a special token
+                ids.append(self._ids[part])
+            elif part:
+                ids += self.vocabulary.tokenize(part.replace(prompt.marker, ""))
+        return ids
+
+
+def _any_of(texts: Iterable[str]) -> re.Pattern[str] | None:
+    longest_first = sorted(filter(None, texts), key=len, reverse=True)
+    return re.compile(f"({'|'.join(map(re.escape, longest_first))})") if longest_first else None

@@ -1,0 +1,113 @@
+"""A tiny random Llama in GGUF, written to disk as a user's model would be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+# Threads that wait for one another without sleeping take minutes where other programs run.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import gguf
+import numpy as np
+import pytest
+
+LAYERS, HIDDEN, HEADS, KV_HEADS, FEED_FORWARD, CONTEXT = 2, 64, 4, 2, 96, 512
+WORDS = ["<s>", "</s>", *map(chr, range(33, 127)), "Ġ", "Ġa", "Ġb", "ab", "Ġab"]
+MERGES = ["Ġ a", "Ġ b", "a b", "Ġa b"]
+
+TinyGguf = Callable[..., Path]
+
+
+@pytest.fixture
+def tiny_gguf(tmp_path: Path) -> TinyGguf:
+    """Writes a model of under 1 MB and returns its (first) file.
+
+    ``change``: metadata by key, None leaves a key out; ``shards``: files to split it into.
+    """
+
+    def write(
+        name: str = "tiny",
+        architecture: str = "llama",
+        change: Mapping[str, object] | None = None,
+        shards: int = 1,
+        tensors: bool = True,
+    ) -> Path:
+        path = tmp_path / f"{name}.gguf"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        weights = _weights() if tensors else {}
+        limit = -(-len(weights) // shards) if shards > 1 else 0
+        writer = gguf.GGUFWriter(path, architecture, split_max_tensors=limit)
+        for key, value in {**_metadata(architecture), **(change or {})}.items():
+            if value is not None:
+                _add(writer, key, value)
+        for tensor, values in weights.items():
+            writer.add_tensor(tensor, values)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return path if shards == 1 else min(tmp_path.glob(f"{name}-*-of-*.gguf"))
+
+    return write
+
+
+def _metadata(architecture: str) -> dict[str, object]:
+    sizes = {
+        "context_length": CONTEXT,
+        "embedding_length": HIDDEN,
+        "block_count": LAYERS,
+        "feed_forward_length": FEED_FORWARD,
+        "attention.head_count": HEADS,
+        "attention.head_count_kv": KV_HEADS,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+        "rope.dimension_count": HIDDEN // HEADS,
+    }
+    return {
+        **{f"{architecture}.{name}": value for name, value in sizes.items()},
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "default",
+        "tokenizer.ggml.tokens": WORDS,
+        "tokenizer.ggml.token_type": [3, 3, *[1] * (len(WORDS) - 2)],
+        "tokenizer.ggml.merges": MERGES,
+        "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.ggml.eos_token_id": 1,
+    }
+
+
+def _add(writer: gguf.GGUFWriter, key: str, value: object) -> None:
+    if isinstance(value, list):
+        writer.add_array(key, value)
+    elif isinstance(value, bool):
+        writer.add_bool(key, value)
+    elif isinstance(value, int):
+        writer.add_uint32(key, value)
+    elif isinstance(value, float):
+        writer.add_float32(key, value)
+    else:
+        writer.add_string(key, str(value))
+
+
+def _weights() -> dict[str, np.ndarray]:
+    random = np.random.default_rng(7)
+    kv, head = HIDDEN * KV_HEADS // HEADS, (len(WORDS), HIDDEN)
+    shapes: dict[str, tuple[int, ...]] = {"token_embd": head, "output_norm": (HIDDEN,)}
+    for layer in range(LAYERS):
+        block = {
+            "attn_norm": (HIDDEN,),
+            "attn_q": (HIDDEN, HIDDEN),
+            "attn_k": (kv, HIDDEN),
+            "attn_v": (kv, HIDDEN),
+            "attn_output": (HIDDEN, HIDDEN),
+            "ffn_norm": (HIDDEN,),
+            "ffn_gate": (FEED_FORWARD, HIDDEN),
+            "ffn_up": (FEED_FORWARD, HIDDEN),
+            "ffn_down": (HIDDEN, FEED_FORWARD),
+        }
+        shapes |= {f"blk.{layer}.{name}": shape for name, shape in block.items()}
+    shapes["output"] = head
+    return {
+        f"{name}.weight": random.normal(0.0, 0.2, shape).astype(np.float32)
+        for name, shape in shapes.items()
+    }
