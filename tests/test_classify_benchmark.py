@@ -19,8 +19,18 @@ from tokenizers import Tokenizer
 import core
 from benchmarks import classify, classify_gpu
 from benchmarks.classify_parts import measuring
+from benchmarks.classify_parts.chart import chart
 from benchmarks.classify_parts.checkpoint import GEMMA_3_1B
-from benchmarks.classify_parts.contestants import NAMES, OURS, Files, Pythons, specs, variant
+from benchmarks.classify_parts.comparing import TITLES
+from benchmarks.classify_parts.contestants import (
+    EACH_OFF,
+    NAMES,
+    OURS,
+    Files,
+    Pythons,
+    specs,
+    variant,
+)
 from benchmarks.classify_parts.runner import Spec
 from benchmarks.classify_parts.turns import Run, Turns
 from benchmarks.classify_parts.workloads import (
@@ -41,6 +51,7 @@ TINY = {
     "query_pre_attn_scalar": 16,
     "sliding_window": 16,
 }
+SVG = "{http://www.w3.org/2000/svg}"
 PEERS = {"mlx_lm default": "mlx_lm", "mlx_lm best": "mlx_lm", "llama_cpp loop": "llama_cpp"}
 
 
@@ -50,10 +61,10 @@ def run(label: str, **changes: Any) -> Run:
     return {**made, "labels": [label], "prompt_tokens": 70, "computed_tokens": 30, **changes}
 
 
-def result(contestant: str, speed: float, **changes: Any) -> measuring.Result:
+def result(contestant: str, speed: float, workload: str = "a", **changes: Any) -> measuring.Result:
     figures = measuring.summary([run("sports")], run("sports"), 1, None)
     figures |= {"prompts_per_second": speed, **changes}
-    return measuring.Result("m", "a", contestant, "", **figures)
+    return measuring.Result("m", workload, contestant, "", **figures)
 
 
 def benchmark(
@@ -71,7 +82,15 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory, gemma3_dir: Path) -> Pa
     """A random checkpoint as classify_gpu.py makes it, much smaller."""
     out = tmp_path_factory.mktemp("models") / "tiny"
     module = "benchmarks.classify_parts.checkpoint"
-    command = [sys.executable, "-m", module, out, gemma3_dir, "--config", json.dumps(TINY)]
+    command = [
+        sys.executable,
+        "-m",
+        module,
+        str(out),
+        str(gemma3_dir),
+        "--config",
+        json.dumps(TINY),
+    ]
     subprocess.run(command, check=True, cwd=ROOT)
     return out
 
@@ -183,7 +202,8 @@ def test_other_labels_are_a_missed_mark_but_not_those_of_rounded_weights() -> No
 def test_contestants_that_need_a_gguf_file_say_so() -> None:
     files = Files("m", "/models/m", None)
     made, lacking = specs(files, NAMES, {"small": {"token_budget": 64}}, Pythons(), threads=3)
-    assert [spec.name for spec in made if spec.library == "core"] == [OURS, f"{OURS}, small"]
+    ours = [spec.name for spec in made if spec.library == "core"]
+    assert ours == [OURS, f"{OURS}, labels only", f"{OURS}, small"]
     assert made[-1].options == {"backend": "mlx_cpu", "load": {"token_budget": 64}}
     assert set(lacking) == {"core llama_cpp", "llama_cpp loop"}
     assert "--gguf" in lacking["llama_cpp loop"]
@@ -197,6 +217,8 @@ def test_each_peer_runs_in_its_interpreter_on_its_format() -> None:
     assert by_name["transformers"].python == "/torch/python"
     assert by_name["llama_cpp loop"].model == "/models/m.gguf"
     assert by_name["llama_cpp loop"].python == sys.executable
+    assert by_name["llama_cpp loop"].options["threads"] == 3
+    assert by_name["core llama_cpp"].options["load"] == {"n_threads": 3}
 
 
 @pytest.mark.parametrize("text", ["name", "name=", "=1", "name=[1]", 'name={"a"}'])
@@ -235,33 +257,48 @@ def test_who_cannot_run_is_skipped_with_the_reason(spec: Spec, why: str) -> None
 
 
 def test_a_quick_run_with_a_random_checkpoint(tiny_model: Path, tmp_path: Path) -> None:
-    table, chart = tmp_path / "out.json", tmp_path / "out.svg"
+    table, drawing = tmp_path / "out.json", tmp_path / "out.svg"
     done = benchmark(
-        "classify.py", "--quick", "--model", tiny_model, "--json", table, "--chart", chart,
+        "classify.py", "--quick", "--model", tiny_model, "--json", table, "--chart", drawing,
         "--contestants", OURS, "transformers", "--transformers-python", "/no/such/python",
-        "--variants", 'small={"token_budget": 64}', "--threads", "1",
+        "--variants", 'small={"token_budget": 64}', "--threads", "1", "--each-off",
+        "--workloads", "a",
     )  # fmt: skip
     written = json.loads(table.read_text())
-    names = [OURS, f"{OURS}, small"]
+    names = [OURS, *(f"{OURS}, {name}" for name in (*EACH_OFF, "small"))]
     rows = [(row["workload"], row["contestant"]) for row in written["results"]]
-    assert rows == [(workload, name) for workload in "ac" for name in names]
+    assert rows == [("a", name) for name in names]
     assert all(row["agreeing"] == row["compared"] for row in written["results"])
     assert all(0 < row["share"] < 1 for row in written["results"])
     assert all(row["peak_bytes"] > 2**24 for row in written["results"])
     assert "cannot be started" in written["skipped"]["tiny: transformers"]
     assert f"{OURS}, small" in done.stdout
     assert written["machine"]["processor"] in done.stdout.replace("\n", " ")
-    _check_chart(chart, names, written["machine"]["processor"])
+    _check_chart(drawing, names, written["machine"]["processor"])
+
+
+def test_quick_is_a_default_that_other_options_change() -> None:
+    arguments = classify.parse_arguments(["--workloads", "d", "--quick"])
+    assert (arguments.workloads, arguments.prompts, arguments.runs) == (["d"], 4, 1)
+
+
+def test_a_chart_scales_each_panel_to_its_longest_bar() -> None:
+    rows = [result("x<y", 5.0), result(OURS, 20.0), result(OURS, 3.0, workload="c")]
+    drawing = ElementTree.fromstring(chart(rows, TITLES, "a machine"))
+    bars = [float(bar.attrib["width"]) for bar in drawing.iter(f"{SVG}rect")][1:]
+    assert bars == pytest.approx([bars[1] / 4, bars[1], bars[1]], abs=0.1)
+    words = [text.text for text in drawing.iter(f"{SVG}text")]
+    assert words[1:5] == ["x<y", "5.0", OURS, "20.0"]
+    assert words[-1] == "prompts per second, more is better. a machine"
 
 
 def _check_chart(path: Path, names: Sequence[str], processor: str) -> None:
     drawing = ElementTree.parse(path).getroot()
-    kind = "{http://www.w3.org/2000/svg}"
-    words = [text.text or "" for text in drawing.iter(f"{kind}text")]
-    assert [word for word in words if word in names] == [*names, *names]
-    bars = [float(bar.attrib["width"]) for bar in drawing.iter(f"{kind}rect")][1:]
-    assert len(bars) == 4
-    assert max(bars[:2]) == max(bars[2:]) > min(bars) > 0
+    words = [text.text or "" for text in drawing.iter(f"{SVG}text")]
+    assert [word for word in words if word in names] == names
+    bars = [float(bar.attrib["width"]) for bar in drawing.iter(f"{SVG}rect")][1:]
+    assert len(bars) == len(names)
+    assert min(bars) > 0
     assert processor in words[-1]
 
 

@@ -1,0 +1,52 @@
+"""One workload on one model: all contestants in turns, and what came of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.classify_parts import measuring
+from benchmarks.classify_parts.contestants import RATE
+from benchmarks.classify_parts.measuring import Result
+from benchmarks.classify_parts.runner import Spec
+from benchmarks.classify_parts.turns import Turns
+from benchmarks.classify_parts.workloads import WORKLOADS, prompts
+
+TITLES = {name: title for name, (title, _) in WORKLOADS.items()}
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What has been measured so far, and why who was skipped."""
+
+    count: int
+    runs: int
+    environment: Mapping[str, str]
+    results: list[Result] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def measure(self, model: str, directory: str, workload: str, specs: Sequence[Spec]) -> None:
+        """Run the contestants, `RATE` among them; the first other one is the reference."""
+        say(f"{model}, ({workload}) {TITLES[workload]}")
+        turns = Turns(specs, self.environment, say)
+        found = turns.take(prompts(workload, self.count), self.runs)
+        self.skipped |= {f"{model}: {name}": why for name, why in turns.skipped.items()}
+        flops_per_second = measuring.rate(found.pop(RATE, []))
+        parameters = measuring.read_layer_parameters(Path(directory))
+        reference = next((runs[-1] for runs in found.values()), {})
+        for name, runs in found.items():
+            figures = measuring.summary(runs, reference, parameters, flops_per_second)
+            self.results.append(Result(model, workload, name, turns.about[name], **figures))
+
+
+def say(words: str) -> None:
+    """Progress, apart from the results."""
+    print(words, file=sys.stderr, flush=True)
+
+
+def threads_environment(threads: int) -> dict[str, str]:
+    """The same number of threads for every library that would choose its own."""
+    names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+    return dict.fromkeys(names, str(threads))

@@ -1,0 +1,128 @@
+"""Who takes part: this project's backends first, then the peers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.classify_parts.runner import Spec
+from benchmarks.classify_parts.workloads import ROOT
+
+OURS = "core mlx_cpu"  # what the others are compared with
+MLX_LM, MLX_LM_BEST = "mlx_lm default", "mlx_lm best"
+RATE = "matmul"
+MODELS = ("smollm2-135m-instruct", "gemma-3-270m")
+PEERS: dict[
+    str, tuple[str, bool, dict[str, Any]]
+] = {  # name: (library, whether it reads the GGUF file, options)
+    MLX_LM: ("mlx_lm", False, {"mode": "default"}),
+    MLX_LM_BEST: ("mlx_lm", False, {"mode": "best"}),
+    "mlx_lm prefix cached": ("mlx_lm", False, {"mode": "prefix"}),
+    "llama_cpp loop": ("llama", True, {}),
+    "transformers": ("transformers", False, {}),
+}
+OWN: dict[
+    str, tuple[str, bool, dict[str, Any]]
+] = {  # name: (backend, whether it reads the GGUF file, options of classify)
+    OURS: ("mlx_cpu", False, {}),
+    f"{OURS}, labels only": ("mlx_cpu", False, {"labels_only": True}),
+    "core llama_cpp": ("llama_cpp", True, {}),
+}
+NAMES = (*OWN, *PEERS)
+# One line for each of them switched off (core_mlx_native.fast); the others do nothing on a CPU.
+FAST_PATHS = ("prefix", "sorted", "last_layer", "host_math")
+EACH_OFF = {f"without {path}": {"without": [path]} for path in FAST_PATHS}
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A model on disk: safetensors, and the GGUF file that they were converted from, if known."""
+
+    name: str
+    directory: str
+    gguf: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pythons:
+    """Interpreters by library."""
+
+    own: str = sys.executable
+    mlx_lm: str = sys.executable
+    llama: str = sys.executable
+    transformers: str = sys.executable
+
+    def of(self, library: str) -> str:
+        """The one that has this library."""
+        return str(getattr(self, library, self.own))
+
+
+def fetch(name: str) -> Files:
+    """One of the two real models; it is made first if need be (tools/fetch_models.py)."""
+    command = [sys.executable, str(ROOT / "tools" / "fetch_models.py"), "--json", name]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, encoding="utf-8")
+    paths = json.loads(done.stdout)[name]
+    return Files(name, paths["directory"], paths["gguf"])
+
+
+def given(directory: Path, gguf: Path | None) -> Files:
+    """A model of the user's own."""
+    return Files(directory.name, str(directory), str(gguf) if gguf else None)
+
+
+def variant(text: str) -> tuple[str, dict[str, Any]]:
+    """Parse ``NAME={"option": value}``, for argparse."""
+    name, _, options = text.partition("=")
+    try:
+        parsed = json.loads(options)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=JSON: {error}") from error
+    if not name or not isinstance(parsed, dict):
+        raise argparse.ArgumentTypeError(f'{text!r} is not NAME={{"option": value}}')
+    return name, parsed
+
+
+def specs(
+    files: Files,
+    names: Sequence[str],
+    variants: Mapping[str, Mapping[str, Any]],
+    pythons: Pythons,
+    threads: int,
+) -> tuple[list[Spec], dict[str, str]]:
+    """`RATE` and the contestants, and why others that were asked for cannot be among them.
+
+    ``variants`` are further lines of ours: the default backend with these options at load.
+    """
+    wanted = [*(name for name in NAMES if name in names)]
+    lacking = {
+        name: f"{files.name} has no GGUF file here: name one with --gguf"
+        for name in wanted
+        if _reads_gguf(name) and files.gguf is None
+    }
+    made = [Spec(RATE, "matmul", files.directory, pythons.own)]
+    made += [_spec(name, files, pythons, threads) for name in wanted if name not in lacking]
+    for name, options in variants.items():
+        loading = {"backend": "mlx_cpu", "load": dict(options)}
+        made.append(Spec(f"{OURS}, {name}", "core", files.directory, pythons.own, loading))
+    return made, lacking
+
+
+def _reads_gguf(name: str) -> bool:
+    return (OWN[name] if name in OWN else PEERS[name])[1]
+
+
+def _spec(name: str, files: Files, pythons: Pythons, threads: int) -> Spec:
+    path = files.gguf if _reads_gguf(name) and files.gguf else files.directory
+    if name in OWN:
+        backend, _, classify = OWN[name]
+        load = {"n_threads": threads} if backend == "llama_cpp" else {}
+        own = {"backend": backend, "load": load, "classify": classify}
+        return Spec(name, "core", path, pythons.own, own)
+    library, _, options = PEERS[name]
+    return Spec(name, library, path, pythons.of(library), {**options, "threads": threads})

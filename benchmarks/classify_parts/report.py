@@ -1,0 +1,78 @@
+"""The results as tables for people and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.classify_parts.measuring import Result, ratio
+
+_COLUMNS = (
+    "prompts/s",
+    "tokens/s",
+    "computed/s",
+    "share of rate",
+    "peak GiB",
+    "same labels",
+)
+_NOTE = (
+    "tokens/s counts all prompt tokens, computed/s those that no reused prefix covers. The share "
+    "is 2 x the layers' matrix weights x computed tokens a second, of the measured matrix-multiply "
+    "rate. Labels are compared with the first line's where its margin is above 0.01."
+)
+
+
+def show(
+    console: Console, results: Sequence[Result], titles: Mapping[str, str], against: Sequence[str]
+) -> None:
+    """One table for each model and workload; ``against`` are contestants to divide by."""
+    for (model, workload), group in groupby(results, lambda r: (r.model, r.workload)):
+        rows = list(group)
+        title = f"{model}, ({workload}) {titles[workload]}, {rows[0].prompts} prompts"
+        console.print(_table(title, rows, [name for name in against if _has(rows, name)]))
+    console.print(_NOTE)
+
+
+def show_lines(
+    console: Console, skipped: Mapping[str, str], missed: Sequence[str], caption: str
+) -> None:
+    """What is to be said below the tables."""
+    for line in (*(f"skipped: {name}: {why}" for name, why in skipped.items()),
+                 *(f"missed: {problem}" for problem in missed), caption):  # fmt: skip
+        console.print(line, markup=False, highlight=False)
+
+
+def _has(rows: Sequence[Result], name: str) -> bool:
+    return any(row.contestant == name for row in rows)
+
+
+def _table(title: str, rows: Sequence[Result], against: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE)
+    table.add_column("", no_wrap=True)
+    for column in (*_COLUMNS[:1], *(f"x {name}" for name in against), *_COLUMNS[1:]):
+        table.add_column(column, justify="right")
+    for row in rows:
+        ratios = [f"{ratio(rows, row, name):.2f}" for name in against]
+        table.add_row(
+            row.contestant,
+            f"{row.prompts_per_second:,.1f}",
+            *ratios,
+            f"{row.tokens_per_second:,.0f}",
+            f"{row.computed_tokens_per_second:,.0f}",
+            "-" if row.share is None else f"{row.share:.0%}",
+            f"{row.peak_bytes / 2**30:.2f}",
+            f"{row.agreeing}/{row.compared}",
+        )
+    return table
+
+
+def to_json(results: Sequence[Result], about: Mapping[str, Any]) -> str:
+    """Settings and all figures."""
+    return json.dumps({**about, "results": [asdict(row) for row in results]}, indent=2) + "\n"

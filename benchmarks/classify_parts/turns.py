@@ -1,0 +1,132 @@
+"""Contestants side by side: each in a process of its own, and only one of them at work."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Any, Self
+
+from benchmarks.classify_parts.runner import Spec, UnavailableError
+from benchmarks.classify_parts.workloads import ROOT
+
+Run = dict[str, Any]  # worker.measure's reply
+Say = Callable[[str], None]
+
+_SETTLE_SECONDS = 0.3  # a library's threads spin for a while after their work
+
+
+class Worker:
+    """The parent's end of a contestant's process. Raises `UnavailableError` when it cannot run."""
+
+    def __init__(self, spec: Spec, environment: Mapping[str, str]) -> None:
+        self.spec, self.about = spec, ""
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        added = {**environment, **spec.environment, "PYTHONPATH": path}
+        command = [spec.python, "-m", "benchmarks.classify_parts.worker", json.dumps(asdict(spec))]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                env=os.environ | added,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                encoding="utf-8",
+            )
+        except OSError as error:
+            raise UnavailableError(f"{spec.python} cannot be started: {error}") from error
+
+    def ready(self) -> Self:
+        """Wait until it has loaded."""
+        self.about = self._reply()["about"]
+        return self
+
+    def warm_up(self, prompts: Sequence[str]) -> None:
+        """What is done once, apart from the runs."""
+        self.about = self._ask(prompts, warm_up=True)["about"]
+
+    def measure(self, prompts: Sequence[str]) -> Run:
+        """One run."""
+        return self._ask(prompts, warm_up=False)
+
+    def close(self) -> None:
+        """End the process; it may be in the middle of something."""
+        self._process.kill()
+        self._process.communicate()
+
+    def _ask(self, prompts: Sequence[str], warm_up: bool) -> Run:
+        assert self._process.stdin is not None
+        time.sleep(_SETTLE_SECONDS)
+        request = json.dumps({"prompts": list(prompts), "warm_up": warm_up})
+        try:
+            self._process.stdin.write(request + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has ended: the missing reply says so
+        return self._reply()
+
+    def _reply(self) -> Run:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            status = self._process.wait()
+            raise UnavailableError(f"its process ended with status {status}; see its output above")
+        reply: Run = json.loads(line)
+        if "unavailable" in reply:
+            raise UnavailableError(reply["unavailable"])
+        return reply
+
+
+class Turns:
+    """Workers for one workload. Who fails drops out; ``skipped`` says why."""
+
+    def __init__(self, specs: Sequence[Spec], environment: Mapping[str, str], say: Say) -> None:
+        self._specs, self._environment, self._say = specs, environment, say
+        self.skipped: dict[str, str] = {}
+        self.about: dict[str, str] = {}
+
+    def take(self, prompts: Sequence[str], runs: int) -> dict[str, list[Run]]:
+        """``runs`` runs of each by its name, taken in turns, after a warm-up of each."""
+        found: dict[str, list[Run]] = {spec.name: [] for spec in self._specs}
+        with ExitStack() as stack:
+            workers = [w for w in (self._started(spec, stack) for spec in self._specs) if w]
+            for number in range(runs + 1):
+                # Another one begins each round, so that nobody always follows the same one.
+                first = number % max(1, len(workers))
+                for worker in workers[first:] + workers[:first]:
+                    self._turn(worker, prompts, number, found)
+        return {name: made for name, made in found.items() if len(made) == runs}
+
+    def _started(self, spec: Spec, stack: ExitStack) -> Worker | None:
+        try:
+            worker = Worker(spec, self._environment)
+            stack.callback(worker.close)
+            return worker.ready()
+        except UnavailableError as error:
+            self._skip(spec.name, error)
+            return None
+
+    def _turn(
+        self, worker: Worker, prompts: Sequence[str], number: int, found: dict[str, list[Run]]
+    ) -> None:
+        name = worker.spec.name
+        if name in self.skipped:
+            return
+        try:
+            if number == 0:
+                worker.warm_up(prompts)
+                self.about[name] = worker.about
+                return
+            run = worker.measure(prompts)
+        except UnavailableError as error:
+            self._skip(name, error)
+            return
+        found[name].append(run)
+        self._say(f"  run {number}: {name} {run['seconds']:.2f} s")
+
+    def _skip(self, name: str, error: Exception) -> None:
+        self.skipped[name] = str(error)
+        self._say(f"  skipped: {name}: {error}")

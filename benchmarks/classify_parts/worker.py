@@ -1,0 +1,82 @@
+"""The process of one contestant: it loads, and then waits for its turns.
+
+Started as ``python -m benchmarks.classify_parts.worker SPEC`` with a `runner.Spec` as JSON. One
+line of JSON comes out when it is ready, and one for each that goes in:
+``{"prompts": [...], "warm_up": bool}``.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+from benchmarks.classify_parts.runner import Runner, Spec, UnavailableError, make_runner
+
+
+def main() -> int:
+    """Serve until standard input ends."""
+    replies = own_stdout()
+    try:
+        runner = make_runner(Spec(**json.loads(sys.argv[1])))
+    except (ImportError, OSError, UnavailableError) as error:
+        reply(replies, {"unavailable": f"{error}"})
+        return 0
+    reply(replies, {"about": runner.about()})
+    for line in sys.stdin:
+        request = json.loads(line)
+        turn = warm_up if request["warm_up"] else measure
+        reply(replies, turn(runner, request["prompts"]))
+    return 0
+
+
+def warm_up(runner: Runner, prompts: Sequence[str]) -> dict[str, Any]:
+    """What is done once; the settings may have been chosen meanwhile."""
+    runner.warm_up(prompts)
+    return {"about": runner.about()}
+
+
+def measure(runner: Runner, prompts: Sequence[str]) -> dict[str, Any]:
+    """One timed pass, and the most memory that this process held meanwhile."""
+    gc.collect()
+    forget_peak()
+    started = time.perf_counter()
+    answer = runner.run(prompts)
+    seconds = time.perf_counter() - started
+    return {"seconds": seconds, "peak_bytes": peak_bytes(), **asdict(answer)}
+
+
+def own_stdout() -> TextIO:
+    """Standard output for replies alone; what a library prints goes to standard error."""
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return channel
+
+
+def reply(channel: TextIO, message: dict[str, Any]) -> None:
+    """One line of JSON."""
+    channel.write(json.dumps(message) + "\n")
+    channel.flush()
+
+
+def forget_peak() -> None:
+    """Set VmHWM back to what is resident now (proc(5), clear_refs)."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_bytes() -> int:
+    """VmHWM, the peak of this process's resident memory, weights and libraries included."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise SystemExit("/proc/self/status has no VmHWM: this benchmark runs on Linux.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
