@@ -47,7 +47,11 @@ class Submitting(Protocol):
     """A model that takes new requests while others run."""
 
     def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> TokenStream:
-        """Queue a request from any thread; its tokens wait in the stream."""
+        """Queue a request from any thread; its tokens wait in the stream.
+
+        Work begins at the call and goes on, whether or not the stream is read. Raises at the call
+        what ``generate`` raises there; what goes wrong later is raised from the stream.
+        """
         ...
 
 
@@ -62,7 +66,13 @@ class BatchStreaming(Protocol):
         /,
         **options: Unpack[GenerateOptions],
     ) -> Iterator[tuple[int, Token]]:
-        """Pairs of row index and token, in the order they are made."""
+        """Pairs of row index and token, in the order they are made.
+
+        Options are checked at the call: TypeError for an unknown keyword, `OptionError` for a
+        value. Work begins at the first ``next()``. A row that fails gives no more pairs, and the
+        others go on; when all rows have ended, the error of the first that failed, by its index,
+        is raised.
+        """
         ...
 
 
@@ -77,7 +87,11 @@ class ClassifyStreaming(Protocol):
         /,
         **options: Unpack[ClassifyOptions],
     ) -> Iterator[ClassifyResult]:
-        """One result per prompt, in input order."""
+        """One result per prompt, in input order.
+
+        Options are checked at the call: TypeError for an unknown keyword, `OptionError` for a
+        value. What is wrong with one prompt is its result's ``error``, and the others go on.
+        """
         ...
 
 

@@ -54,6 +54,13 @@ class TextModel(Protocol):
     Wrong options raise at the call. What goes wrong with one prompt of a batch is that row's
     ``error``. Every method raises `ModelClosedError` after ``close()``, and
     `UnsupportedOperationError` or `UnsupportedOptionError` for what its backend does not declare.
+
+    The token that ends a generation, the model's end of sequence or one of ``stop_tokens``, is
+    neither emitted nor counted as one of ``max_tokens``.
+
+    Two runs of one prompt, alone or in a batch, may differ in their logits by
+    ``info.logit_tolerance``. So greedy tokens are the same as long as the two best logits are
+    further apart than that, and draws of one seed are the same but for a few.
     """
 
     @property
@@ -63,7 +70,7 @@ class TextModel(Protocol):
 
     @property
     def info(self) -> ModelInfo:
-        """Facts about the model."""
+        """Facts about the model. Its ``logit_tolerance`` is small against the logits' spread."""
         ...
 
     @property
@@ -78,7 +85,7 @@ class TextModel(Protocol):
         /,
         **options: Unpack[GenerateOptions],
     ) -> TokenStream:
-        """Continue a prompt, token by token."""
+        """Continue a prompt, token by token. The same seed gives the same tokens."""
         ...
 
     def chat(
@@ -98,7 +105,11 @@ class TextModel(Protocol):
         /,
         **options: Unpack[ClassifyOptions],
     ) -> list[ClassifyResult]:
-        """Read the next-token distribution of each prompt; one result per prompt, in order."""
+        """Read the next-token distribution of each prompt; one result per prompt, in order.
+
+        It is the one that ``generate`` samples its first token from: with a seed, each prompt's
+        token is the one that ``generate`` draws first with that seed.
+        """
         ...
 
     def batch_generate(
@@ -108,7 +119,10 @@ class TextModel(Protocol):
         /,
         **options: Unpack[GenerateOptions],
     ) -> list[BatchResult]:
-        """Continue many prompts; one result per prompt, in order."""
+        """Continue many prompts; one result per prompt, in order.
+
+        Each row is what ``generate`` makes of its prompt, with a seed as well.
+        """
         ...
 
     def close(self) -> None:

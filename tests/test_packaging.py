@@ -119,7 +119,7 @@ def test_the_extras(metadata: email.message.Message) -> None:
     [
         ("mlx", "core-mlx-native[cpu]==0.1.0"),
         ("mlx-cuda", "core-mlx-native[cuda]==0.1.0"),
-        ("mlx-lm", "core-mlx-lm-bridge==0.1.0"),
+        ("mlx-lm", "core-mlx-lm-bridge[cpu]==0.1.0"),
         ("llama-cpp", "core-llama-cpp==0.1.0"),
         ("conformance", "core-conformance==0.1.0"),
     ],

@@ -7,10 +7,12 @@ save more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
+R = TypeVar("R")
 _PASS = 32  # tokens that a pass of its own for a prefix costs, about
 _DEPTH = 16  # splits of splits; prompts that differ in more ways than that have little in common
 
@@ -40,6 +42,14 @@ def shared_prefixes(prompts: Sequence[Sequence[int]], limits: Sequence[int]) -> 
         else:
             alone += rows
     return [*groups, Group(0, tuple(alone))] if alone else groups
+
+
+def grouped(
+    rows: Sequence[R], prompts: Sequence[Sequence[int]], limits: Sequence[int]
+) -> Iterator[tuple[Sequence[int], list[R]]]:
+    """The same for rows that are more than tokens: each group's prefix, and its rows."""
+    for group in shared_prefixes(prompts, limits):
+        yield prompts[group.rows[0]][: group.prefix], [rows[row] for row in group.rows]
 
 
 Part = tuple[int, int, int]  # start, stop, prefix

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.serving.prefixes import Group, shared_prefixes
+from core.serving.prefixes import Group, grouped, shared_prefixes
 
 prompts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=60), max_size=30)
 Prompts = list[list[int]]
@@ -62,3 +62,9 @@ def test_the_same_prompt_many_times_is_computed_once_but_for_its_end() -> None:
 def test_nothing_and_one() -> None:
     assert shared_prefixes([], []) == []
     assert shared_prefixes([[1, 2]], [1]) == [Group(0, (0,))]
+
+
+def test_rows_come_with_the_tokens_that_they_share() -> None:
+    ids = [[7, 8] * 20 + [index] for index in range(9)] + [[1], [2]]
+    names = [f"row {index}" for index in range(11)]
+    assert list(grouped(names, ids, limits_of(ids))) == [([7, 8] * 20, names[:9]), ([], names[9:])]

@@ -13,11 +13,11 @@ from core.clock import RequestClock
 from core.labels import Path, with_scores
 from core.options import GenerateConfig
 from core.serving.failures import own_error
+from core.serving.prefixes import grouped
 from core.serving.reading import Row, classify_rows
 from core.serving.request import seeded
 from core.serving.served import ServedModel
 from core.types import ClassifyResult, Token
-from core_llama_cpp.grouping import grouped
 from core_llama_cpp.label_reader import LabelReader, chains
 from core_llama_cpp.passes import Branch, Counts, Passes, ask
 from core_llama_cpp.sampling import Sampler, logprob

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from core.clock import RequestClock
 from core.errors import CoreError
 from core.serving.failures import own_error
+from core.serving.prefixes import grouped
 from core.serving.reading import Pair, pair
 from core.serving.served import ServedModel
 from core.types import Score
-from core_llama_cpp.grouping import grouped
 from core_llama_cpp.passes import Branch, Counts, Passes, ask
 from core_llama_cpp.sampling import check_numbers, logprob
 from core_llama_cpp.session import Logits

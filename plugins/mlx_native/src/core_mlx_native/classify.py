@@ -5,7 +5,7 @@ Whatever goes wrong with one prompt becomes that row's ``error``; the other rows
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from core.clock import RequestClock
@@ -13,7 +13,7 @@ from core.errors import RequestError
 from core.options import GenerateConfig
 from core.serving.batching import micro_batches
 from core.serving.owner import OwnerThread
-from core.serving.prefixes import Group, shared_prefixes
+from core.serving.prefixes import grouped
 from core.serving.reading import Row
 from core.types import ClassifyResult
 from core_mlx_native.classify_pass import Started, finish, labels_only, start
@@ -49,8 +49,8 @@ class Classifier:
     def results(self, rows: Sequence[Row]) -> Results:
         """Each row's result, in whatever order they run best."""
         pending: Begun | None = None
-        for group in self._groups(rows):
-            for begun in self._begin_all([rows[index] for index in group.rows], group.prefix):
+        for prefix, group in self._groups(rows):
+            for begun in self._begin_all(group, prefix):
                 if pending is not None:
                     yield from self._end(pending)
                 pending = begun
@@ -60,30 +60,27 @@ class Classifier:
         if pending is not None:
             yield from self._end(pending)
 
-    def _groups(self, rows: Sequence[Row]) -> list[Group]:
-        if not self.model.fast.prefix or not rows:
-            return [Group(0, tuple(range(len(rows))))]
-        limits = [_readable_from(row) for row in rows]
-        return shared_prefixes([row.ids for row in rows], limits)
+    def _groups(self, rows: Sequence[Row]) -> Iterable[tuple[Sequence[int], Sequence[Row]]]:
+        """Prefixes, each with the rows that begin with it."""
+        if not self.model.fast.prefix:
+            return [((), rows)]
+        return grouped(rows, [row.ids for row in rows], [_readable_from(row) for row in rows])
 
-    def _begin_all(self, rows: Sequence[Row], prefix_size: int) -> Iterator[Begun]:
+    def _begin_all(self, rows: Sequence[Row], prefix_ids: Sequence[int]) -> Iterator[Begun]:
         """Start a group's micro-batches, one each time that one is asked for."""
-        if not rows:
-            return
-        prefix = self._prefix(rows, prefix_size)
+        prefix = self._prefix(prefix_ids, len(rows))
         if isinstance(prefix, Exception):
             yield Begun(rows, NO_PREFIX, prefix)
             return
         least = 1 if labels_only(self.model, self.config) else self.model.row_tokens
-        weights = [max(len(r.ids) - prefix_size, len(r.ids) // _PREFIX_SHARE, least) for r in rows]
+        weights = [max(len(r.ids) - prefix.size, len(r.ids) // _PREFIX_SHARE, least) for r in rows]
         budget, fast = self.model.token_budget, self.model.fast
         for batch in micro_batches(weights, budget, in_order=not fast.sorted):
             yield self._begin([rows[index] for index in batch], prefix)
 
-    def _prefix(self, rows: Sequence[Row], size: int) -> Prefix | Exception:
-        if not size:
+    def _prefix(self, ids: Sequence[int], rows: int) -> Prefix | Exception:
+        if not ids:
             return NO_PREFIX
-        ids = rows[0].ids[:size]
         try:
             self.clock.check()
             prefix = self.owner.run(lambda: run_prefix(self.model.decoder, ids, self.model.fast))
@@ -92,9 +89,9 @@ class Classifier:
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-            return too_large(size)
-        self.computed += size
-        self.reused += size * (len(rows) - 1)
+            return too_large(len(ids))
+        self.computed += len(ids)
+        self.reused += len(ids) * (rows - 1)
         return prefix
 
     def _begin(self, rows: Sequence[Row], prefix: Prefix) -> Begun:
