@@ -1,7 +1,7 @@
 """What the bridge to mlx-lm costs, beside mlx-lm in process. Prints JSON; 1 when a mark is missed.
 
-SmolLM2-135M in float32, greedy, both sides behind the same BLAS; they take turns and medians are
-compared. Needs core-mlx-native for that BLAS on Linux::
+SmolLM2-135M in float32, greedy, both sides behind the same BLAS; they take turns. Needs
+core-mlx-native for that BLAS on Linux::
 
     python benchmarks/bridge.py [--model DIR] [--runs 5] [--only decode start protocol cancel]
 
@@ -94,7 +94,7 @@ def in_turns(calls: dict[str, Measure], runs: int) -> dict[str, list[float]]:
 
 
 def decode(path: Path, runs: int) -> dict[str, float]:
-    """Tokens per second from the first token on, so that both sides are timed by one clock."""
+    """Tokens per second of whole streams, both timed by this process."""
     generate: Any = importlib.import_module("mlx_lm")
     model, tokenizer = generate.load(str(path))
 
@@ -107,8 +107,8 @@ def decode(path: Path, runs: int) -> dict[str, float]:
             "in_process": theirs,
         }
         found = in_turns(calls, runs)
-    pairs = zip(found["bridge"], found["in_process"], strict=True)
-    ratio = statistics.median(ours / theirs for ours, theirs in pairs)
+    # Of the best runs: whatever disturbs one only makes it slower.
+    ratio = max(found["bridge"]) / max(found["in_process"])
     return {**medians(found), "ratio": round(ratio, 3)}
 
 

@@ -1,0 +1,69 @@
+"""The backend ``mlx_lm``. Importing this module and asking about availability starts nothing."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from core.capability import Capability
+from core.errors import BackendUnavailableError, UnsupportedOptionError
+from core.model_files import resolve_path
+from core.options import LoadConfig
+from core.protocols import PROTOCOL_VERSION
+from core.support import refuse_load_options
+from core_mlx_lm_bridge import availability
+from core_mlx_lm_bridge.capabilities import BACKEND_CAPABILITIES
+
+if TYPE_CHECKING:
+    from core_mlx_lm_bridge.model import BridgeModel
+
+_BY_NAME = "asked for by name"
+_BY_DEFAULT = "the first, in core's order, that runs here and takes this model"
+
+
+class MlxLm:
+    """mlx-lm in a subprocess, for every model that it can run. See `core.Backend`."""
+
+    name = "mlx_lm"
+    protocol = PROTOCOL_VERSION
+    formats = frozenset({"safetensors"})
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What models of this backend offer: streams."""
+        return BACKEND_CAPABILITIES
+
+    def available(self) -> bool:
+        """Whether a worker looks able to run here."""
+        return self.unavailable_reason() is None
+
+    def unavailable_reason(self) -> str | None:
+        """Why not, and what to install; None when it is available."""
+        return availability.unavailable_reason()
+
+    def refusal(self, path: str | os.PathLike[str]) -> str | None:
+        """Why mlx-lm cannot run a model, from its config.json and the names of its files."""
+        from core_mlx_lm_bridge.probing import refusal
+
+        return refusal(path)
+
+    def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> BridgeModel:
+        """Load a directory of safetensors. Raises as `core.Backend.load_model` says.
+
+        `core.BackendProcessError` when the worker dies, falls silent, or breaks the protocol.
+        """
+        reason = None if "python" in config.options else self.unavailable_reason()
+        if reason is not None:
+            raise BackendUnavailableError(self.name, reason)
+        from core_mlx_lm_bridge.opening import OPTIONS, open_model
+
+        refuse_load_options(config, self.name, self.capabilities, OPTIONS)
+        if config.gpu_layers > 0:
+            raise UnsupportedOptionError(
+                "gpu_layers",
+                self.name,
+                "mlx-lm keeps all layers on one device: -1, or 0 for the CPU. For a part of them "
+                "choose backend 'llama_cpp'.",
+            )
+        chosen = _BY_NAME if config.backend else _BY_DEFAULT
+        return open_model(self.name, resolve_path(path), config, chosen)

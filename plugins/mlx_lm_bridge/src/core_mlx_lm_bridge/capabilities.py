@@ -1,0 +1,18 @@
+"""What this plugin declares, in one place for its backend and its models."""
+
+from __future__ import annotations
+
+from core.capability import Capability
+
+MODEL_CAPABILITIES = frozenset(
+    {
+        Capability.GENERATE,
+        Capability.CHAT,
+        Capability.LOGPROBS,
+        Capability.SEED,
+        Capability.ADAPTERS,
+        Capability.EXPLAINING,
+    }
+)
+
+BACKEND_CAPABILITIES = MODEL_CAPABILITIES | {Capability.MODEL_PROBE}

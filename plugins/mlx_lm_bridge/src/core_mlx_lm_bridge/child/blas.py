@@ -1,0 +1,49 @@
+"""A real BLAS in front of the reference BLAS that MLX's Linux CPU build brings along.
+
+MLX's open ``cblas_sgemm`` is answered by a library that is in the global scope before
+``mlx.core`` is imported. One that ``LD_PRELOAD`` put there is left alone; else a library that the
+system has is opened. The environment variable ``CORE_MLX_BLAS`` chooses, as for the MLX backends:
+``auto`` (the default), ``bundled``, or the absolute path of a library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import os
+import sys
+
+_SYMBOL = "cblas_sgemm"
+_SYSTEM = ("openblas", "mkl_rt")
+
+
+def ensure_blas() -> str:
+    """The library in front of MLX's own; empty where there is none. Does not raise.
+
+    Call it before the first import of MLX. What cannot be used is named on stderr.
+    """
+    if sys.platform != "linux":
+        return ""
+    if hasattr(ctypes.CDLL(None), _SYMBOL):
+        return os.environ.get("LD_PRELOAD", "") or "in the process already"
+    return next(filter(_put_in_front, _candidates()), "")
+
+
+def _put_in_front(library: str) -> bool:
+    try:
+        if hasattr(ctypes.CDLL(library), _SYMBOL):
+            ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+            return True
+        reason = f"it does not define {_SYMBOL}"
+    except OSError as error:
+        reason = str(error)
+    sys.stderr.write(f"{library} is no BLAS for MLX: {reason}\n")
+    return False
+
+
+def _candidates() -> list[str]:
+    setting = os.environ.get("CORE_MLX_BLAS", "").strip() or "auto"
+    if setting != "auto":
+        return [setting] if os.path.isabs(setting) else []
+    found = map(ctypes.util.find_library, _SYSTEM)
+    return [library for library in found if library]

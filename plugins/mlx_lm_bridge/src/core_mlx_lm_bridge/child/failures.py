@@ -1,0 +1,79 @@
+"""What goes wrong in mlx-lm, as the `Error` answers that a caller turns into its own errors."""
+
+from __future__ import annotations
+
+import sys
+
+from core_mlx_lm_bridge.protocol import Error
+
+_OUT_OF_MEMORY = ("alloc", "out of memory", "outofmemory", "insufficient memory")  # CUDA, Metal
+
+
+class Failure(Exception):
+    """An error with a name of ``core.errors``."""
+
+    def __init__(self, error: str, message: str, length: int = 0, limit: int = 0) -> None:
+        super().__init__(message)
+        self.error, self.length, self.limit = error, length, limit
+
+    def answer(self, id: int) -> Error:
+        """As the last answer to a request."""
+        return Error(
+            id=id, error=self.error, message=str(self), length=self.length, limit=self.limit
+        )
+
+
+def not_installed(error: ImportError) -> Failure:
+    """mlx-lm, or something that it needs, cannot be imported."""
+    extra = "[cpu]" if sys.platform == "linux" else ""
+    return Failure(
+        "BackendUnavailableError",
+        f"mlx-lm cannot be imported by the worker's interpreter ({error}). "
+        f"Install it: {sys.executable} -m pip install 'mlx-lm{extra}'",
+    )
+
+
+def of_load(error: Exception, path: str) -> Failure:
+    """Why a model could not be loaded."""
+    if is_out_of_memory(error):
+        return Failure(
+            "OutOfMemoryError", f"{path} does not fit the device's memory. Close other models."
+        )
+    text = str(error) or type(error).__name__
+    if "not supported" in text:
+        return Failure("UnsupportedModelError", f"mlx-lm cannot run {path}: {text}{_cause(error)}")
+    if "trust_remote_code" in text:
+        return Failure(
+            "UnsupportedModelError",
+            f"{path} brings code of its own, and code of a model is never run. Choose another.",
+        )
+    if isinstance(error, FileNotFoundError):
+        return Failure("ModelNotFoundError", f"{path} is not complete: {text}")
+    return Failure(
+        "InvalidModelError",
+        f"mlx-lm cannot load {path}: {type(error).__name__}: {text[:500]}. "
+        "Download or convert the model again.",
+    )
+
+
+def of_generation(error: Exception, tokens: int) -> Exception:
+    """Why a generation, with a prompt of so many tokens, failed."""
+    if not is_out_of_memory(error):
+        return error
+    return Failure(
+        "OutOfMemoryError",
+        f"The device has no memory left for this prompt of {tokens} tokens. "
+        "Shorten it, or close other models.",
+    )
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether this is MLX's way of saying that an allocation failed."""
+    if not isinstance(error, RuntimeError):
+        return isinstance(error, MemoryError)
+    text = str(error).lower()
+    return any(words in text for words in _OUT_OF_MEMORY)
+
+
+def _cause(error: Exception) -> str:
+    return f" ({error.__cause__})" if error.__cause__ else ""

@@ -1,0 +1,45 @@
+"""Rope settings that mlx-lm would lose, put back under the names that it reads.
+
+transformers 5 writes ``rope_parameters``, in which Gemma 3 has one section per layer type. Of
+mlx-lm 0.32's models only some read it: the others fall back to a default, silently, and their
+output is wrong. Here the older keys are added wherever config.json does not have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def repaired(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What to lay over a config.json: the missing keys, those of its ``text_config`` included."""
+    changes = _missing(config)
+    text = config.get("text_config")
+    if isinstance(text, Mapping) and (inner := _missing(text)):
+        changes["text_config"] = {**text, **inner}
+    return changes
+
+
+def _missing(config: Mapping[str, Any]) -> dict[str, Any]:
+    found = {**_rope_keys(config.get("rope_parameters")), **_pattern(config)}
+    return {name: value for name, value in found.items() if config.get(name) is None}
+
+
+def _rope_keys(parameters: object) -> dict[str, Any]:
+    if not isinstance(parameters, Mapping):
+        return {}
+    sections = {name: value for name, value in parameters.items() if isinstance(value, Mapping)}
+    full = sections.get("full_attention", parameters)
+    found = {name: full[name] for name in ("rope_theta", "partial_rotary_factor") if name in full}
+    if full.get("rope_type", "default") != "default":
+        found["rope_scaling"] = dict(full)
+    sliding = sections.get("sliding_attention", {})
+    if "rope_theta" in sliding:
+        found["rope_local_base_freq"] = sliding["rope_theta"]
+    return found
+
+
+def _pattern(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Gemma 3's key changed its name."""
+    old = config.get("_sliding_window_pattern")
+    return {} if old is None else {"sliding_window_pattern": old}

@@ -1,0 +1,85 @@
+"""The worker's main loop: one request after another, each with its last answer."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from core_mlx_lm_bridge.child.failures import Failure
+from core_mlx_lm_bridge.child.listener import Listener
+from core_mlx_lm_bridge.child.wire import Answers, take_over
+from core_mlx_lm_bridge.protocol import (
+    VERSION,
+    Answer,
+    Chat,
+    Done,
+    Error,
+    Generate,
+    Info,
+    Load,
+    Ok,
+    Request,
+    Token,
+)
+
+
+class Engine(Protocol):
+    """What answers requests. What it raises is the answer `Error`."""
+
+    def load(self, request: Load) -> Ok:
+        """Load a model in place of the one before."""
+        ...
+
+    def info(self) -> Ok:
+        """The facts of the loaded model."""
+        ...
+
+    def generate(
+        self, request: Generate | Chat, cancelled: Callable[[], bool]
+    ) -> Iterator[Token | Done]:
+        """Any number of tokens, then `Done`; asks ``cancelled`` at each."""
+        ...
+
+
+def serve(engine: Engine) -> None:
+    """Take over stdin and stdout and answer until the process is ended by `Quit` or by EOF."""
+    requests, descriptor = take_over()
+    answers = Answers(descriptor)
+    listener = Listener(requests, answers)
+    listener.start()
+    while True:
+        request = listener.requests.get()
+        for answer in _answered(engine, request, listener):
+            answers.send(answer)
+        listener.finish(request.id)
+
+
+def _answered(engine: Engine, request: Request, listener: Listener) -> Iterator[Answer]:
+    try:
+        if isinstance(request, (Generate, Chat)):
+            yield from engine.generate(request, lambda: listener.is_cancelled(request.id))
+        elif isinstance(request, Load):
+            yield _loaded(engine, request)
+        elif isinstance(request, Info):
+            yield _about(engine.info(), request)
+    except Failure as failure:
+        yield failure.answer(request.id)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the caller waits for an answer
+        traceback.print_exc()
+        yield Error(id=request.id, error=type(error).__name__, message=str(error))
+
+
+def _loaded(engine: Engine, request: Load) -> Ok:
+    if request.version != VERSION:
+        raise Failure(
+            "ProtocolMismatchError",
+            f"The caller speaks version {request.version} of the protocol and the worker version "
+            f"{VERSION}. Install one version of core-mlx-lm-bridge for both.",
+        )
+    return _about(engine.load(request), request)
+
+
+def _about(facts: Ok, request: Request) -> Ok:
+    facts.id, facts.version = request.id, VERSION
+    return facts

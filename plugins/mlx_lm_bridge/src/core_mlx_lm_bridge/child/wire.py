@@ -1,0 +1,42 @@
+"""The worker's two ends of the pipes, kept out of the reach of everything else in the process."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+from core_mlx_lm_bridge.protocol import Message, encode
+
+
+def take_over() -> tuple[int, int]:
+    """The descriptors of requests and of answers: copies of 0 and 1, which no child inherits.
+
+    What libraries and their children print afterwards goes to stderr, also below Python; what
+    they read is empty.
+    """
+    requests, answers = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return requests, answers
+
+
+class Answers:
+    """Writes messages, each at once and whole, from any thread."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+
+    def send(self, message: Message) -> None:
+        """Write one. Waits while the caller does not read; without a caller the process ends."""
+        data = encode(message)
+        try:
+            with self._lock:
+                while data:
+                    data = data[os.write(self._descriptor, data) :]
+        except BrokenPipeError:
+            os._exit(0)

@@ -1,0 +1,135 @@
+"""The loaded model that users hold: checks and book-keeping around the worker."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Unpack
+
+from core import validate
+from core.base import TextModelBase
+from core.capability import Capability
+from core.errors import ChatTemplateError, EmptyPromptError, RequestError
+from core.options import GenerateConfig, GenerateOptions, resolve_generate
+from core.support import checked_messages, checked_prompts, refuse_options
+from core.types import Choice, Message, ModelInfo
+from core_mlx_lm_bridge.capabilities import MODEL_CAPABILITIES
+from core_mlx_lm_bridge.protocol import Chat, Generate, Turn
+from core_mlx_lm_bridge.stream import BridgeStream, Line
+
+_ROLES = ("system", "user", "assistant")
+_FIELDS = (
+    "max_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repeat_penalty",
+    "seed",
+    "return_logprobs",
+)
+
+
+class BridgeModel(TextModelBase):
+    """A model in a worker. See `core.TextModel` for what every method promises.
+
+    It streams; ``classify`` and ``batch_generate`` are refused. The worker serves one stream at a
+    time: calls of other threads wait for their turn, a second open stream of one thread raises
+    `core.ModelBusyError`.
+    """
+
+    def __init__(
+        self, backend: str, info: ModelInfo, choices: Sequence[Choice], line: Line
+    ) -> None:
+        super().__init__(backend)
+        self._info, self._choices, self._line = info, tuple(choices), line
+        # Also when nobody calls close(), and when the program ends.
+        self._finalizer = weakref.finalize(self, line.session.close)
+
+    @property
+    def info(self) -> ModelInfo:
+        """Facts about the model, as the worker found them."""
+        return self._info
+
+    @property
+    def model_type(self) -> str:
+        """``model_type`` of config.json."""
+        return self._info.architecture
+
+    def generate(
+        self,
+        prompt: str,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> BridgeStream:
+        """Continue a prompt, token by token. See `core.TextModel.generate`."""
+        request = self._checked(Capability.GENERATE, config, options)
+        text = checked_prompts("generate", [prompt])[0]
+        return self._stream(lambda: _generate(text, request), request)
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> BridgeStream:
+        """Answer a conversation, through the model's own chat template."""
+        request = self._checked(Capability.CHAT, config, options)
+        turns = checked_messages(messages)
+        if not turns:
+            raise ChatTemplateError("There are no messages to render. Give at least one.")
+        for turn in turns:
+            validate.one_of("role", turn.role, _ROLES)
+        return self._stream(lambda: _chat(turns, request), request)
+
+    def choices(self) -> Sequence[Choice]:
+        """What was chosen for the user, and why."""
+        return self._choices
+
+    def release(self) -> None:
+        """End the worker."""
+        self._finalizer.detach()
+        self._line.session.close()
+
+    def _checked(
+        self, operation: Capability, config: GenerateConfig | None, options: GenerateOptions
+    ) -> GenerateConfig:
+        self.check_open()
+        request = resolve_generate(config, options, operation.value)
+        refuse_options(request, operation, self._backend, MODEL_CAPABILITIES)
+        return request
+
+    def _stream(
+        self, prepare: Callable[[], Generate | Chat], config: GenerateConfig
+    ) -> BridgeStream:
+        return BridgeStream(self._line, prepare, config, self.record)
+
+
+def _generate(prompt: str, config: GenerateConfig) -> Generate:
+    if not prompt:
+        raise EmptyPromptError
+    _refuse_surrogates(prompt)
+    return Generate(prompt=prompt, stop_tokens=list(config.stop_tokens), **_options(config))
+
+
+def _chat(messages: Sequence[Message], config: GenerateConfig) -> Chat:
+    for message in messages:
+        _refuse_surrogates(message.content)
+    turns = [Turn(message.role, message.content) for message in messages]
+    return Chat(messages=turns, stop_tokens=list(config.stop_tokens), **_options(config))
+
+
+def _options(config: GenerateConfig) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in _FIELDS}
+
+
+def _refuse_surrogates(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise RequestError(
+            f"The prompt is not valid Unicode: {error.reason} at character {error.start}. "
+            "Decode its source as UTF-8, with errors='replace' if need be."
+        ) from error

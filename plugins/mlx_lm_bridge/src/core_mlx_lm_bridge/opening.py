@@ -1,0 +1,142 @@
+"""Starting a model's first worker, and what it says of the model."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from core import validate
+from core.chat_formats import FORMATS
+from core.errors import BackendUnavailableError, InvalidOptionError, ModelNotFoundError
+from core.options import LoadConfig
+from core.types import Choice, ModelInfo
+from core_mlx_lm_bridge.availability import ENVIRONMENT, named_interpreter, resolve_interpreter
+from core_mlx_lm_bridge.model import BridgeModel
+from core_mlx_lm_bridge.probing import checked_config
+from core_mlx_lm_bridge.protocol import VERSION, ChatFormat, Load, Ok
+from core_mlx_lm_bridge.session import Session, Settings
+from core_mlx_lm_bridge.stream import Line
+from core_mlx_lm_bridge.turns import Turns
+
+OPTIONS = ("env", "prefill_step_size", "python", "silence_timeout")
+WORKER = Path(__file__).with_name("worker.py")
+
+_ASKED = "asked for"
+_STEP = 512
+_SILENCE_SECONDS = 600.0
+
+# How far one prompt's logits may move between two runs: as core's other MLX backends state it.
+_TOLERANCE = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
+
+
+def open_model(backend: str, path: str, config: LoadConfig, reason: str) -> BridgeModel:
+    """Load the model in a worker; when that fails, leave no worker behind.
+
+    ``reason`` is why this backend was chosen. Raises as `core.Backend.load_model` says.
+    """
+    python = _interpreter(backend, config)
+    settings = _settings(backend, path, config, python)
+    session = Session(settings)
+    facts = session.start(lambda: None)
+    choices = (
+        Choice("backend", backend, reason),
+        Choice("device", facts.device, _device_reason(config)),
+        *_blas(facts),
+        Choice("dtype", facts.dtype, "that of the weights"),
+        python,
+        Choice("mlx_lm", facts.mlx_lm, "the version that the interpreter has"),
+        _step(config),
+    )
+    return BridgeModel(backend, _info(facts), choices, Line(session, Turns()))
+
+
+def _settings(backend: str, path: str, config: LoadConfig, python: Choice) -> Settings:
+    model_type = checked_config(path)["model_type"]
+    load = Load(
+        path=path,
+        version=VERSION,
+        context_len=config.context_len,
+        adapter_path=_adapter(config),
+        prefill_step_size=int(_step(config).value),
+        cpu=config.gpu_layers == 0,
+        chat_formats=[
+            ChatFormat(known.mark, known.template)
+            for known in FORMATS
+            if model_type in known.model_types
+        ],
+    )
+    asked = config.options.get("silence_timeout", _SILENCE_SECONDS)
+    silence = validate.real("silence_timeout", asked, 0.0, above=True)
+    return Settings(backend, (python.value, str(WORKER)), _environment(config), load, silence)
+
+
+def _interpreter(backend: str, config: LoadConfig) -> Choice:
+    asked = config.options.get("python")
+    if asked is not None and not isinstance(asked, str | os.PathLike):
+        raise InvalidOptionError("python", asked, "the path of a Python interpreter")
+    name = os.fspath(asked) if asked is not None else named_interpreter()
+    if not name:
+        return Choice("python", sys.executable, "the caller's own")
+    path = resolve_interpreter(name)
+    if path is None:
+        raise BackendUnavailableError(backend, f"{name!r} is not an interpreter that can be run.")
+    return Choice("python", path, _ASKED if asked is not None else f"{ENVIRONMENT} names it")
+
+
+def _environment(config: LoadConfig) -> dict[str, str]:
+    asked = config.options.get("env", {})
+    texts = isinstance(asked, Mapping) and all(
+        isinstance(text, str) for pair in asked.items() for text in pair
+    )
+    if not texts or not isinstance(asked, Mapping):
+        raise InvalidOptionError("env", asked, "a mapping of names to values, both strings")
+    return dict(asked)
+
+
+def _step(config: LoadConfig) -> Choice:
+    asked = config.options.get("prefill_step_size")
+    if asked is None:
+        reason = "a cancel is looked at between two steps of a long prompt"
+        return Choice("prefill_step_size", str(_STEP), reason)
+    step = validate.integer("prefill_step_size", asked, 1)
+    return Choice("prefill_step_size", str(step), _ASKED)
+
+
+def _adapter(config: LoadConfig) -> str | None:
+    if config.adapter_path is None:
+        return None
+    path = os.path.abspath(os.path.expanduser(os.fspath(config.adapter_path)))
+    if not os.path.isfile(os.path.join(path, "adapters.safetensors")):
+        raise ModelNotFoundError(
+            f"There is no adapter in {path!r}: no adapters.safetensors. Give the directory that "
+            "mlx_lm.lora wrote."
+        )
+    return path
+
+
+def _device_reason(config: LoadConfig) -> str:
+    return "gpu_layers=0 asks for it" if config.gpu_layers == 0 else "MLX's default"
+
+
+def _blas(facts: Ok) -> tuple[Choice, ...]:
+    if sys.platform != "linux" or not facts.device.startswith("cpu"):
+        return ()
+    if facts.blas:
+        return (Choice("blas", facts.blas, "faster than MLX's bundled reference BLAS"),)
+    slow = "no OpenBLAS or MKL was found, which are many times faster: docs/mlx_lm_bridge.md"
+    return (Choice("blas", "MLX's bundled BLAS", slow),)
+
+
+def _info(facts: Ok) -> ModelInfo:
+    return ModelInfo(
+        architecture=facts.model_type,
+        vocab_size=facts.vocab_size,
+        num_layers=facts.layers,
+        hidden_size=facts.hidden_size,
+        quant_bits=facts.quant_bits,
+        quant_group=facts.quant_group,
+        context_length=facts.context_length,
+        logit_tolerance=_TOLERANCE.get(facts.dtype, _TOLERANCE["bfloat16"]),
+    )

@@ -1,0 +1,70 @@
+"""Why mlx-lm cannot run a model, from config.json and from the names of files alone."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from core.errors import CoreError, InvalidModelError
+from core.model_files import read_config_json, resolve_path
+
+
+def refusal(path: str | os.PathLike[str]) -> str | None:
+    """The reason; None where nothing speaks against it."""
+    try:
+        config = checked_config(path)
+    except CoreError as error:
+        return str(error)
+    if config.get("model_file") is not None:
+        return f"{path} brings code of its own, and code of a model is never run."
+    model_type = str(config["model_type"])
+    known = known_model_types()
+    if known and model_type not in known:
+        return f"mlx-lm has no code for the model type {model_type!r} of {path}."
+    return None
+
+
+def checked_config(path: str | os.PathLike[str]) -> dict[str, object]:
+    """config.json of a directory that mlx-lm could read. Raises `ModelError`."""
+    directory = resolve_path(path)
+    config = read_config_json(directory)
+    if not isinstance(config.get("model_type"), str):
+        raise InvalidModelError(
+            f"{directory}/config.json names no model_type. Download or convert the model again."
+        )
+    if not any(name.startswith("model") for name in _weights(directory)):
+        raise InvalidModelError(
+            f"{directory} has no model*.safetensors, the files that mlx-lm reads. "
+            "Download or convert the model again."
+        )
+    return config
+
+
+def known_model_types() -> set[str]:
+    """The model types of the mlx-lm that is installed here; empty where none is, or is found."""
+    spec = importlib.util.find_spec("mlx_lm")
+    if spec is None or not spec.submodule_search_locations:
+        return set()
+    package = Path(spec.submodule_search_locations[0])
+    try:
+        own = {file.stem for file in (package / "models").glob("*.py")}
+        renamed = _remapping((package / "utils.py").read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return set()
+    return own | set(renamed)
+
+
+def _remapping(source: str) -> Mapping[str, str]:
+    """``MODEL_REMAPPING`` of mlx_lm/utils.py, read as text: importing it has side effects."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MODEL_REMAPPING":
+            found: Mapping[str, str] = ast.literal_eval(node.value)
+            return found
+    return {}
+
+
+def _weights(directory: str) -> list[str]:
+    return [name for name in os.listdir(directory) if name.endswith(".safetensors")]

@@ -1,0 +1,162 @@
+"""One worker process and its pipes: started, written to, read from, and ended.
+
+There are no threads: whoever waits for a line also takes in what the worker writes to stderr, so
+that it never waits for its reader. A worker that nobody waits for may wait, which costs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import IO
+
+from core_mlx_lm_bridge.protocol import MAX_ANSWER_BYTES, Lines, ProtocolError
+
+_CHUNK = 2**16
+_TAIL_BYTES = 8192
+_TAIL_LINES = 20
+_PATIENCE_SECONDS = 2.0  # after asking it to quit, and again after terminating it
+_LAST_WORDS_SECONDS = 0.5  # once it is dead: a child of its own may hold stderr open
+
+
+class WorkerProcess:
+    """A running worker. Not safe to use from two threads at once.
+
+    Raises OSError where the interpreter cannot be run. It is in a session of its own, so that
+    Ctrl-C in the caller's terminal is the caller's alone.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+            env={**os.environ, **environment},
+        )
+        self.pid = self._process.pid
+        self._stdin = _unblocked(self._process.stdin)
+        self._stdout = _unblocked(self._process.stdout)
+        self._stderr = _unblocked(self._process.stderr)
+        self._lines = Lines(MAX_ANSWER_BYTES)
+        self._read: deque[bytes] = deque()
+        self._unsent = memoryview(b"")
+        self._tail = b""
+        self._left = False
+        self._open = {self._stdout, self._stderr}
+        self._poll = select.poll()
+        for descriptor in self._open:
+            self._poll.register(descriptor, select.POLLIN)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come: it has closed its stdout, or exited and left it empty."""
+        return not self._read and (self._stdout not in self._open or self._left)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._process.poll() is None
+
+    def send(self, line: bytes) -> None:
+        """Write a line now or, where the pipe is full, while `line` waits for an answer."""
+        self._unsent = memoryview(bytes(self._unsent) + line)
+        self._write()
+
+    def line(self, seconds: float) -> bytes | None:
+        """The next line; None when none came within so many seconds.
+
+        Raises `ProtocolError` when it is too long.
+        """
+        if not self._read:
+            exited = not self.alive  # before the look: it may write, exit, and be read afterwards
+            self._wait(seconds)
+            self._left = exited and not self._read
+        return self._read.popleft() if self._read else None
+
+    def stderr_tail(self) -> str:
+        """The last lines that it wrote to stderr."""
+        lines = self._tail.decode(errors="replace").splitlines()
+        return "\n".join(lines[-_TAIL_LINES:])
+
+    def fate(self) -> str:
+        """How it ended, in words."""
+        with suppress(subprocess.TimeoutExpired):  # its pipes close a moment before it is gone
+            self._process.wait(_LAST_WORDS_SECONDS)
+        status = self._process.returncode
+        if status is None:
+            return "closed its stdout"
+        if status >= 0:
+            return f"exited with status {status}"
+        name = signal.Signals(-status).name
+        return f"was killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
+
+    def kill(self) -> None:
+        """End it at once, keep its last words, and leave neither a zombie nor a descriptor."""
+        with suppress(OSError):
+            self._process.kill()
+        self._process.wait()
+        self._drain(_LAST_WORDS_SECONDS, lambda: self._stderr not in self._open)
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def quit(self, farewell: bytes) -> None:
+        """Ask it to exit; terminate, then kill it, when it does not."""
+        self.send(farewell)
+        if not self._exits():
+            with suppress(OSError):
+                self._process.terminate()
+            self._exits()
+        self.kill()
+
+    def _exits(self) -> bool:
+        self._drain(_PATIENCE_SECONDS, lambda: not self.alive)
+        return not self.alive
+
+    def _drain(self, seconds: float, enough: Callable[[], bool]) -> None:
+        """Take in what it still writes, for a while: it may wait for that."""
+        end = time.monotonic() + seconds
+        while not enough() and time.monotonic() < end:
+            with suppress(ProtocolError):
+                self._wait(0.02)
+
+    def _wait(self, seconds: float) -> None:
+        for descriptor, _ in self._poll.poll(int(seconds * 1000)):
+            if descriptor == self._stdin:
+                self._write()
+                continue
+            data = os.read(descriptor, _CHUNK)
+            if not data:
+                self._poll.unregister(descriptor)
+                self._open.discard(descriptor)
+            elif descriptor == self._stderr:
+                self._tail = (self._tail + data)[-_TAIL_BYTES:]
+            else:
+                self._read.extend(self._lines.feed(data))
+
+    def _write(self) -> None:
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self._stdin, self._unsent) :]
+        except BlockingIOError:
+            self._poll.register(self._stdin, select.POLLOUT)
+            return
+        except BrokenPipeError:  # it has died, as the end of its stdout will show
+            self._unsent = memoryview(b"")
+        with suppress(KeyError):
+            self._poll.unregister(self._stdin)
+
+
+def _unblocked(pipe: IO[bytes] | None) -> int:
+    assert pipe is not None
+    os.set_blocking(pipe.fileno(), False)
+    return pipe.fileno()

@@ -1,0 +1,245 @@
+"""What the caller's process and its worker say to each other: one JSON object a line.
+
+The caller writes `Request` lines to the worker's stdin and reads `Answer` lines from its stdout.
+``type`` names the message, ``id`` the request that it belongs to. Unknown fields are ignored, so
+that either side may learn new ones first. docs/mlx_lm_bridge.md has every message with an example.
+
+This module is shared by both sides and imports msgspec alone.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+VERSION = 1
+"""Of this protocol. The first message carries it, and a worker of another version refuses."""
+
+MAX_REQUEST_BYTES = 256 * 2**20
+"""The longest line that a worker takes; a prompt may be a book."""
+MAX_ANSWER_BYTES = 2**20
+"""The longest line that a caller takes; an answer holds the text of a token or two."""
+
+
+class Message(msgspec.Struct, tag_field="type", tag=str.lower, omit_defaults=True):
+    """A line of the protocol. Ids begin at 1; 0 stands for a request that has none."""
+
+    id: int = 0
+
+
+class ChatFormat(msgspec.Struct):
+    """A jinja template for models that have the special token ``mark``."""
+
+    mark: str
+    template: str
+
+
+class Load(Message):
+    """Load the model at ``path``; the first message. Answered by `Ok` or `Error`.
+
+    ``context_len`` 0 is the model's own. With ``cpu`` nothing is computed on a GPU.
+    ``prefill_step_size`` is in tokens. A model without a chat template of its own gets the first
+    of ``chat_formats`` whose mark it has.
+    """
+
+    path: str = ""
+    version: int = 0
+    context_len: int = 0
+    adapter_path: str | None = None
+    prefill_step_size: int = 512
+    cpu: bool = False
+    chat_formats: list[ChatFormat] = []
+
+
+class Info(Message):
+    """Ask for the facts of the loaded model. Answered by `Ok` or `Error`."""
+
+
+class Options(Message):
+    """How to generate; the fields of `core.GenerateConfig` that a worker looks at."""
+
+    max_tokens: int = 256
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repeat_penalty: float = 1.0
+    seed: int | None = None
+    stop_tokens: list[int] = []  # msgspec copies it
+    return_logprobs: bool = False
+
+
+class Generate(Options):
+    """Continue ``prompt``. Answered by any number of `Token`, then `Done` or `Error`."""
+
+    prompt: str = ""
+
+
+class Turn(msgspec.Struct):
+    """One turn of a chat."""
+
+    role: str
+    content: str
+
+
+class Chat(Options):
+    """Answer a conversation, through the model's chat template. Answered like `Generate`."""
+
+    messages: list[Turn] = []
+
+
+class Cancel(Message):
+    """Stop the request ``id``, which then is answered by `Done` with "cancelled". Has no answer.
+
+    For a request that has ended already it means nothing.
+    """
+
+
+class Quit(Message):
+    """Exit. Has no answer; the end of stdin means the same."""
+
+
+class Ok(Message):
+    """The facts of the loaded model.
+
+    ``dtype`` is that of its weights, ``device`` what it runs on ("cpu: ..." or "gpu: ..."),
+    ``blas`` the library in front of MLX's own on a Linux CPU, ``mlx_lm`` the version of mlx-lm.
+    """
+
+    version: int = 0
+    model_type: str = ""
+    vocab_size: int = 0
+    layers: int = 0
+    hidden_size: int = 0
+    quant_bits: int = 0
+    quant_group: int = 0
+    context_length: int = 0
+    dtype: str = ""
+    device: str = ""
+    blas: str = ""
+    mlx_lm: str = ""
+
+
+class Token(Message):
+    """One token. ``open``: more of its text may come with the next token, or with `Done`."""
+
+    token: str = ""
+    token_id: int = 0
+    logprob: float | None = None
+    open: bool = False
+
+
+class Done(Message, omit_defaults=False):
+    """The last answer to a `Generate` or `Chat`, with what mlx-lm reports of it.
+
+    ``finish_reason``: "stop", "length" or "cancelled". ``token``: text that belongs to the tokens
+    before. ``generation_tokens`` counts the terminal one, too. ``prompt_tps`` and
+    ``generation_tps`` are tokens per second, from the start to the first token and from there.
+    """
+
+    done: bool = True
+    finish_reason: str = "stop"
+    token: str = ""
+    prompt_tokens: int = 0
+    prompt_tps: float = 0.0
+    generation_tokens: int = 0
+    generation_tps: float = 0.0
+    peak_memory_bytes: int = 0
+    active_memory_bytes: int = 0
+
+
+class Error(Message):
+    """A request failed; the last answer to it.
+
+    ``error`` names a class of ``core.errors``, or the class of what was raised in the worker.
+    ``length`` and ``limit`` are those of a PromptTooLongError.
+    """
+
+    error: str = ""
+    message: str = ""
+    length: int = 0
+    limit: int = 0
+
+
+Request = Load | Info | Generate | Chat | Cancel | Quit
+Answer = Ok | Token | Done | Error
+
+
+class _Header(msgspec.Struct):
+    id: int = 0
+
+
+_encoder = msgspec.json.Encoder()
+_requests: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
+_answers: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
+_headers = msgspec.json.Decoder(_Header)
+_WRONG = (msgspec.MsgspecError, ValueError, RecursionError)  # ValueError: not UTF-8
+
+
+class ProtocolError(Exception):
+    """A line that is no message. ``id`` is that of its request where it can be read, else 0."""
+
+    def __init__(self, message: str, id: int = 0) -> None:
+        super().__init__(message)
+        self.id = id
+
+
+def encode(message: Message) -> bytes:
+    """A message as a line, its end included. Raises UnicodeEncodeError for lone surrogates."""
+    return _encoder.encode(message) + b"\n"
+
+
+def decode_request(line: bytes) -> Request:
+    """What the caller said. Raises `ProtocolError`."""
+    return _decode(_requests, line)
+
+
+def decode_answer(line: bytes) -> Answer:
+    """What the worker said. Raises `ProtocolError`."""
+    return _decode(_answers, line)
+
+
+def _decode(decoder: msgspec.json.Decoder[T], line: bytes) -> T:
+    try:
+        return decoder.decode(line)
+    except _WRONG as error:
+        raise ProtocolError(f"{error} in {_shown(line)}", _id(line)) from None
+
+
+def _id(line: bytes) -> int:
+    try:
+        return _headers.decode(line).id
+    except _WRONG:
+        return 0
+
+
+def _shown(line: bytes, limit: int = 120) -> str:
+    text = line[:limit].decode(errors="backslashreplace")
+    return repr(text) + ("…" if len(line) > limit else "")
+
+
+class Lines:
+    """Cuts a stream of bytes into lines, none longer than ``limit`` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []  # of the line that has not ended
+        self._length = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that ``data`` completes, without their ends.
+
+        Raises `ProtocolError` when one becomes too long; the reader then is of no use any more.
+        """
+        *ended, rest = data.split(b"\n")
+        if ended:
+            ended[0] = b"".join([*self._parts, ended[0]])
+            self._parts, self._length = [], 0
+        self._parts.append(rest)
+        self._length += len(rest)
+        if max(self._length, *map(len, ended), 0) > self._limit:
+            raise ProtocolError(f"a line longer than {self._limit} bytes")
+        return ended

@@ -1,0 +1,240 @@
+"""The conversation with a worker, and with the next one when a worker has died."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+
+from core.errors import CoreError, ModelClosedError
+from core_mlx_lm_bridge import failures
+from core_mlx_lm_bridge.process import WorkerProcess
+from core_mlx_lm_bridge.protocol import (
+    Answer,
+    Cancel,
+    Chat,
+    Done,
+    Error,
+    Generate,
+    Load,
+    Ok,
+    ProtocolError,
+    Quit,
+    Token,
+    decode_answer,
+    encode,
+)
+
+_LOOK_SECONDS = 0.02  # how often a caller that waits looks at its cancel and its timeout
+_log = logging.getLogger("core_mlx_lm_bridge")
+Check = Callable[[], None]
+
+
+class _TooLateError(Exception):
+    """The time to wait for a last answer is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a worker is started, and what it is told first. ``silence_timeout`` is in seconds."""
+
+    backend: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    load: Load
+    silence_timeout: float
+
+
+class Session:
+    """One model's workers, one after another. One caller at a time; any thread may `close`.
+
+    Every failure of a worker ends it and raises `BackendProcessError`; the next request starts a
+    fresh one, which loads the model again.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._worker: WorkerProcess | None = None
+        self._id = 0
+        self._stale: set[int] = set()  # cancelled; their last answer is still to come
+        self._abandoned: deque[int] = deque()
+        self._lock = threading.Lock()  # held by whoever uses the worker at this moment
+        self._closed = False
+        self._pid = os.getpid()
+
+    def start(self, check: Check) -> Ok:
+        """Start a worker and load the model. Raises what the load ends with."""
+        settings = self._settings
+        try:
+            self._worker = WorkerProcess(settings.command, settings.environment)
+        except OSError as error:
+            raise failures.not_started(settings.command[0], error, settings.backend) from error
+        self._stale.clear()
+        try:
+            answer = self._answer(self._send(settings.load), check, "while it loaded the model")
+        except BaseException:
+            self._end_worker()
+            raise
+        if not isinstance(answer, Ok):
+            raise self._nonsense(f"it answered the load with {type(answer).__name__}")
+        return answer
+
+    def ask(self, request: Generate | Chat, check: Check) -> int:
+        """Send a request and return its id. Starts a worker where there is none."""
+        self.check_usable()
+        worker = self._worker
+        if worker is not None and not worker.alive:
+            self._bury(worker)
+        if self._worker is None:
+            self.start(check)
+        with self._lock:
+            self._cancel_abandoned()
+        return self._send(request)
+
+    def answer(self, id: int, check: Check) -> Token | Done:
+        """The next answer to a request. Raises the error that it is, and what ``check`` raises."""
+        answer = self._answer(id, check, "while it generated")
+        if isinstance(answer, Ok):
+            raise self._nonsense("it answered a generation with the facts of the model")
+        return answer
+
+    def stop(self, id: int, seconds: float) -> Done | None:
+        """Cancel a request and wait so long for its last answer; a later one is passed over."""
+        end = time.monotonic() + seconds
+
+        def check() -> None:
+            if time.monotonic() >= end:
+                raise _TooLateError
+
+        try:
+            with self._lock:
+                self._used().send(encode(Cancel(id=id)))
+            while not isinstance(answer := self._answer(id, check, "while it stopped"), Done):
+                check()
+            return answer
+        except (_TooLateError, CoreError):  # a dead worker is nothing to one who leaves
+            self._stale.add(id)
+            return None
+
+    def abandon(self, id: int) -> None:
+        """`cancel` from a finalizer: at once where the worker is free, else before the next one."""
+        if os.getpid() != self._pid:
+            return
+        self._abandoned.append(id)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._cancel_abandoned()
+            finally:
+                self._lock.release()
+
+    def close(self) -> None:
+        """End the worker: ask, then terminate, then kill. Those who wait for it raise."""
+        self._closed = True
+        if os.getpid() != self._pid:
+            return  # a fork: the worker is its parent's
+        # Not for ever: a signal handler may have interrupted the very thread that holds it.
+        held = self._lock.acquire(timeout=1.0)
+        try:
+            worker, self._worker = self._worker, None
+            if worker is not None:
+                worker.quit(encode(Quit()))
+        finally:
+            if held:
+                self._lock.release()
+
+    def _send(self, message: Load | Generate | Chat) -> int:
+        with self._lock:
+            self._id += 1
+            self._used().send(encode(msgspec.structs.replace(message, id=self._id)))
+        return self._id
+
+    def _answer(self, id: int, check: Check, when: str) -> Ok | Token | Done:
+        heard = time.monotonic()
+        while True:
+            with self._lock:
+                worker = self._used()
+                answer = self._next(worker)
+                tail = worker.stderr_tail() if isinstance(answer, Error) else ""
+            if answer is None:
+                check()
+                self._check_progress(worker, heard, when)
+                continue
+            heard = time.monotonic()
+            if answer.id in self._stale:
+                self._forget(answer)
+                check()
+            elif isinstance(answer, Error) and answer.id in (id, 0):
+                raise failures.of_answer(answer, self._settings.backend, tail)
+            elif isinstance(answer, Error) or answer.id != id:
+                raise self._nonsense(f"it answered request {answer.id}, and {id} was asked")
+            else:
+                return answer
+
+    def _next(self, worker: WorkerProcess) -> Answer | None:
+        try:
+            line = worker.line(_LOOK_SECONDS)
+            return None if line is None else decode_answer(line)
+        except ProtocolError as error:
+            raise self._nonsense(str(error)) from None
+
+    def _check_progress(self, worker: WorkerProcess, heard: float, when: str) -> None:
+        with self._lock:
+            self._used()
+            if worker.ended:
+                self._worker = None
+                raise failures.died(worker, when)
+            limit = self._settings.silence_timeout
+            if time.monotonic() - heard > limit:
+                self._worker = None
+                raise failures.silent(worker, limit, when)
+
+    def _forget(self, answer: Answer) -> None:
+        if isinstance(answer, Done | Error):
+            self._stale.discard(answer.id)
+
+    def _cancel(self, id: int) -> None:
+        if self._worker is not None:
+            self._stale.add(id)
+            self._worker.send(encode(Cancel(id=id)))
+
+    def _cancel_abandoned(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._cancel(self._abandoned.popleft())
+
+    def _nonsense(self, what: str) -> Exception:
+        worker, self._worker = self._worker, None
+        return failures.nonsense(worker, what) if worker is not None else ModelClosedError()
+
+    def _bury(self, worker: WorkerProcess) -> None:
+        self._worker = None
+        error = failures.died(worker, "while it was idle")
+        _log.warning("%s", error)
+
+    def _end_worker(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.kill()
+
+    def _used(self) -> WorkerProcess:
+        self.check_usable()
+        if self._worker is None:
+            raise ModelClosedError
+        return self._worker
+
+    def check_usable(self) -> None:
+        """Raise `ModelClosedError` after ``close()``, and in a fork."""
+        if self._closed:
+            raise ModelClosedError
+        if os.getpid() != self._pid:
+            raise ModelClosedError(
+                "The model belongs to the process that this one was forked from. Load it again "
+                "with core.load_model()."
+            )

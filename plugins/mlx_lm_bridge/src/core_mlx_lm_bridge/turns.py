@@ -1,0 +1,66 @@
+"""Whose turn it is: a worker serves one stream at a time, the others wait in order of arrival."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from core.errors import ModelBusyError
+
+_LOOK_SECONDS = 0.02  # how often those who wait are asked whether they still want to
+
+
+class Turn:
+    """One stream's place in the line: the thread that read it last, and its request's id."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.id: int | None = None
+
+
+class Turns:
+    """The line. Its lock is reentrant: finalizers, which run anywhere, call `leave`."""
+
+    def __init__(self) -> None:
+        self._line: deque[Turn] = deque()
+        self._changed = threading.Condition(threading.RLock())
+
+    def join(self, turn: Turn, check: Callable[[], None]) -> None:
+        """Wait until it is this one's turn.
+
+        Raises what ``check`` raises while it waits, and `ModelBusyError` when the one in front
+        is a stream of the same thread, which cannot go on while this one waits.
+        """
+        turn.thread = threading.get_ident()
+        with self._changed:
+            self._line.append(turn)
+        try:
+            while not self._is_first(turn):
+                check()
+        except BaseException:
+            self.leave(turn)
+            raise
+
+    def leave(self, turn: Turn) -> None:
+        """Make room for the next. Twice is fine."""
+        with self._changed:
+            if turn in self._line:
+                self._line.remove(turn)
+                self._changed.notify_all()
+
+    def _is_first(self, turn: Turn) -> bool:
+        with self._changed:
+            if any(other.thread == turn.thread for other in self._before(turn)):
+                raise ModelBusyError(
+                    "This thread has an open stream of the same model, and mlx-lm serves one at a "
+                    "time. Read that stream to its end or close() it first, or read it in "
+                    "another thread."
+                )
+            if self._line[0] is not turn:
+                self._changed.wait(_LOOK_SECONDS)
+            return self._line[0] is turn
+
+    def _before(self, turn: Turn) -> list[Turn]:
+        line = list(self._line)
+        return line[: line.index(turn)]

@@ -1,0 +1,167 @@
+"""A worker that dies, falls silent or talks nonsense: a typed error, and a fresh worker next."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import core
+from core_mlx_lm_bridge.model import BridgeModel
+
+Fake = Callable[..., BridgeModel]
+
+FAULTS = {
+    "SIGKILL": "was killed by SIGKILL",
+    "SIGSEGV": "was killed by SIGSEGV",
+    "SIGTERM": "was killed by SIGTERM",
+    "exit": "exited with status 3",
+    "half": "exited with status 0",
+    "flood": "exited with status 4",
+    "garbage": "malformed",
+    "utf-8": "broke the protocol",
+    "other": "it answered request",
+    "unasked": "facts of the model",
+    "long": "a line longer than",
+}
+every_fault = pytest.mark.parametrize("name", FAULTS)
+
+
+def pid_of(model: BridgeModel) -> int:
+    """The process that answers now."""
+    return next(model.generate("pid")).id
+
+
+def end(model: BridgeModel, number: signal.Signals) -> None:
+    """Kill the worker behind the model's back, and see it die."""
+    worker = model._line.session._worker
+    assert worker is not None
+    os.kill(worker.pid, number)
+    worker._process.wait(10)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether there is no such process, not even as a zombie."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@every_fault
+def test_fault_while_generating(fake: Fake, name: str) -> None:
+    model = fake()
+    first = pid_of(model)
+    stream = model.generate(f"fault {name} 2")
+    assert [next(stream).text, next(stream).text] == ["0 ", "1 "]
+    with pytest.raises(core.BackendProcessError, match=FAULTS[name]) as caught:
+        next(stream)
+    assert ("the last line" if name == "flood" else f"about to {name}") in caught.value.stderr_tail
+    assert stream.finish_reason == "error"
+    assert list(stream) == []
+    assert is_gone(first)
+    assert pid_of(model) != first
+
+
+@pytest.mark.parametrize("name", sorted({*FAULTS} - {"unasked"}))
+def test_fault_while_loading(fake: Fake, name: str) -> None:
+    with pytest.raises(core.BackendProcessError, match=FAULTS[name]) as caught:
+        fake(env={"FAKE_LOAD_FAULT": name})
+    assert ("the last line" if name == "flood" else f"about to {name}") in caught.value.stderr_tail
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "garbage"])
+def test_fault_while_loading_again(fake: Fake, tmp_path: Path, name: str) -> None:
+    marker = tmp_path / "marker"
+    marker.touch()
+    model = fake(env={"FAKE_LOAD_FAULT": name, "FAKE_ONCE": str(marker)})
+    end(model, signal.SIGKILL)
+    marker.unlink()
+    with pytest.raises(core.BackendProcessError, match=FAULTS[name]):
+        pid_of(model)
+    assert pid_of(model) > 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_killed_while_idle(
+    fake: Fake, number: signal.Signals, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing was lost but the worker: the next call gets another one, and a warning says so."""
+    model = fake()
+    first = pid_of(model)
+    end(model, number)
+    assert pid_of(model) != first
+    assert is_gone(first)
+    assert f"was killed by {number.name}" in caplog.text
+    assert "while it was idle" in caplog.text
+
+
+def test_killed_while_a_stream_is_open(fake: Fake) -> None:
+    model = fake()
+    stream = model.generate("count 100000 0.001")
+    next(stream)
+    end(model, signal.SIGKILL)
+    with pytest.raises(core.BackendProcessError, match="was killed by SIGKILL"):
+        list(stream)
+    assert pid_of(model) > 0
+
+
+def test_silence(fake: Fake) -> None:
+    model = fake(silence_timeout=0.3)
+    stream = model.generate("fault hang 1")
+    next(stream)
+    with pytest.raises(core.BackendProcessError, match=r"wrote nothing for 0\.3 s") as caught:
+        next(stream)
+    assert "silence_timeout" in str(caught.value)
+    assert pid_of(model) > 0
+
+
+def test_silence_while_loading(fake: Fake) -> None:
+    with pytest.raises(core.BackendProcessError, match="while it loaded the model"):
+        fake(silence_timeout=1.0, env={"FAKE_LOAD_FAULT": "hang"})
+
+
+def test_timeout_of_a_hanging_worker(fake: Fake) -> None:
+    """The caller's own timeout comes first, and what hangs is found by the next call."""
+    model = fake(silence_timeout=0.5)
+    with pytest.raises(core.GenerationTimeout):
+        list(model.generate("fault hang 0", timeout=0.1))
+    with pytest.raises(core.BackendProcessError, match="wrote nothing"):
+        pid_of(model)
+    assert pid_of(model) > 0
+
+
+def test_stderr_flood_of_a_sound_worker(fake: Fake) -> None:
+    """A worker never waits for somebody to read its stderr."""
+    model = fake()
+    assert [token.text for token in model.generate("noise")] == ["done"]
+
+
+def test_prints_of_a_sound_worker(fake: Fake) -> None:
+    """What libraries and their children print or read does not touch the protocol."""
+    model = fake()
+    assert [token.text for token in model.generate("print")] == ["done"]
+    assert [token.text for token in model.generate("print")] == ["done"]
+
+
+def test_closing_a_worker_that_does_not_listen(fake: Fake) -> None:
+    model = fake()
+    pid = pid_of(model)
+    stream = model.generate("fault deaf 1")
+    next(stream)
+    model.close()
+    assert is_gone(pid)
+
+
+def test_interpreter_that_cannot_be_run(fake: Fake, tmp_path: Path) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/no/such/interpreter\n")
+    broken.chmod(0o755)
+    with pytest.raises(core.BackendUnavailableError, match="cannot be run"):
+        fake(python=str(broken))
+    with pytest.raises(core.BackendUnavailableError, match="not an interpreter"):
+        fake(python=str(tmp_path / "nothing"))
