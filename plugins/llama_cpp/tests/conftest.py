@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 # Threads that wait for one another without sleeping take minutes where other programs run.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -12,6 +13,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import gguf
 import numpy as np
 import pytest
+
+import core
+
+if TYPE_CHECKING:
+    from core_llama_cpp.model import LlamaModel
 
 LAYERS, HIDDEN, HEADS, KV_HEADS, FEED_FORWARD, CONTEXT = 2, 64, 4, 2, 96, 512
 WORDS = ["<s>", "</s>", *map(chr, range(33, 127)), "Ġ", "Ġa", "Ġb", "ab", "Ġab"]
@@ -111,3 +117,78 @@ def _weights() -> dict[str, np.ndarray]:
         f"{name}.weight": random.normal(0.0, 0.2, shape).astype(np.float32)
         for name, shape in shapes.items()
     }
+
+
+@pytest.fixture(scope="session")
+def smollm2_model(smollm2_gguf: Path) -> Iterator[LlamaModel]:
+    """SmolLM2 on one thread, with few slots and a short context."""
+    yield from _opened(smollm2_gguf)
+
+
+@pytest.fixture(scope="session")
+def gemma3_model(gemma3_gguf: Path) -> Iterator[LlamaModel]:
+    """Gemma 3, likewise."""
+    yield from _opened(gemma3_gguf)
+
+
+@pytest.fixture(params=["smollm2", "gemma3"])
+def real_model(request: pytest.FixtureRequest) -> LlamaModel:
+    """Both, one after the other."""
+    return cast("LlamaModel", request.getfixturevalue(f"{request.param}_model"))
+
+
+@pytest.fixture
+def tiny_model(tiny_gguf: TinyGguf) -> Iterator[LlamaModel]:
+    """The tiny model with two slots."""
+    yield from _opened(tiny_gguf(), slots=2, context_len=0)
+
+
+@pytest.fixture
+def plain_llama(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path, LlamaModel], Any]]:
+    """Opens llama-cpp-python's own model, with the kernels that the given one has.
+
+    It has no option for unpacked weights, so its parameters get them where they are made.
+    """
+    import llama_cpp
+
+    params = llama_cpp.llama_cpp.llama_model_default_params
+
+    def unpacked() -> Any:
+        found = params()
+        found.use_extra_bufts = False
+        return found
+
+    opened: list[Any] = []
+
+    def open_llama(path: Path, model: LlamaModel) -> Any:
+        session = model._loaded.session
+        llama = llama_cpp.Llama(
+            str(path),
+            n_ctx=512,
+            n_ubatch=session.settings.n_ubatch,
+            n_threads=1,
+            n_threads_batch=1,
+            flash_attn=True,
+            logits_all=True,
+            swa_full=True,
+            verbose=False,
+        )
+        opened.append(llama)
+        return llama
+
+    monkeypatch.setattr(llama_cpp.llama_cpp, "llama_model_default_params", unpacked)
+    yield open_llama
+    for llama in opened:
+        llama.close()
+
+
+def _opened(path: Path, slots: int = 4, context_len: int = 1024) -> Iterator[LlamaModel]:
+    model = core.load_model(
+        path,
+        backend="llama_cpp",
+        context_len=context_len,
+        parallel_slots=slots,
+        options={"n_threads": 1},
+    )
+    with model:
+        yield cast("LlamaModel", model)

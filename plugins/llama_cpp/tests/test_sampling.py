@@ -123,9 +123,7 @@ def test_infinite_logits() -> None:
     row = as_row([-math.inf, 1.0, -math.inf, 1.0])
     config = GenerateConfig(temperature=1.0)
     seeds = range(40)
-    drawn = {
-        Sampler(GenerateConfig(temperature=1.0, seed=seed), ()).draw(row, 0) for seed in seeds
-    }
+    drawn = {Sampler(GenerateConfig(temperature=1.0, seed=seed), ()).draw(row, 0) for seed in seeds}
     assert drawn == {1, 3}
     assert logprob(row, 0) == -math.inf
     assert logprob(row, 1) == pytest.approx(math.log(0.5))

@@ -115,9 +115,7 @@ _SMOLLM2_ALPHABET = st.characters(
 
 
 @settings(max_examples=60)
-@given(
-    st.text(_SMOLLM2_ALPHABET), st.text(st.characters(exclude_characters="▁", codec="utf-8"))
-)
+@given(st.text(_SMOLLM2_ALPHABET), st.text(st.characters(exclude_characters="▁", codec="utf-8")))
 def test_decoding_gives_the_text_back(
     smollm2: Tokenizer, gemma3: Tokenizer, one: str, other: str
 ) -> None:

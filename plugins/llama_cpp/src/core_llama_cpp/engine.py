@@ -163,7 +163,10 @@ class Engine:
         session = self._model.session
         tenancy = Tenancy(session, self._pool, lease)
         window = self._model.info.context_length if self._model.rotates else _ENDLESS
-        self._prefills.append(Prefilling(job, session, tenancy, window, self._rows.append))
+        self._prefills.append(Prefilling(job, session, tenancy, window, self._join))
+
+    def _join(self, row: Decoding) -> None:
+        self._rows.append(row)
 
     def _compute(self) -> None:
         for row in self._rows:

@@ -1,0 +1,149 @@
+"""llama_cpp beside a loop over ``llama_cpp.Llama``: one process, one GGUF, the same threads.
+
+    python benchmarks/gguf.py MODEL.gguf [--prompts 256] [--runs 5] [--only NAME ...]
+
+``classify``: prompts that share a 25-token instruction against a loop over
+``Llama.create_completion(max_tokens=1, logprobs=...)``, which reuses the common prefix by itself.
+``alternating``: the same, when two instructions take turns, which defeats its reuse. ``batch``: 16
+prompts by 32 tokens. ``memory``: growth of the process from classify with many prompts, over that
+of one. They take turns, and medians are compared; prints JSON and misses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import core
+
+LABELS = ["finance", "sports", "science", "technology"]
+FIRST = "Name the field of the news below in one word: finance, sports, science or technology.\n"
+SECOND = "Is the following about finance, about sports, about science, or about technology?\n"
+MARKS = {"plain": {"classify": 1.25}, "OpenBLAS": {"classify": 1.7}}
+COMMON_MARKS = {"alternating": 3.0, "batch": 1.5}
+LARGEST_MEMORY = 1.3
+HEADLINES = Path(__file__).parents[1] / "examples" / "headlines.jsonl"
+
+Call = Callable[[], object]
+
+
+def news(count: int) -> list[str]:
+    """Sentences of about 20 tokens."""
+    texts = [json.loads(line)["text"] for line in HEADLINES.read_text().splitlines()]
+    return [texts[index % len(texts)] for index in range(count)]
+
+
+def compare(ours: Call, theirs: Call, runs: int) -> dict[str, float]:
+    """Medians in seconds, taken in turns, and how many times faster ours is."""
+    seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
+    for _ in range(runs):
+        for name, call in (("ours", ours), ("theirs", theirs)):
+            start = time.perf_counter()
+            call()
+            seconds[name].append(time.perf_counter() - start)
+    medians = {name: statistics.median(found) for name, found in seconds.items()}
+    return {**medians, "ratio": medians["theirs"] / medians["ours"]}
+
+
+class Loop:
+    """The peer, as its users write it."""
+
+    def __init__(self, path: Path, threads: int) -> None:
+        library: Any = importlib.import_module("llama_cpp")
+        options = {"n_threads": threads, "n_threads_batch": threads, "verbose": False}
+        self.reading = library.Llama(str(path), n_ctx=512, logits_all=True, **options)
+        self.writing = library.Llama(str(path), n_ctx=512, **options)
+
+    def classify(self, prompts: Sequence[str]) -> None:
+        """One token each, with its log-probabilities."""
+        for prompt in prompts:
+            self.reading.create_completion(prompt, max_tokens=1, logprobs=5, temperature=0.0)
+
+    def write(self, prompts: Sequence[str], tokens: int) -> None:
+        """So many tokens each."""
+        for prompt in prompts:
+            self.writing.create_completion(prompt, max_tokens=tokens, temperature=0.0)
+
+
+def measure(
+    path: Path, count: int, runs: int, threads: int
+) -> dict[str, Callable[[], dict[str, float]]]:
+    """The comparisons, by name."""
+    loop = Loop(path, threads)
+    model = core.load_model(path, backend="llama_cpp", parallel_slots=16)
+    texts = news(count)
+    shared = [f"{FIRST}{text} Field:" for text in texts]
+    mixed = [f"{(FIRST, SECOND)[i % 2]}{text} Field:" for i, text in enumerate(texts)]
+
+    def batch() -> object:
+        results = model.batch_generate(shared[:16], max_tokens=32)
+        assert all(result.error is None for result in results)
+        return results
+
+    model.classify(shared[:8], labels=LABELS)
+    loop.classify(shared[:8])
+    return {
+        "classify": lambda: compare(
+            lambda: model.classify(shared, labels=LABELS), lambda: loop.classify(shared), runs
+        ),
+        "alternating": lambda: compare(
+            lambda: model.classify(mixed, labels=LABELS), lambda: loop.classify(mixed), runs
+        ),
+        "batch": lambda: compare(batch, lambda: loop.write(shared[:16], 32), runs),
+    }
+
+
+def growth(path: Path, count: int) -> int:
+    """Resident bytes of a child that classified so many prompts, at their peak."""
+    code = (
+        "import resource, sys, core; path, count = sys.argv[1], int(sys.argv[2])\n"
+        "from benchmarks.gguf import FIRST, LABELS, news\n"
+        "with core.load_model(path, backend='llama_cpp', parallel_slots=16) as model:\n"
+        "    model.classify([f'{FIRST}{text} Field:' for text in news(count)], labels=LABELS)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path), str(count)],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[1],
+    )
+    return int(done.stdout)
+
+
+def main() -> None:
+    """Measure, print, and exit with 1 when a mark is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--prompts", type=int, default=256)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--only", nargs="+", default=["classify", "alternating", "batch", "memory"])
+    options = parser.parse_args()
+    calls = measure(options.model, options.prompts, options.runs, options.threads)
+    found: dict[str, Any] = {name: call() for name, call in calls.items() if name in options.only}
+    if "memory" in options.only:
+        one, many = growth(options.model, 1), growth(options.model, options.prompts)
+        found["memory"] = {"one": one, "many": many, "ratio": many / one}
+    backend: Any = core.get_backend("llama_cpp")
+    build = "OpenBLAS" if "OpenBLAS" in backend.devices()[0].detail else "plain"
+    marks = {**MARKS[build], **COMMON_MARKS}
+    misses = [name for name, mark in marks.items() if name in found and found[name]["ratio"] < mark]
+    if "memory" in found and found["memory"]["ratio"] > LARGEST_MEMORY:
+        misses.append("memory")
+    print(json.dumps({"build": build, "marks": marks, **found, "missed": misses}, indent=1))
+    sys.exit(bool(misses))
+
+
+if __name__ == "__main__":
+    main()

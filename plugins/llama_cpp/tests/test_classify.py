@@ -1,0 +1,256 @@
+"""Reading distributions: against llama_cpp.Llama, with and without neighbours and beginnings."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import core
+from core.errors import (
+    EmptyPromptError,
+    GenerationCancelled,
+    InvalidModelError,
+    LabelError,
+    PromptTooLongError,
+)
+from core.types import ClassifyResult
+from core_llama_cpp.batch import Batch
+from core_llama_cpp.model import LlamaModel
+from core_llama_cpp.prefixes import SharedPrefix
+from core_llama_cpp.session import DecodeError, Session
+
+Row = npt.NDArray[np.float32]
+
+INSTRUCTION = "Decide what this sentence is about: finance, sports, science or technology.\n"
+SENTENCES = [
+    "Shares fell sharply after the bank raised its rates",
+    "The striker scored twice in the final minutes of the match",
+    "Astronomers found water in the atmosphere of a distant planet",
+    "The new phone has a faster chip and a better camera",
+    "Rain",
+    "Bond yields rose",
+]
+PROMPTS = [f"{INSTRUCTION}Sentence: {sentence}\nTopic:" for sentence in SENTENCES]
+LABELS = ("finance", "sports", "science", "technology")
+
+
+def rows(results: list[ClassifyResult]) -> list[Row]:
+    assert [result.error for result in results] == [None] * len(results)
+    return [np.array(result.logits, np.float32) for result in results]
+
+
+def logits(model: LlamaModel, prompts: list[str]) -> list[Row]:
+    return rows(model.classify(prompts, return_logits=True))
+
+
+def free_cells(model: LlamaModel) -> int:
+    """When what runs has given back what it had."""
+    return model._owner.run(lambda: model._passes._pool.cells)
+
+
+def log_softmax(row: Row) -> npt.NDArray[np.float64]:
+    wide = row.astype(np.float64)
+    shifted: npt.NDArray[np.float64] = wide - wide.max()
+    return shifted - math.log(np.exp(shifted).sum())
+
+
+@pytest.mark.parametrize("name", ["smollm2", "gemma3"])
+def test_log_probabilities_are_those_of_llama(name: str, request: pytest.FixtureRequest) -> None:
+    model: LlamaModel = request.getfixturevalue(f"{name}_model")
+    llama = request.getfixturevalue("plain_llama")(request.getfixturevalue(f"{name}_gguf"), model)
+    for prompt, found in zip(PROMPTS, logits(model, PROMPTS), strict=True):
+        ids = model.encode(prompt)
+        llama.reset()
+        llama.eval(ids)
+        wanted = llama.scores[len(ids) - 1]
+        assert np.abs(log_softmax(found) - log_softmax(wanted)).max() < 1e-3, prompt
+
+
+def test_neighbours_and_beginnings_change_nothing(real_model: LlamaModel) -> None:
+    alone = [logits(real_model, [prompt])[0] for prompt in PROMPTS]
+    others = ["Hello", *PROMPTS[::-1], INSTRUCTION * 3, PROMPTS[0]]
+    second = [f"{'Some more words that all of these begin with. ' * 2}{word}" for word in "abcdef"]
+    cases = [PROMPTS, PROMPTS[::-1], PROMPTS * 5, others, [*PROMPTS, *second]]
+    for case in cases:
+        found = logits(real_model, case)
+        for prompt, row in zip(case, found, strict=True):
+            if prompt in PROMPTS:
+                apart = np.abs(row - alone[PROMPTS.index(prompt)]).max()
+                assert apart <= real_model.info.logit_tolerance
+
+
+def test_what_is_shared_is_not_computed_again(smollm2_model: LlamaModel) -> None:
+    smollm2_model.classify(PROMPTS)
+    metrics = smollm2_model.metrics
+    shared = len(smollm2_model.encode(f"{INSTRUCTION}Sentence:"))
+    assert metrics.prompt_tokens == sum(len(smollm2_model.encode(prompt)) for prompt in PROMPTS)
+    assert metrics.cached_prompt_tokens == shared * (len(PROMPTS) - 1)
+    other = [
+        "Say in one word what the following text is mainly about, please. " + s for s in SENTENCES
+    ]
+    smollm2_model.classify([text for pair in zip(PROMPTS, other, strict=True) for text in pair])
+    second = len(smollm2_model.encode("Say in one word what the following text is mainly about,"))
+    assert smollm2_model.metrics.cached_prompt_tokens >= (shared + second) * (len(PROMPTS) - 1)
+
+
+def test_labels_are_those_of_the_sentences(smollm2_model: LlamaModel) -> None:
+    results = smollm2_model.classify(PROMPTS[:4], labels=LABELS)
+    assert results[0].label == "finance"
+    for result in results:
+        assert result.probabilities is not None
+        assert math.isclose(sum(result.probabilities.values()), 1.0)
+
+
+def test_labels_of_several_tokens_are_scored_step_by_step(real_model: LlamaModel) -> None:
+    labels = ("sports team", "sports car", "supercalifragilistic", "science")
+    results = real_model.classify(PROMPTS * 9, labels=labels)
+    assert [result.error for result in results] == [None] * len(results)
+    for prompt, result in zip(PROMPTS, results, strict=False):
+        assert result.logprobs is not None
+        for label in labels:
+            expected = real_model.score([prompt], [f" {label}"])[0].logprob
+            assert abs(result.logprobs[label] - expected) <= 8 * real_model.info.logit_tolerance
+    again = real_model.classify(PROMPTS * 9, labels=labels)
+    assert [result.logprobs for result in again[:6]] == [result.logprobs for result in results[-6:]]
+
+
+def test_labels_that_begin_inside_the_prompts_last_token(smollm2_model: LlamaModel) -> None:
+    plain = smollm2_model.classify(["It is fin"], return_logits=True)[0]
+    found = smollm2_model.classify(
+        ["It is fin"], labels=["ance", "ished"], label_prefix="", return_logits=True
+    )[0]
+    assert found.token == plain.token
+    assert found.logits == plain.logits
+    assert found.logprobs is not None
+    score = smollm2_model.score(["It is"], [" finance"])[0]
+    assert found.logprobs["ance"] == pytest.approx(score.logprob, abs=1e-3)
+
+
+def test_each_rows_error_is_its_own(smollm2_model: LlamaModel) -> None:
+    long = "word " * 1100
+    results = smollm2_model.classify(["", PROMPTS[0], long, "a\ud800"])
+    kinds = [type(result.error).__name__ for result in results]
+    assert kinds == ["EmptyPromptError", "NoneType", "PromptTooLongError", "RequestError"]
+    assert isinstance(results[0].error, EmptyPromptError)
+    assert isinstance(results[2].error, PromptTooLongError)
+    with pytest.raises(LabelError):
+        smollm2_model.classify(PROMPTS, labels=["a", "a"])
+
+
+def test_a_prompt_as_long_as_the_context(tiny_model: LlamaModel) -> None:
+    limit = tiny_model.info.context_length
+    prompt = "!" * limit
+    assert len(tiny_model.encode(prompt)) == limit
+    whole, over = tiny_model.classify([prompt, prompt + "!"], return_logits=True)
+    assert whole.error is None
+    assert isinstance(over.error, PromptTooLongError)
+    labelled = tiny_model.classify([prompt], labels=["!!", '"'], label_prefix="")[0]
+    assert labelled.label is not None  # the cells of another slot are free
+
+
+def test_labels_that_no_cell_is_left_for(tiny_gguf: Callable[..., Path]) -> None:
+    own = {"n_threads": 1}
+    with core.load_model(
+        tiny_gguf(), backend="llama_cpp", context_len=256, parallel_slots=1, options=own
+    ) as model:
+        results = model.classify(["!" * 256, "!" * 255], labels=["!!", '"'], label_prefix="")
+        assert isinstance(results[0].error, PromptTooLongError)
+        assert results[1].label is not None
+
+
+def test_a_cancel_ends_what_is_not_done(tiny_model: LlamaModel) -> None:
+    class After:
+        left = 2
+
+        def is_set(self) -> bool:
+            self.left -= 1
+            return self.left < 0
+
+    prompts = [f"{letter}" * 400 for letter in "abcdef"]
+    results = tiny_model.classify(prompts, cancel=After())
+    errors = [result.error for result in results]
+    assert any(isinstance(error, GenerationCancelled) for error in errors)
+    assert tiny_model.classify(["ab"])[0].error is None
+    assert free_cells(tiny_model) == tiny_model._passes._pool.size
+
+
+def test_classify_beside_streams_waits_for_cells(tiny_model: LlamaModel) -> None:
+    """Streams hold nearly all cells: classify runs them on until it has room."""
+    alone = logits(tiny_model, ["!" * 300])[0]
+    streams = [tiny_model.generate("ab", max_tokens=490) for _ in range(2)]
+    first = [next(stream) for stream in streams]
+    assert len(first) == 2
+    assert np.allclose(logits(tiny_model, ["!" * 300])[0], alone, atol=1e-4)
+    for stream in streams:
+        stream.close()
+    assert free_cells(tiny_model) == tiny_model._passes._pool.size
+
+
+def test_threads_get_their_own_rows(smollm2_model: LlamaModel) -> None:
+    expected = [smollm2_model.classify([prompt], labels=LABELS)[0] for prompt in PROMPTS]
+    found: dict[int, list[ClassifyResult]] = {}
+
+    def work(number: int) -> None:
+        turned = PROMPTS[number:] + PROMPTS[:number]
+        found[number] = smollm2_model.classify(turned, labels=LABELS)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, results in found.items():
+        wanted = expected[number:] + expected[:number]
+        assert [result.label for result in results] == [result.label for result in wanted]
+    assert len(found) == 4
+
+
+def test_a_pass_that_fails_is_one_rows_error(
+    tiny_model: LlamaModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = logits(tiny_model, ["ab", "aab", "b"])
+    decode = Session.decode
+
+    def failing(session: Session, batch: Batch) -> None:
+        if 7 in batch._ids[: len(batch)]:
+            raise DecodeError("llama_decode failed with the code -3")
+        decode(session, batch)
+
+    bad = next(chr(code) for code in range(33, 127) if 7 in tiny_model.encode(chr(code)))
+    monkeypatch.setattr(Session, "decode", failing)
+    results = tiny_model.classify(["ab", bad, "aab", "b"], return_logits=True)
+    assert "code -3" in str(results[1].error)
+    found = rows([results[0], *results[2:]])
+    assert all(np.allclose(one, other, atol=1e-4) for one, other in zip(found, wanted, strict=True))
+
+
+def test_logits_that_are_no_numbers_are_an_error(
+    tiny_model: LlamaModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(session: Session, index: int) -> Row:
+        return np.full(session.vocab_size, np.nan, np.float32)
+
+    monkeypatch.setattr(Session, "logits", broken)
+    assert isinstance(tiny_model.classify(["ab"])[0].error, InvalidModelError)
+    assert isinstance(tiny_model.score(["ab"], [" ab"])[0].error, InvalidModelError)
+    with pytest.raises(InvalidModelError):
+        list(tiny_model.generate("ab"))
+
+
+def test_a_beginning_that_fails_is_done_without(
+    tiny_model: LlamaModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(self: object, ids: object) -> None:
+        raise DecodeError("no")
+
+    prompts = ["!" * 100 + letter for letter in "abc"]
+    wanted = logits(tiny_model, prompts)
+    monkeypatch.setattr(SharedPrefix, "_compute", failing)
+    found = logits(tiny_model, prompts)
+    assert all(np.allclose(one, other, atol=1e-4) for one, other in zip(found, wanted, strict=True))
