@@ -60,7 +60,7 @@ class TextModel(Protocol):
 
     Two runs of one prompt, alone or in a batch, may differ in their logits by
     ``info.logit_tolerance``. So greedy tokens are the same as long as the two best logits are
-    further apart than that, and draws of one seed are the same but for a few.
+    further apart than that, and most draws of one seed are the same.
     """
 
     @property

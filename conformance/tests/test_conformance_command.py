@@ -90,11 +90,29 @@ def test_ctrl_c_ends_a_hang() -> None:
         stderr=subprocess.PIPE,
     ) as process:
         assert process.stderr is not None
-        assert process.stderr.readline() == b"hanging\n"
+        while process.stderr.readline() != b"hanging\n":
+            assert process.poll() is None
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert out == b""
+    assert out.splitlines()[-1] == b"toy.second\t"  # begun, and nothing behind it
+
+
+def test_a_dead_process_leaves_what_was_found_and_the_name_of_the_check(command: Command) -> None:
+    died = command("toy_dies", "-m", "model", alone=True)
+    assert died.code == -signal.SIGSEGV
+    assert [line.split("\t")[:2] for line in died.out.splitlines()] == [
+        ["CHECK", "STATUS"],
+        ["toy.first", "passed"],
+        ["toy.labels", "passed"],
+        ["toy.second", ""],
+    ]
+    assert "the last check named on stdout did it; --isolate" in died.err
+    assert "Fatal Python error: Segmentation fault" in died.err
+    died = command("toy_dies", "-m", "model", "--json", alone=True)
+    assert died.out == ""
+    lines = died.err.partition("Fatal Python error")[0].split()
+    assert lines[-3:] == ["toy.first", "toy.labels", "toy.second"]
 
 
 @pytest.mark.parametrize(
@@ -200,6 +218,34 @@ def test_options_reach_every_load(command: Command) -> None:
         assert "Asked to refuse." in done.err
 
 
+@ISOLATION
+def test_what_the_model_lacks_is_told_once_and_held_against_nobody(
+    command: Command, isolate: tuple[str, ...]
+) -> None:
+    done = command("toy_small", "-m", "model", "--certify", *isolate)
+    assert done.code == 1
+    assert done.statuses == dict.fromkeys(ALL, "not testable") | {"toy.labels": "passed"}
+    assert "NOT TESTABLE with this model: toy.first, toy.second, toy.third\n" in done.err
+    assert done.err.count("The model's context holds 127 tokens, and the prompts of the suite") == 1
+    assert "toy_small: incomplete (1 of 4 ran, 3 not testable with this model); 1 of 4" in done.err
+    assert "certified" not in done.err
+
+
+def test_options_of_core_reach_the_load(command: Command) -> None:
+    done = command("toy_small", "-m", "model", "-o", "context_len=128")
+    assert done.code == 0
+    assert "toy_small: conformant" in done.err
+    wrong = command("toy_small", "-m", "model", "-o", "context_len=big")
+    assert "context_len='big' is not valid" in wrong.err
+
+
+def test_a_backend_that_offers_nothing_is_not_certified(command: Command) -> None:
+    done = command("toy_nothing", "-m", "model", "--certify")
+    assert done.code == 1
+    assert set(done.statuses.values()) == {"passed"}
+    assert "toy_nothing: incomplete (it offers none of generate, chat" in done.err
+
+
 def test_known_failures_are_excused_unless_certifying(command: Command, tmp_path: Path) -> None:
     (tmp_path / "known.toml").write_text('toy.second = "it mumbles, tracker/1"\n')
     done = command("toy_wrong", "-m", "model", "--known", "known.toml")
@@ -256,7 +302,7 @@ def test_report_and_badge(command: Command, tmp_path: Path) -> None:
     written = (tmp_path / "r.json").read_text()
     assert done.out == written
     assert [check["id"] for check in done.report["checks"]] == sorted(ALL)
-    assert '"message": "4/4"' in (tmp_path / "b.json").read_text()
+    assert '"message": "3 checked, 1 refused"' in (tmp_path / "b.json").read_text()
 
 
 def test_progress_and_table_on_a_terminal(command: Command, tmp_path: Path) -> None:

@@ -75,6 +75,16 @@ def test_without_conformance_tests_it_does_nothing(
     done.stdout.no_fnmatch_line("* conformance *")
 
 
+def test_what_is_not_testable_is_skipped_and_not_certified(pytester: pytest.Pytester) -> None:
+    small = ("--core-backend", "toy_small", "--core-model", "model")
+    done = session(pytester, *SUITE, *small, "--core-certify", "-rs")
+    done.assert_outcomes(passed=1, skipped=3)
+    done.stdout.fnmatch_lines(["SKIPPED*not testable with this model: the model's context*"])
+    done.stdout.fnmatch_lines(["toy_small: incomplete (1 of 4 ran, 3 not*", "not certified"])
+    assert done.ret == 1
+    assert session(pytester, *SUITE, *small, "--core-option", "context_len=128").ret == 0
+
+
 def test_the_marker_is_registered_and_no_warning_is_raised(pytester: pytest.Pytester) -> None:
     session(pytester, *SUITE, *TOY, "--strict-markers", "-W", "error").assert_outcomes(passed=4)
 
@@ -203,7 +213,8 @@ def test_certify_a_whole_run(pytester: pytest.Pytester) -> None:
     done.stdout.fnmatch_lines(["certified"])
     assert done.ret == 0
     assert json.loads(pytester.path.joinpath("r.json").read_text())["certified"] is True
-    assert json.loads(pytester.path.joinpath("b.json").read_text())["message"] == "4/4"
+    badge = json.loads(pytester.path.joinpath("b.json").read_text())
+    assert badge["message"] == "3 checked, 1 refused"
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,16 @@ def test_a_report_says_everything(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("backend", "settings", "message", "colour"),
     [
-        ("toy", {}, "4/4", "brightgreen"),
-        ("toy_wrong", {}, "3/4", "red"),
-        ("toy_wrong", {"known": {"toy.second": "why, link"}}, "3/4", "green"),
+        ("toy", {}, "3 checked, 1 refused", "brightgreen"),
+        ("toy_wrong", {}, "2 checked, 1 refused, 1 failed", "red"),
+        (
+            "toy_wrong",
+            {"known": {"toy.second": "why, link"}},
+            "2 checked, 1 refused, 1 known failure",
+            "green",
+        ),
+        ("toy_small", {}, "0 checked, 1 refused, 3 not testable", "lightgrey"),
+        ("toy_nothing", {}, "0 checked, 4 refused", "lightgrey"),
     ],
 )
 def test_the_badge(

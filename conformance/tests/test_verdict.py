@@ -12,6 +12,7 @@ from core_conformance.verdict import verdict_of
 
 P, F, K, X = Status.PASSED, Status.FAILED, Status.KNOWN, Status.FIXED
 C, T, N = Status.CRASHED, Status.TIMEOUT, Status.NOT_RUN
+U = Status.NOT_TESTABLE
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,9 @@ C, T, N = Status.CRASHED, Status.TIMEOUT, Status.NOT_RUN
         ([K, N], "incomplete (1 of 2 ran)"),
         ([F, N], "not conformant (1 failed, 1 of 2 ran)"),
         ([T, F], "not conformant (1 failed, 1 of 2 ran); did not end: a"),
+        ([P, U], "incomplete (1 of 2 ran, 1 not testable with this model)"),
+        ([F, U], "not conformant (1 failed, 1 of 2 ran, 1 not testable with this model)"),
+        ([N, U], "incomplete (0 of 2 ran, 1 not testable with this model)"),
         ([], "incomplete (0 of 0 ran)"),
     ],
 )
@@ -41,6 +45,14 @@ def test_only_a_whole_and_spotless_run_is_certifiable(statuses: list[Status], mo
     results = {str(number): Result(str(number), status) for number, status in enumerate(statuses)}
     ids = [str(number) for number in range(len(statuses) + more)]
     assert verdict_of(ids, results).certifiable == (not more and set(statuses) == {P})
+
+
+def test_refusals_alone_are_nothing_to_certify() -> None:
+    verdict = verdict_of(["a"], {"a": Result("a", P, refused="generate")}, offers=False)
+    assert verdict.text == "incomplete (it offers none of generate, chat, classify, batch_generate)"
+    assert not verdict.certifiable
+    failed = verdict_of(["a"], {"a": Result("a", F)}, offers=False)
+    assert failed.text == "not conformant (1 failed)"
 
 
 def test_results_of_checks_that_do_not_apply_count_for_nothing() -> None:
@@ -65,7 +77,9 @@ def test_an_unknown_id_is_refused_with_the_nearest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("was", "becomes"), [(P, X), (F, K), (C, K), (T, K), (N, N)], ids=lambda status: status.name
+    ("was", "becomes"),
+    [(P, X), (F, K), (C, K), (T, K), (N, N), (U, U)],
+    ids=lambda status: status.name,
 )
 def test_a_known_failure_is_strict(was: Status, becomes: Status) -> None:
     result = judged(Result("a", was, "seen"), {"a": "why, link"})

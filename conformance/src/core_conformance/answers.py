@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from core.capability import Capability
@@ -12,16 +12,17 @@ from core.extensions import Scoring, Submitting, Tokenizing
 from core.protocols import TokenStream
 from core.types import BatchResult, ClassifyResult, Score, Token
 from core_conformance.model import must
-from core_conformance.speaking import speaks
+from core_conformance.speaking import speak, speaks, voice
 from core_conformance.subject import Subject
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One generation, read to its end."""
+    """One generation, read to its end. ``prompt``: what it continues, where that is known."""
 
     tokens: tuple[Token, ...]
     finish_reason: str | None
+    prompt: str = field(default="", compare=False)
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -34,17 +35,22 @@ class Answer:
         return "".join(token.text for token in self.tokens)
 
 
-def read(stream: TokenStream) -> Answer:
+def read(stream: TokenStream, prompt: str = "") -> Answer:
     """Read a stream to its end."""
     tokens = tuple(stream)
-    return Answer(tokens, stream.finish_reason)
+    return Answer(tokens, stream.finish_reason, prompt)
 
 
 def generate(subject: Subject, prompt: str, max_tokens: int = 8, **options: Any) -> Answer:
-    """``generate``, greedy unless told otherwise; with logprobs where they are declared."""
-    speaks(subject, Capability.GENERATE)
+    """``generate``, greedy unless told otherwise; with logprobs where they are declared.
+
+    Where it is not declared: the first of `SPEAKING` that is.
+    """
+    speaks(subject, voice(subject))
     asked = evidence(subject) | options
-    return read(subject.model.generate(prompt, max_tokens=max_tokens, **asked))
+    stream = speak(subject, subject.model, prompt, max_tokens=max_tokens, **asked)
+    continues = voice(subject) is not Capability.CHAT  # which answers it instead
+    return read(stream, prompt if continues else "")
 
 
 def batch(
@@ -58,10 +64,10 @@ def batch(
     return results
 
 
-def answer(result: BatchResult) -> Answer:
+def answer(result: BatchResult, prompt: str = "") -> Answer:
     """A row that must not have failed."""
     must(result.error is None, f"batch_generate() gave a sound prompt the error {result.error!r}")
-    return Answer(result.tokens, result.finish_reason)
+    return Answer(result.tokens, result.finish_reason, prompt)
 
 
 def classify(subject: Subject, prompts: Sequence[str], **options: Any) -> list[ClassifyResult]:
@@ -77,6 +83,11 @@ def token(result: ClassifyResult) -> Token:
     """The token of a result that is no error."""
     must(isinstance(result.token, Token), f"classify() gave {result.token!r} instead of a Token")
     return cast("Token", result.token)
+
+
+def sampled(result: ClassifyResult, prompt: str = "") -> Answer:
+    """The token of a result that is no error, as an answer of one token."""
+    return Answer((token(result),), None, prompt)
 
 
 def logits(subject: Subject, prompts: Sequence[str]) -> list[array[float]]:

@@ -15,7 +15,12 @@ from core.capability import Capability
 from core.errors import UnsupportedOptionError
 from core.protocols import TextModel, TokenStream
 from core.types import FinishReason, Message, Token
+from core_conformance.answers import Answer
 from core_conformance.model import must
+from core_conformance.preconditions import goes_on
+from core_conformance.prompts import PLAIN
+from core_conformance.relations import difference
+from core_conformance.speaking import speak, voice
 from core_conformance.subject import Subject
 
 T = TypeVar("T")
@@ -61,7 +66,7 @@ def ending(open_stream: Callable[[], TokenStream]) -> Ending:
 
 def greedy(subject: Subject, model: TextModel, prompt: str, count: int = 6) -> list[Token]:
     """At most ``count`` greedy tokens, with log-probabilities where there are any."""
-    return list(model.generate(prompt, **greedy_options(subject, count)))
+    return list(speak(subject, model, prompt, **greedy_options(subject, count)))
 
 
 def greedy_options(subject: Subject, count: int = 6) -> dict[str, Any]:
@@ -80,33 +85,22 @@ def talkative(subject: Subject) -> str:
 def longest(subject: Subject) -> tuple[str, int]:
     """That prompt, and how many tokens follow it: `ENOUGH` at most."""
     if subject not in _longest:
-        best = ("", -1)
-        for prompt in PROMPTS:
-            best = max(best, (prompt, _length(subject, prompt)), key=lambda found: found[1])
-            if best[1] == ENOUGH:
+        best: tuple[str, list[Token]] = ("", [])
+        for prompt in (*PROMPTS, *PLAIN):
+            found = (prompt, greedy(subject, subject.model, prompt, ENOUGH))
+            best = max(best, found, key=lambda each: len(each[1]))
+            if len(best[1]) >= ENOUGH:
                 break
-        must(best[1] > 0, f"none of {PROMPTS} is continued by a single token: nothing to look at")
-        _longest[subject] = best
+        goes_on(subject, [best[1]])
+        _longest[subject] = best[0], len(best[1])
     return _longest[subject]
 
 
-def _length(subject: Subject, prompt: str) -> int:
-    return len(greedy(subject, subject.model, prompt, ENOUGH))
-
-
-def same(subject: Subject, one: Sequence[Token], other: Sequence[Token]) -> bool:
-    """Whether two greedy runs of one prompt agree.
-
-    They may part where the two best logits lie within the model's tolerance: then the
-    log-probabilities of both choices do, too.
-    """
-    for a, b in zip(one, other, strict=False):
-        if a.id != b.id:
-            if a.logprob is None or b.logprob is None:
-                return False
-            # Each logit and each normaliser may be off by the tolerance, in either run.
-            return abs(a.logprob - b.logprob) <= 4 * subject.tolerance
-    return len(one) == len(other)
+def same(subject: Subject, one: Sequence[Token], other: Sequence[Token], prompt: str = "") -> bool:
+    """Whether two greedy runs of one prompt agree, as `relations.difference` has it."""
+    continued = "" if voice(subject) is Capability.CHAT else prompt
+    pair = Answer(tuple(one), None, continued), Answer(tuple(other), None)
+    return difference(subject, [pair]) is None
 
 
 def texts(tokens: Sequence[Token]) -> str:

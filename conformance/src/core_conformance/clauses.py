@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from core_conformance.model import Check
+from core.capability import Capability
+from core_conformance.model import Check, Need
 from core_conformance.registry import all_checks
 
 FILE = Path(__file__).with_name("CLAUSES.md")
@@ -16,7 +17,9 @@ _HEAD = """\
 What a backend must do to be conformant, one check each. This file is made from the checks:
 `python -m core_conformance.clauses --write`. A backend that does not declare what a clause needs
 has to refuse it instead, at the call, before any work. A clause counts for backends written for
-the protocol version `since`, and later ones.
+the protocol version `since`, and later ones. Where a model has nothing that a check could look at,
+the check is "not testable" with this model: nothing is held against the backend, and nothing is
+certified.
 """
 
 
@@ -48,9 +51,13 @@ def _area(area: str, checks: Sequence[Check]) -> str:
 
 
 def _row(check: Check) -> str:
-    needs = ", ".join(check.needs) or "-"
+    needs = ", ".join(map(_need, check.needs)) or "-"
     clause = " ".join(check.clause.replace("|", "\\|").split())
     return f"| `{check.id}` | {clause} | {needs} | {check.since} |\n"
+
+
+def _need(need: Need) -> str:
+    return need if isinstance(need, Capability) else " or ".join(need)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +32,39 @@ def run_command(flags: dict[str, Any]) -> None:
 
 def _check(flags: dict[str, Any], run: Run) -> None:
     left = Leftovers()
-    with kept_clean():
+    if not faulthandler.is_enabled():
+        faulthandler.enable(2)  # a crash says where
+    # Lines come out one by one; a table takes them all, and JSON has none.
+    live = not flags["as_json"] and not sys.stdout.isatty()
+    with kept_clean() as stdout:
+        write = stdout if live else lambda text: None
         try:
             run.start()
-            with showing.progress(len(run.checks)) as tell:
+            _warn(run, live)
+            write(showing.HEADER)
+            with showing.progress(len(run.checks), lines=not live) as tell:
                 for check in run.checks:
                     tell(check.id)
-                    run.run(check)
+                    write(showing.begun(check.id))
+                    write(showing.ended(run.run(check)))
         finally:
             run.stop()
     threads = tuple(thread.name for thread in left.threads())
     _write(flags, run, threads)
+    if not live and not flags["as_json"]:
+        showing.table(run.all_results())
     _conclude(flags, run, threads)
+
+
+def _warn(run: Run, live: bool) -> None:
+    """Say beforehand what to make of an end without a verdict: a dead process says nothing."""
+    if not run.isolated and not sys.stderr.isatty():
+        where = "stdout" if live else "stderr"
+        click.echo(
+            "The checks run in this process. If it dies, the last check named on "
+            f"{where} did it; --isolate gives each a process of its own, and runs the rest.",
+            err=True,
+        )
 
 
 def _settings(flags: dict[str, Any]) -> Settings:
@@ -66,8 +89,6 @@ def _write(flags: dict[str, Any], run: Run, threads: tuple[str, ...]) -> None:
             click.echo(report.encoded(made))
     if flags["badge"]:
         report.write(report.badge_of(run), flags["badge"])
-    if not flags["as_json"]:
-        showing.table(run.all_results())
 
 
 def _conclude(flags: dict[str, Any], run: Run, threads: tuple[str, ...]) -> None:

@@ -9,6 +9,8 @@ import pluggy
 if TYPE_CHECKING:
     import click
 
+LOAD_OPTION = "A load option: context_len=512, or one of the backend's own."
+
 hookimpl = pluggy.HookimplMarker("core")
 
 
@@ -22,7 +24,7 @@ def core_register_commands(cli: click.Group) -> None:
     @cli.command()
     @click.argument("name", required=False, metavar="[BACKEND]")
     @click.option("-m", "--model", metavar="PATH", help="A model that the backend loads.")
-    @click.option("-o", "--option", "pairs", multiple=True, metavar="K=V", help="A load option.")
+    @click.option("-o", "--option", "pairs", multiple=True, metavar="K=V", help=LOAD_OPTION)
     @click.option("--known", metavar="FILE", type=file, help='TOML: check id = "reason, link".')
     @click.option("--timeout", type=float, metavar="S", help="Seconds for each check.")
     @click.option("--isolate", is_flag=True, default=None, help="A process for each check.")

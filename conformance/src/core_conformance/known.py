@@ -55,7 +55,7 @@ def validated(known: Mapping[str, str], ids: Iterable[str]) -> Mapping[str, str]
 def judged(result: Result, known: Mapping[str, str]) -> Result:
     """The result in the light of the table."""
     reason = known.get(result.id)
-    if reason is None or result.status is Status.NOT_RUN:
+    if reason is None or result.status in (Status.NOT_RUN, Status.NOT_TESTABLE):
         return result
     if result.status is Status.PASSED:
         advice = f"passes now: delete its line from the known failures, which says {reason!r}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from core.capability import Capability
 
@@ -12,8 +12,19 @@ if TYPE_CHECKING:
     from core_conformance.subject import Subject
 
 
+Need: TypeAlias = Capability | tuple[Capability, ...]
+"""A capability, or several of which any one will do."""
+
+
 class Violation(AssertionError):
     """The backend does not keep a clause; the message says what was seen instead."""
+
+
+class NotTestable(BaseException):
+    """With this model the check would look at nothing; the message says what model it takes.
+
+    Says nothing against the backend. No ``except Exception`` takes it for an error of the backend.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +38,29 @@ class Check:
 
     id: str
     clause: str
-    needs: tuple[Capability, ...]
+    needs: tuple[Need, ...]
     since: int
     run: Callable[[Subject], None]
+
+    def missing(self, declared: Collection[Capability]) -> Capability | None:
+        """The first that it needs and that is not declared; None where it applies.
+
+        Where any of several would do, and none is declared, the first of these.
+        """
+        for need in self.needs:
+            several = (need,) if isinstance(need, Capability) else need
+            if not any(one in declared for one in several):
+                return several[0]
+        return None
 
 
 def must(kept: bool, otherwise: str) -> None:
     """Raise `Violation` with these words unless the clause is kept."""
     if not kept:
         raise Violation(otherwise)
+
+
+def testable(met: bool, otherwise: str) -> None:
+    """Raise `NotTestable` with these words unless the model has what the check needs."""
+    if not met:
+        raise NotTestable(otherwise)

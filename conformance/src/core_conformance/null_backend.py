@@ -41,6 +41,8 @@ PASSES = frozenset(
         "loading.gpu-layers",
         "loading.path-types",
         "loading.spelled-defaults",
+        # it declares everything: there is nothing to refuse
+        "errors.undeclared-options",
         # who does nothing leaves nothing behind, and changes nothing
         "errors.inputs-unchanged",
         "lifecycle.close-twice",
@@ -72,7 +74,7 @@ class NullModel:
     """Every method there is; options are not looked at."""
 
     model_type = ""
-    info = ModelInfo("", 0, 0, 0, 0, 0, 0, 0.0)
+    info = ModelInfo("", 0, 0, 0, 0, 0, 1024, 0.0)  # room enough for every check
     metrics = GenerateMetrics()
 
     def generate(self, prompt: str, config: object = None, /, **options: Any) -> NullStream:

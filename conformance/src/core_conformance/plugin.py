@@ -23,7 +23,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--core-backend", metavar="NAME", help="The backend to check.")
     group.addoption("--core-model", metavar="PATH", help="A model that it loads.")
     group.addoption(
-        "--core-option", metavar="K=V", action="append", default=[], help="A load option of its own"
+        "--core-option",
+        metavar="K=V",
+        action="append",
+        default=[],
+        help="A load option: context_len=512, or one of the backend's own.",
     )
     group.addoption("--core-known", metavar="FILE", help='TOML: check id = "reason, link".')
     group.addoption("--core-timeout", metavar="S", type=float, help="Seconds for each check.")

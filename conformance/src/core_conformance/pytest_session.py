@@ -130,6 +130,8 @@ def _tell(check: Check, result: Result) -> None:
         pytest.xfail(result.reason)
     if result.status is Status.NOT_RUN:
         pytest.skip(f"not run: {result.reason}")
+    if result.status is Status.NOT_TESTABLE:
+        pytest.skip(f"not testable with this model: {result.reason}")
     if result.status is not Status.PASSED:
         seen = f"{check.clause}\n{result.status}: {result.reason}\n{result.details}"
         pytest.fail(seen.rstrip(), pytrace=False)

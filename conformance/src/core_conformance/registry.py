@@ -8,16 +8,15 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from types import MappingProxyType
 
-from core.capability import Capability
 from core_conformance import checks
-from core_conformance.model import Check
+from core_conformance.model import Check, Need
 from core_conformance.subject import Subject
 
 Run = Callable[[Subject], None]
 _found: dict[str, Check] = {}
 
 
-def check(id: str, clause: str, *needs: Capability, since: int = 1) -> Callable[[Run], Run]:
+def check(id: str, clause: str, *needs: Need, since: int = 1) -> Callable[[Run], Run]:
     """Register the function below as the check ``id``. ``clause`` is its MUST sentence."""
 
     def register(run: Run) -> Run:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from core import PROTOCOL_VERSION
 from core.registry import REGISTRY
 from core_conformance.fingerprint import model_name, model_sha256
 from core_conformance.known import UsageError
-from core_conformance.result import Result
+from core_conformance.result import Result, Status
 from core_conformance.run import Run
 
 _COLOURS = {"conformant": "brightgreen", "not conformant": "red", "incomplete": "lightgrey"}
@@ -101,13 +102,20 @@ def report_of(run: Run, *, certify: bool = False, threads_left: tuple[str, ...] 
 
 
 def badge_of(run: Run) -> dict[str, object]:
-    """The badge: which protocol, how many checks passed, in the colour of the verdict."""
+    """The badge: which protocol, how the checks ended, in the colour of the verdict.
+
+    What passed because it was refused is counted apart: it says what a backend leaves out.
+    """
     verdict = run.verdict()
+    count = Counter(result.status for result in run.all_results())
+    refused = run.refused()
+    parts = [f"{count.pop(Status.PASSED, 0) - refused} checked", f"{refused} refused"]
+    parts += [f"{number} {status}" for status, number in sorted(count.items())]
     with_known = verdict.kind == "conformant" and verdict.known
     return {
         "schemaVersion": 1,
         "label": f"core protocol {run.backend.protocol}",
-        "message": f"{verdict.passed}/{verdict.total}",
+        "message": ", ".join(parts),
         "color": "green" if with_known else _COLOURS[verdict.kind],
     }
 

@@ -15,6 +15,7 @@ class Status(StrEnum):
     FIXED = "fixed"  # passed, and the table of known failures says that it fails
     CRASHED = "crashed"  # the interpreter died in it
     TIMEOUT = "timeout"  # it did not end within the limit
+    NOT_TESTABLE = "not testable"  # the model has nothing that it could look at
     NOT_RUN = "not run"
 
     @property
@@ -25,7 +26,7 @@ class Status(StrEnum):
     @property
     def judged(self) -> bool:
         """Whether the check came to an end, good or bad."""
-        return self not in (Status.TIMEOUT, Status.NOT_RUN)
+        return self not in (Status.TIMEOUT, Status.NOT_TESTABLE, Status.NOT_RUN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from core_conformance.result import Result, Status
 from core_conformance.runner import InProcess, Runner
 from core_conformance.settings import Settings
 from core_conformance.target import applicable
-from core_conformance.verdict import Verdict, verdict_of
+from core_conformance.verdict import OPERATIONS, Verdict, verdict_of
 
 
 class Run:
@@ -34,7 +34,8 @@ class Run:
         self.started = False
         self._no_start = ""
         self._known = validated(settings.known or {}, all_checks())
-        runner = Isolated if settings.isolate else InProcess
+        self.isolated = bool(settings.isolate)
+        runner = Isolated if self.isolated else InProcess
         self._runner: Runner = runner(self.target, settings.limit())
 
     @property
@@ -74,15 +75,19 @@ class Run:
 
     def verdict(self) -> Verdict:
         """What the results so far say."""
-        return verdict_of([check.id for check in self.checks], self.results)
+        offers = not self.backend.capabilities.isdisjoint(OPERATIONS)
+        return verdict_of([check.id for check in self.checks], self.results, offers)
 
-    def summary(self) -> str:
-        """The verdict, and what it rests on, in one line."""
-        verdict = self.verdict()
-        refused = sum(
+    def refused(self) -> int:
+        """How many checks passed because what is not declared was refused."""
+        return sum(
             bool(result.refused) and result.status is Status.PASSED
             for result in self.results.values()
         )
+
+    def summary(self) -> str:
+        """The verdict, and what it rests on, in one line."""
+        verdict, refused = self.verdict(), self.refused()
         by_refusal = f", {refused} of them by refusing what is not declared" if refused else ""
         counts = f"{verdict.passed} of {verdict.total} checks passed{by_refusal}"
         return f"{self.target.backend}: {verdict.text}; {counts}"

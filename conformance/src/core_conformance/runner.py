@@ -10,7 +10,8 @@ from typing import Protocol
 from core.capability import Capability
 from core.choosing import described
 from core.errors import CoreError, UnsupportedOptionError
-from core_conformance.model import Check, Violation
+from core_conformance.model import Check, NotTestable, Violation
+from core_conformance.preconditions import ready
 from core_conformance.refusals import may_refuse, refuses
 from core_conformance.result import Result, Status
 from core_conformance.subject import Subject
@@ -104,13 +105,17 @@ def run_check(check: Check, subject: Subject) -> Result:
     """
     missing, start = None, time.perf_counter()
     try:
-        missing = next((need for need in check.needs if not subject.declares(need)), None)
+        missing = check.missing(subject.backend.capabilities)
         if missing is None:
+            ready(check, subject)
             check.run(subject)
         else:
             refuses(subject, missing)
     except KeyboardInterrupt:
         raise
+    except NotTestable as error:
+        seconds = time.perf_counter() - start
+        return Result(check.id, Status.NOT_TESTABLE, str(error), seconds)
     except BaseException as error:  # noqa: BLE001 - a backend may also call sys.exit
         seconds = time.perf_counter() - start
         if isinstance(error, UnsupportedOptionError) and may_refuse(subject, error):

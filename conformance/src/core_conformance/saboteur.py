@@ -62,9 +62,7 @@ class Saboteur:
             return self.kills
         declared = self.backend().capabilities
         return self.kills.union(
-            check.id
-            for check in all_checks().values()
-            if next((need for need in check.needs if need not in declared), None) is missing
+            check.id for check in all_checks().values() if check.missing(declared) is missing
         )
 
 

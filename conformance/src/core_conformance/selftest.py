@@ -133,12 +133,17 @@ def differences(found: dict[str, str], expected: Collection[str], who: str) -> l
 
 
 def failures(backend: Backend, path: str, checks: Iterable[Check] | None = None) -> dict[str, str]:
-    """Run checks (all of them by default); why each one that failed did, by id."""
+    """Run checks (all of them by default); why each one that failed did, by id.
+
+    One that could not be looked at is no failure; it has a mark behind its id.
+    """
     found = {}
     with closing(Subject(backend, path)) as subject:
         for check in all_checks().values() if checks is None else checks:
             result = run_check(check, subject)
-            if result.status is not Status.PASSED:
-                found[check.id] = result.reason
-                subject.close()  # what it left behind shall not fail the next check as well
+            if result.status is Status.PASSED:
+                continue
+            mark = f" ({result.status})" if result.status is Status.NOT_TESTABLE else ""
+            found[check.id + mark] = result.reason
+            subject.close()  # what it left behind shall not fail the next check as well
     return found

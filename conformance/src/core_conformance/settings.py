@@ -8,7 +8,8 @@
     timeout = 60                      # seconds for each check
     isolate = false
 
-    [tool.core-conformance.options]   # the backend's own load options
+    [tool.core-conformance.options]   # load options: core's, and the backend's own
+    context_len = 512
     threads = 2
 
     [tool.core-conformance.known-failures]
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import msgspec.structs
 
 from core.model_files import resolve_path
 from core_conformance import known
@@ -119,7 +121,12 @@ def _read(file: Path) -> Settings:
     try:
         found = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get(TABLE)
         table = msgspec.convert(found or {}, _Table)
-    except (OSError, ValueError, msgspec.ValidationError) as error:
+    except msgspec.ValidationError as error:
+        keys = ", ".join(field.encode_name for field in msgspec.structs.fields(_Table))
+        raise UsageError(
+            f"[tool.{TABLE}] of {file} cannot be used: {error}. The keys are {keys}."
+        ) from error
+    except (OSError, ValueError) as error:
         raise UsageError(f"[tool.{TABLE}] of {file} cannot be used: {error}") from error
     place = f"[tool.{TABLE}.known-failures] of {file}"
     return Settings(

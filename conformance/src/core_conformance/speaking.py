@@ -9,10 +9,14 @@ from weakref import WeakKeyDictionary
 from core.capability import Capability
 from core.extensions import Submitting
 from core.options import GenerateConfig
+from core.protocols import TextModel, TokenStream
 from core.types import Message, Token
 from core_conformance import prompts
 from core_conformance.model import must
 from core_conformance.subject import Subject
+
+SPEAKING = (Capability.GENERATE, Capability.CHAT, Capability.SUBMITTING)
+"""The operations that give a stream."""
 
 _HOT = {"temperature": 50.0}  # where the model ends every prompt at once, a draw still goes on
 _heard: WeakKeyDictionary[Subject, set[Capability]] = WeakKeyDictionary()
@@ -23,10 +27,9 @@ def speaks(subject: Subject, operation: Capability) -> None:
     heard = _heard.setdefault(subject, set())
     if operation in heard:
         return
-    ask = _ASK[operation]
     must(
         any(
-            list(ask(subject, prompt, options))
+            list(_first_tokens(subject, operation, prompt, options))
             for options in ({}, _HOT)
             for prompt in prompts.PLAIN
         ),
@@ -36,27 +39,39 @@ def speaks(subject: Subject, operation: Capability) -> None:
     heard.add(operation)
 
 
-def _generate(subject: Subject, prompt: str, options: dict[str, Any]) -> Iterable[Token]:
-    return subject.model.generate(prompt, max_tokens=2, **options)
+def voice(subject: Subject) -> Capability:
+    """The operation through which streams are looked at: `SPEAKING`'s first that is declared."""
+    return next((name for name in SPEAKING if subject.declares(name)), Capability.GENERATE)
 
 
-def _chat(subject: Subject, prompt: str, options: dict[str, Any]) -> Iterable[Token]:
-    return subject.model.chat([Message("user", prompt)], max_tokens=2, **options)
+def speak(subject: Subject, model: TextModel, prompt: str, **options: Any) -> TokenStream:
+    """A stream of that operation: a prompt continued, or a message of these words answered."""
+    return _STREAM[voice(subject)](model, prompt, options)
 
 
-def _batch(subject: Subject, prompt: str, options: dict[str, Any]) -> Iterable[Token]:
-    (row,) = subject.model.batch_generate([prompt], max_tokens=2, **options)
-    return row.tokens
+def _generate(model: TextModel, prompt: str, options: dict[str, Any]) -> TokenStream:
+    return model.generate(prompt, **options)
 
 
-def _submit(subject: Subject, prompt: str, options: dict[str, Any]) -> Iterable[Token]:
-    model = cast("Submitting", subject.model)
-    return model.submit(prompt, GenerateConfig(max_tokens=2, **options))
+def _chat(model: TextModel, prompt: str, options: dict[str, Any]) -> TokenStream:
+    return model.chat([Message("user", prompt)], **options)
 
 
-_ASK: dict[Capability, Callable[[Subject, str, dict[str, Any]], Iterable[Token]]] = {
+def _submit(model: TextModel, prompt: str, options: dict[str, Any]) -> TokenStream:
+    return cast("Submitting", model).submit(prompt, GenerateConfig(**options))
+
+
+_STREAM: dict[Capability, Callable[[TextModel, str, dict[str, Any]], TokenStream]] = {
     Capability.GENERATE: _generate,
     Capability.CHAT: _chat,
-    Capability.BATCH_GENERATE: _batch,
     Capability.SUBMITTING: _submit,
 }
+
+
+def _first_tokens(
+    subject: Subject, operation: Capability, prompt: str, options: dict[str, Any]
+) -> Iterable[Token]:
+    if operation is not Capability.BATCH_GENERATE:
+        return _STREAM[operation](subject.model, prompt, {"max_tokens": 2} | options)
+    (row,) = subject.model.batch_generate([prompt], max_tokens=2, **options)
+    return row.tokens

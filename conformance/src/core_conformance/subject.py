@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any
 
 from core.capability import Capability
@@ -14,7 +15,7 @@ from core.protocols import Backend, TextModel
 class Subject:
     """A backend under test. ``path`` is a model that it loads.
 
-    ``options`` are options of the backend's own that every load gets.
+    ``options`` are load options that every load gets, those of core and the backend's own.
     ``model`` is loaded once and shared by all checks that leave it open, for loading is slow.
     """
 
@@ -22,7 +23,7 @@ class Subject:
         self, backend: Backend, path: str, options: Mapping[str, object] | None = None
     ) -> None:
         self.backend, self.path = backend, path
-        self._options = dict(options or {})
+        self._of_core, self._own = _sorted(options or {})
         self._model: TextModel | None = None
 
     @property
@@ -43,9 +44,9 @@ class Subject:
 
     def load(self, **options: Any) -> TextModel:
         """A model of its own, for a check that closes it or needs load options."""
-        own = {**self._options, **options.pop("options", {})}
-        config = LoadConfig(backend=self.backend.name, options=own, **options)
-        return self.backend.load_model(self.path, config)
+        own = {**self._own, **options.pop("options", {})}
+        asked = {**self._of_core, **options, "backend": self.backend.name, "options": own}
+        return self.backend.load_model(self.path, LoadConfig(**asked))
 
     @contextmanager
     def loaded(self, **options: Any) -> Iterator[TextModel]:
@@ -61,3 +62,10 @@ class Subject:
         model, self._model = self._model, None
         if model is not None:
             model.close()
+
+
+def _sorted(options: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, object]]:
+    """Load options that are fields of `LoadConfig`, and those that are the backend's own."""
+    names = {field.name for field in fields(LoadConfig)} - {"backend", "options"}
+    of_core = {name: value for name, value in options.items() if name in names}
+    return of_core, {name: value for name, value in options.items() if name not in names}

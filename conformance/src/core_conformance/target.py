@@ -22,7 +22,7 @@ class CannotStart(CoreError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A backend's name, an absolute path of a model, and the backend's own load options."""
+    """A backend's name, an absolute path of a model, and load options."""
 
     backend: str
     model: str

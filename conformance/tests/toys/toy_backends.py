@@ -47,7 +47,7 @@ class ToyModel(TextModelBase):
     """See `Toy`."""
 
     model_type = "toy"
-    info = ModelInfo("toy", 1, 1, 1, 0, 0, 1, 0.0)
+    info = ModelInfo("toy", 1, 1, 1, 0, 0, 128, 0.0)
 
     def __init__(self, backend: Toy) -> None:
         super().__init__(backend.name)
@@ -65,11 +65,39 @@ class ToyModel(TextModelBase):
         raise unsupported(Capability.CLASSIFY, self._toy.name)
 
 
+class NothingModel(ToyModel):
+    """Refuses all."""
+
+    def generate(self, prompt: str, config: Any = None, /, **options: Any) -> Any:
+        raise unsupported(Capability.GENERATE, self._toy.name)
+
+
 class Wrong(Toy):
     name = "toy_wrong"
 
     def at_second(self) -> str:
         return "nonsense"
+
+
+class Small(Toy):
+    """Its model has a context that is too short for the suite."""
+
+    name = "toy_small"
+
+    def load_model(self, path: Any, config: Any) -> ToyModel:
+        model = super().load_model(path, config)
+        model.info = ModelInfo("toy", 1, 1, 1, 0, 0, config.context_len or 127, 0.0)
+        return model
+
+
+class Nothing(Toy):
+    """Offers no operation."""
+
+    name = "toy_nothing"
+    capabilities: ClassVar[frozenset[Capability]] = frozenset()
+
+    def load_model(self, path: Any, config: Any) -> ToyModel:
+        return NothingModel(self)
 
 
 class Raises(Toy):

@@ -130,7 +130,7 @@ def _must_be_too_long(model: TextModel, error: Exception | None, length: int | N
 
 def _must_work_as_before(subject: Subject, before: list[Any], after: Ending) -> None:
     must(
-        after.error is None and same(subject, before, after.tokens),
+        after.error is None and same(subject, before, after.tokens, PROMPTS[0]),
         f"after the error, a good prompt gave {after.error or texts(after.tokens)!r}, not "
         f"{texts(before)}",
     )

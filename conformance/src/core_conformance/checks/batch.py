@@ -20,9 +20,10 @@ from core_conformance.answers import (
     is_id,
     is_token,
 )
-from core_conformance.model import must
+from core_conformance.model import must, testable
+from core_conformance.preconditions import goes_on
 from core_conformance.registry import check
-from core_conformance.relations import same_answers, same_draws
+from core_conformance.relations import same_answers, same_draws, same_speech
 from core_conformance.speaking import speaks
 from core_conformance.subject import Subject
 
@@ -37,7 +38,8 @@ _MIXED = (prompts.SHORT, prompts.PLAIN[0], prompts.LONG, prompts.HOSTILE[1], pro
 def results_are_results(subject: Subject) -> None:
     limit, size = 3, subject.model.info.vocab_size
     speaks(subject, Capability.BATCH_GENERATE)
-    for result in subject.model.batch_generate(prompts.PLAIN, max_tokens=limit):
+    results = subject.model.batch_generate(prompts.PLAIN, max_tokens=limit)
+    for result in results:
         must(isinstance(result, BatchResult), f"a result is {result!r}, not a BatchResult")
         must(result.error is None, f"a sound prompt has the error {result.error!r}")
         sound = _is_tuple_of_tokens(result.tokens, size)
@@ -49,6 +51,7 @@ def results_are_results(subject: Subject) -> None:
             f"max_tokens={limit}, and a row has {count} tokens and finish_reason="
             f"{result.finish_reason!r}",
         )
+    goes_on(subject, [result.tokens for result in results], Capability.BATCH_GENERATE)
 
 
 @check(
@@ -67,10 +70,10 @@ def no_prompts_no_results(subject: Subject) -> None:
     Capability.BATCH_GENERATE,
 )
 def order_is_kept(subject: Subject) -> None:
-    there = [answer(result) for result in batch(subject, _MIXED, 4)]
+    there = list(map(answer, batch(subject, _MIXED, 4), _MIXED))
     back = [answer(result) for result in batch(subject, _MIXED[::-1], 4)]
     pairs = list(zip(there, reversed(back), strict=True))
-    same_answers(subject, pairs, "the same prompts in the other order")
+    same_speech(subject, pairs, "the same prompts in the other order")
 
 
 @check(
@@ -80,7 +83,7 @@ def order_is_kept(subject: Subject) -> None:
     Capability.GENERATE,
 )
 def rows_equal_generate(subject: Subject) -> None:
-    _equals_generate(subject, _MIXED, 6)
+    goes_on(subject, _equals_generate(subject, _MIXED, 6))
 
 
 @check(
@@ -90,12 +93,12 @@ def rows_equal_generate(subject: Subject) -> None:
     Capability.PARALLEL,
 )
 def more_prompts_than_slots(subject: Subject) -> None:
-    expected = [answer(batch(subject, [prompt], 3)[0]) for prompt in _MIXED]
+    expected = [answer(batch(subject, [prompt], 3)[0], prompt) for prompt in _MIXED]
     with subject.loaded(parallel_slots=2) as model:
         results = model.batch_generate([*_MIXED, *_MIXED], max_tokens=3, **evidence(subject))
     must(len(results) == 2 * len(_MIXED), f"{2 * len(_MIXED)} prompts gave {len(results)} results")
     pairs = list(zip(expected * 2, map(answer, results), strict=True))
-    same_answers(subject, pairs, "alone, and one of ten prompts in two slots")
+    same_speech(subject, pairs, "alone, and one of ten prompts in two slots")
 
 
 @check(
@@ -106,13 +109,12 @@ def more_prompts_than_slots(subject: Subject) -> None:
     Capability.SEED,
 )
 def seeded_rows_equal_generate(subject: Subject) -> None:
-    pairs: list[tuple[Answer, Answer]] = []
     for seed in (0, 21):
         options = EVEN | {"seed": seed}
         rows = [answer(result) for result in batch(subject, _MIXED, 3, **options)]
         alone = [generate(subject, prompt, 3, **options) for prompt in _MIXED]
-        pairs += zip(alone, rows, strict=True)
-    same_draws(subject, pairs, "generate alone and a row of a batch with the same seed")
+        pairs = list(zip(alone, rows, strict=True))
+        same_draws(subject, pairs, f"generate alone and a row of a batch, both with seed={seed}")
 
 
 @check(
@@ -122,12 +124,12 @@ def seeded_rows_equal_generate(subject: Subject) -> None:
     Capability.GENERATE,
 )
 def rows_stop_alone(subject: Subject) -> None:
-    free = generate(subject, prompts.PLAIN[0], 6)
-    stop = free.text[len(free.text) // 2 :][:2]
-    if not stop:
-        return  # the model has nothing to say that could be stopped
-    _equals_generate(subject, _MIXED[:3], 6, stop=(stop,))
-    _equals_generate(subject, _MIXED[:3], 6, stop_tokens=free.ids[3:4])
+    answers = [generate(subject, prompt, 6) for prompt in _MIXED]
+    goes_on(subject, [answer.tokens for answer in answers])
+    free = max(answers, key=lambda answer: len(answer.tokens))
+    testable(bool(free.text), "the model says no text that could be stopped: take another model")
+    _equals_generate(subject, _MIXED, 6, stop=(free.text[len(free.text) // 2 :][:2],))
+    _equals_generate(subject, _MIXED, 6, stop_tokens=free.ids[len(free.ids) // 2 :][:1])
 
 
 @check(
@@ -137,7 +139,7 @@ def rows_stop_alone(subject: Subject) -> None:
 )
 def errors_stay_in_their_rows(subject: Subject) -> None:
     good = prompts.PLAIN[:2]
-    alone = [answer(result) for result in batch(subject, good, 3)]
+    alone = list(map(answer, batch(subject, good, 3), good))
     first, bad, last = batch(subject, [good[0], "", good[1]], 3)
     must(
         isinstance(bad.error, EmptyPromptError) and bad.finish_reason == "error" and not bad.tokens,
@@ -145,7 +147,7 @@ def errors_stay_in_their_rows(subject: Subject) -> None:
         "tokens were expected",
     )
     pairs = list(zip(alone, (answer(first), answer(last)), strict=True))
-    same_answers(subject, pairs, "next to an empty prompt")
+    same_speech(subject, pairs, "next to an empty prompt")
 
 
 @check(
@@ -166,10 +168,10 @@ def stream_joins_to_results(subject: Subject) -> None:
         )
         rows[row].append(token)
     pairs = [
-        (answer(result), Answer(tuple(tokens), None))
-        for result, tokens in zip(whole, rows, strict=True)
+        (answer(result, prompt), Answer(tuple(tokens), None))
+        for prompt, result, tokens in zip(_MIXED, whole, rows, strict=True)
     ]
-    same_answers(subject, pairs, "batch_generate and batch_stream")
+    same_speech(subject, pairs, "batch_generate and batch_stream")
 
 
 def _is_tuple_of_tokens(found: object, size: int) -> bool:
@@ -178,7 +180,7 @@ def _is_tuple_of_tokens(found: object, size: int) -> bool:
 
 def _equals_generate(
     subject: Subject, asked: Sequence[str], max_tokens: int, **options: Any
-) -> None:
+) -> list[Sequence[Token]]:
     rows = [answer(result) for result in batch(subject, asked, max_tokens, **options)]
     alone = [generate(subject, prompt, max_tokens, **options) for prompt in asked]
     same_answers(
@@ -191,3 +193,4 @@ def _equals_generate(
                 f"{options}: a row says {row.text!r} ({row.finish_reason}), and generate "
                 f"{single.text!r} ({single.finish_reason})",
             )
+    return [row.tokens for row in rows]

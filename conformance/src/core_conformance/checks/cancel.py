@@ -23,8 +23,10 @@ from core_conformance.calls import (
     texts,
     unless_refused,
 )
-from core_conformance.model import must
+from core_conformance.model import must, testable
+from core_conformance.preconditions import goes_on
 from core_conformance.registry import check
+from core_conformance.speaking import SPEAKING, speak
 from core_conformance.subject import Subject
 
 _NEVER_READ = "This is where it ends, before it has begun"
@@ -32,12 +34,16 @@ _AT_ONCE = 1e-9  # seconds: over before anything can be done
 _LOOKS = 6  # fewer than `ENOUGH` tokens: a model that goes on for these is stopped before
 _MANY = 200  # tokens
 _LONG_PROMPT = 4096  # numbers
+_TOO_SHORT = (
+    f"the model has so little to say that it ends before it can be cancelled: take one that goes "
+    f"on for {ENOUGH} tokens, greedy"
+)
 
 
 @check(
     "cancel.before",
     "A request whose cancel is set already MUST raise GenerationCancelled and give no token.",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def before(subject: Subject) -> None:
     with unless_refused("cancel"):
@@ -52,16 +58,15 @@ def before(subject: Subject) -> None:
 @check(
     "cancel.midway",
     "A cancel set while a stream runs MUST end it with GenerationCancelled at a token border.",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def midway(subject: Subject) -> None:
     prompt, length = longest(subject)
-    if length < ENOUGH:
-        return  # the model has so little to say that it ends before it can be cancelled
+    testable(length >= ENOUGH, _TOO_SHORT)
     with unless_refused("cancel"):
         cancel = CancelAfter(_LOOKS)
         many = min(_MANY, subject.model.info.context_length // 2)
-        stream = subject.model.generate(prompt, max_tokens=many, cancel=cancel)
+        stream = speak(subject, subject.model, prompt, max_tokens=many, cancel=cancel)
         seen = 0
         try:
             for _ in stream:
@@ -81,7 +86,7 @@ def midway(subject: Subject) -> None:
 @check(
     "cancel.prefill",
     "Cancel MUST be looked at between the chunks of a long prompt.",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def prefill(subject: Subject) -> None:
     prompt = _long_prompt(subject)
@@ -115,10 +120,8 @@ def rows(subject: Subject) -> None:
 def batch_midway(subject: Subject) -> None:
     prompts = PROMPTS[:3]
     whole = subject.model.batch_generate(prompts, max_tokens=ENOUGH)
-    most = max(len(row.tokens) for row in whole)
-    must(most > 0, f"none of {prompts} is continued by a single token: nothing to look at")
-    if most < ENOUGH:
-        return  # see `midway`
+    goes_on(subject, [row.tokens for row in whole], Capability.BATCH_GENERATE)
+    testable(max(len(row.tokens) for row in whole) >= ENOUGH, _TOO_SHORT)
     with unless_refused("cancel"):
         cancel = CancelAfter(_LOOKS)
         found = subject.model.batch_generate(prompts, max_tokens=64, cancel=cancel)
@@ -135,7 +138,7 @@ def batch_midway(subject: Subject) -> None:
 @check(
     "cancel.timeout",
     "A request that takes longer than its timeout MUST raise GenerationTimeout.",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def timeout(subject: Subject) -> None:
     with unless_refused("timeout"):
@@ -164,7 +167,7 @@ def timeout_rows(subject: Subject) -> None:
 @check(
     "cancel.unset",
     "A cancel that is never set and a timeout that is not reached MUST change nothing.",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def unset(subject: Subject) -> None:
     prompt = talkative(subject)
@@ -172,9 +175,9 @@ def unset(subject: Subject) -> None:
     for option, value in (("cancel", threading.Event()), ("timeout", 86_400.0)):
         with unless_refused(option):
             options = {**greedy_options(subject, 4), option: value}
-            found = list(subject.model.generate(prompt, **options))
+            found = list(speak(subject, subject.model, prompt, **options))
             must(
-                same(subject, expected, found),
+                same(subject, expected, found, prompt),
                 f"with a {option} that does not come, the stream gave {texts(found)}, not "
                 f"{texts(expected)}",
             )
@@ -183,7 +186,7 @@ def unset(subject: Subject) -> None:
 @check(
     "cancel.works-after",
     "After a cancelled and a timed-out request the model MUST work as before.",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def works_after(subject: Subject) -> None:
     prompt = talkative(subject)
@@ -191,9 +194,9 @@ def works_after(subject: Subject) -> None:
     for options in ({"cancel": already_set()}, {"cancel": CancelAfter(3)}, {"timeout": _AT_ONCE}):
         with suppress(UnsupportedOptionError):
             _stopped(subject, prompt, **options)
-        found = ending(lambda: subject.model.generate(prompt, **greedy_options(subject, 4)))
+        found = ending(lambda: speak(subject, subject.model, prompt, **greedy_options(subject, 4)))
         must(
-            found.error is None and same(subject, expected, found.tokens),
+            found.error is None and same(subject, expected, found.tokens, prompt),
             f"after a request with {sorted(options)} was stopped, the next one gave "
             f"{found.error or texts(found.tokens)!r}, not {texts(expected)}",
         )
@@ -202,20 +205,20 @@ def works_after(subject: Subject) -> None:
 @check(
     "cancel.closed-stream",
     "Closing a stream MUST free what it holds: the next request gets its place.",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def closed_stream(subject: Subject) -> None:
     prompt = talkative(subject)
     expected = greedy(subject, subject.model, prompt, 3)
     with subject.loaded(parallel_slots=1) as model:
-        closed = [model.generate(prompt, max_tokens=32) for _ in range(2)]
+        closed = [speak(subject, model, prompt, max_tokens=32) for _ in range(2)]
         for stream in closed:
             with suppress(StopIteration):
                 next(stream)
             stream.close()
-        found = ending(lambda: model.generate(prompt, **greedy_options(subject, 3)))
+        found = ending(lambda: speak(subject, model, prompt, **greedy_options(subject, 3)))
         must(
-            found.error is None and same(subject, expected, found.tokens),
+            found.error is None and same(subject, expected, found.tokens, prompt),
             "after streams were closed before their end, the next one gave "
             f"{found.error or texts(found.tokens)!r}, not {texts(expected)}: close() has to give "
             "the slot back",
@@ -225,7 +228,7 @@ def closed_stream(subject: Subject) -> None:
 def _stopped(subject: Subject, prompt: str, **options: Any) -> Any:
     """How a request that is to be stopped ends; a refusal of the option is raised."""
     many = min(64, subject.model.info.context_length // 4)
-    end = ending(lambda: subject.model.generate(prompt, max_tokens=many, **options))
+    end = ending(lambda: speak(subject, subject.model, prompt, max_tokens=many, **options))
     if isinstance(end.error, UnsupportedOptionError):
         raise end.error
     return end

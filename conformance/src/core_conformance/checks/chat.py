@@ -8,7 +8,7 @@ from core.types import Message
 from core_conformance.answers import Answer, evidence, generate, read, tokenizing
 from core_conformance.model import must
 from core_conformance.registry import check
-from core_conformance.relations import same_answers
+from core_conformance.relations import same_speech
 from core_conformance.speaking import speaks
 from core_conformance.subject import Subject
 
@@ -88,7 +88,7 @@ def chat_is_generate(subject: Subject) -> None:
         prompt, answer = _render(subject, turns), _chat(subject, turns)
         if prompt is not None and answer is not None:
             pairs.append((answer, generate(subject, prompt, 6)))
-    same_answers(subject, pairs, "chat, and generate behind render_chat")
+    same_speech(subject, pairs, "chat, and generate behind render_chat")
 
 
 @check(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,9 +21,11 @@ from core_conformance.answers import (
     is_token,
     logits,
     row_logits,
+    sampled,
     token,
 )
 from core_conformance.model import must
+from core_conformance.preconditions import goes_on
 from core_conformance.registry import check
 from core_conformance.relations import later_steps, same_answers, same_draws, same_logits
 from core_conformance.subject import Subject
@@ -67,7 +70,7 @@ def order_is_kept(subject: Subject) -> None:
     places = [(i * 29 + i // 7) % len(kinds) for i in range(64)]  # mixed, each about nine times
     results = classify(subject, [kinds[place] for place in places], **evidence(subject))
     pairs = [
-        (_answer(alone[place]), _answer(result))
+        (sampled(alone[place], kinds[place]), sampled(result))
         for place, result in zip(places, results, strict=True)
     ]
     same_answers(subject, pairs, "prompts alone and in a mixed batch of 64")
@@ -109,6 +112,22 @@ def logits_are_an_array(subject: Subject) -> None:
 
 
 @check(
+    "classify.tolerance",
+    "logit_tolerance MUST be small against the spread of the logits: it excuses noise, not errors",
+    Capability.CLASSIFY,
+    Capability.LOGITS,
+)
+def tolerance_is_small(subject: Subject) -> None:
+    spreads = [_spread(row) for row in logits(subject, prompts.PLAIN)]
+    tolerance, spread = subject.model.info.logit_tolerance, statistics.median(spreads)
+    must(
+        2 * tolerance < spread,
+        f"info.logit_tolerance is {tolerance:g}, and a usual prompt's best logit lies {spread:.3g} "
+        "above the middle one: with so large a tolerance any token might be the best",
+    )
+
+
+@check(
     "classify.neighbours",
     "What else is in the batch MUST NOT change a prompt's logits: no content of a neighbour",
     Capability.CLASSIFY,
@@ -147,6 +166,7 @@ def padding_changes_nothing(subject: Subject) -> None:
 def is_generates_first_token(subject: Subject) -> None:
     results = classify(subject, prompts.PLAIN, **evidence(subject))
     pairs = _first_tokens(subject, results)
+    goes_on(subject, [left.tokens for left, _ in pairs])
     same_answers(subject, pairs, "generate's first token and classify's token")
 
 
@@ -158,12 +178,16 @@ def is_generates_first_token(subject: Subject) -> None:
     Capability.SEED,
 )
 def draws_generates_first_token(subject: Subject) -> None:
-    pairs: list[tuple[Answer, Answer]] = []
+    compared = 0
     for seed in (0, 11, 12):
         options = EVEN | {"seed": seed}
-        results = classify(subject, prompts.PLAIN, **options)
-        pairs += _first_tokens(subject, results, **options)
-    same_draws(subject, pairs, "generate's first token and classify's token, with a seed")
+        results = classify(subject, prompts.PLAIN, **evidence(subject), **options)
+        pairs = _first_tokens(subject, results, **options)
+        what = f"generate's first token and classify's token, with seed={seed}"
+        same_draws(subject, pairs, what)
+        compared += len(pairs)
+    if not compared:
+        goes_on(subject, [generate(subject, prompt, 1).tokens for prompt in prompts.PLAIN])
 
 
 @check(
@@ -174,8 +198,9 @@ def draws_generates_first_token(subject: Subject) -> None:
     Capability.TOKENIZING,
 )
 def later_tokens_agree(subject: Subject) -> None:
-    for prompt in prompts.PLAIN[:3]:
-        answer = generate(subject, prompt, 8)
+    answers = {prompt: generate(subject, prompt, 8) for prompt in prompts.PLAIN[:3]}
+    goes_on(subject, [answer.tokens for answer in answers.values()])
+    for prompt, answer in answers.items():
         pairs = later_steps(subject, prompt, answer, **evidence(subject))
         same_answers(subject, pairs, f"generate behind {prompt!r}, against classify step by step")
 
@@ -186,21 +211,27 @@ def later_tokens_agree(subject: Subject) -> None:
     Capability.CLASSIFY,
 )
 def errors_stay_in_their_rows(subject: Subject) -> None:
-    good = prompts.PLAIN[:2]
+    good = prompts.PLAIN
     alone = classify(subject, good, **evidence(subject))
-    results = subject.model.classify([good[0], "", good[1]], **evidence(subject))
-    must(len(results) == 3, f"three prompts, one of them empty, gave {len(results)} results")
+    results = subject.model.classify([good[0], "", *good[1:]], **evidence(subject))
+    must(
+        len(results) == len(good) + 1,
+        f"{len(good) + 1} prompts, one of them empty, gave {len(results)} results",
+    )
     must(
         isinstance(results[1].error, EmptyPromptError) and results[1].token is None,
         f"an empty prompt's row has error={results[1].error!r} and token={results[1].token!r}",
     )
-    for left, right in zip(alone, (results[0], results[2]), strict=True):
+    pairs = []
+    for prompt, left, right in zip(good, alone, [results[0], *results[2:]], strict=True):
         must(right.error is None, f"a row next to an empty prompt failed: {right.error!r}")
-        same_answers(subject, [(_answer(left), _answer(right))], "next to an empty prompt")
+        pairs.append((sampled(left, prompt), sampled(right)))
+    same_answers(subject, pairs, "next to an empty prompt")
 
 
-def _answer(result: ClassifyResult) -> Answer:
-    return Answer((token(result),), None)
+def _spread(row: Sequence[float]) -> float:
+    finite = [value for value in row if math.isfinite(value)]
+    return max(finite) - statistics.median(finite)
 
 
 def _first_tokens(
@@ -209,7 +240,7 @@ def _first_tokens(
     """Pairs for all prompts but those that generate ends at once, with a token it keeps back."""
     answers = [generate(subject, prompt, 1, **options) for prompt in prompts.PLAIN]
     return [
-        (left, _answer(right))
+        (left, sampled(right))
         for left, right in zip(answers, results, strict=True)
         if left.tokens or left.finish_reason != "stop"
     ]

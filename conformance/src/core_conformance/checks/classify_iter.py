@@ -10,7 +10,7 @@ from core.capability import Capability
 from core.extensions import ClassifyStreaming
 from core.types import Token
 from core_conformance import prompts
-from core_conformance.answers import Answer, classify, evidence, token
+from core_conformance.answers import classify, evidence, sampled
 from core_conformance.model import must
 from core_conformance.registry import check
 from core_conformance.relations import same_answers
@@ -31,8 +31,8 @@ def stream_equals_classify(subject: Subject) -> None:
     streamed = list(_streaming(subject).classify_iter(iter(given), **evidence(subject)))
     must(len(streamed) == len(given), f"{len(given)} prompts gave {len(streamed)} results")
     pairs = [
-        (Answer((token(a),), None), Answer((token(b),), None))
-        for a, b in zip(whole, streamed, strict=True)
+        (sampled(a, prompt), sampled(b))
+        for prompt, a, b in zip(given, whole, streamed, strict=True)
     ]
     same_answers(subject, pairs, "classify and classify_iter")
 

@@ -11,6 +11,7 @@ from core.errors import ModelBusyError
 from core.options import GenerateConfig
 from core.protocols import TextModel
 from core.types import Token
+from core_conformance.answers import Answer
 from core_conformance.calls import (
     PROMPTS,
     Meeting,
@@ -19,13 +20,12 @@ from core_conformance.calls import (
     ending,
     greedy,
     greedy_options,
-    same,
     talkative,
-    texts,
     together,
 )
 from core_conformance.model import must
 from core_conformance.registry import check
+from core_conformance.relations import same_answers, same_speech
 from core_conformance.subject import Subject
 
 _COUNT = 5  # tokens
@@ -39,7 +39,7 @@ _COUNT = 5  # tokens
 def streams(subject: Subject) -> None:
     alone = [greedy(subject, subject.model, prompt, _COUNT) for prompt in PROMPTS]
     found = together(*_readers(subject, subject.model, PROMPTS))
-    _must_match(subject, alone, found, "read by threads at once")
+    _must_match(subject, PROMPTS, alone, found, "read by threads at once")
 
 
 @check(
@@ -52,7 +52,7 @@ def waiting_turn(subject: Subject) -> None:
     alone = [greedy(subject, subject.model, prompt, _COUNT) for prompt in prompts]
     with subject.loaded(parallel_slots=1) as model:
         found = together(*_readers(subject, model, prompts))
-    _must_match(subject, alone, found, "read by three threads of a model with one slot")
+    _must_match(subject, prompts, alone, found, "read by three threads of a model with one slot")
 
 
 @check(
@@ -74,11 +74,12 @@ def classify(subject: Subject) -> None:
     parts = [PROMPTS[index:] + PROMPTS[:index] for index in range(3)]
     alone = [rows(part) for part in parts]
     found = together(*(lambda part=part: rows(part) for part in parts))
-    for own, seen in zip(alone, found, strict=True):
-        matching = len(own) == len(seen) and all(
-            same(subject, [a], [b]) for a, b in zip(own, seen, strict=True)
-        )
-        must(matching, f"beside other threads classify() gave {texts(seen)}, alone {texts(own)}")
+    pairs = [
+        (Answer((a,), None, prompt), Answer((b,), None))
+        for part, own, seen in zip(parts, alone, found, strict=True)
+        for prompt, a, b in zip(part, own, seen, strict=True)
+    ]
+    same_answers(subject, pairs, "classify() alone, and beside other threads")
 
 
 @check(
@@ -104,7 +105,7 @@ def classify_while_streaming(subject: Subject) -> None:
         return []
 
     found = together(read, ask)[0]
-    _must_match(subject, [alone], [found], "read while another thread classifies")
+    _must_match(subject, [prompt], [alone], [found], "read while another thread classifies")
 
 
 @check(
@@ -127,7 +128,7 @@ def second_stream(subject: Subject) -> None:
         rest = ending(lambda: first)
         must(rest.error is None, f"the first stream then ended with {rest.error!r}")
         found += rest.tokens
-        _must_match(subject, [alone], [found], "interrupted by a second stream")
+        _must_match(subject, [prompt], [alone], [found], "interrupted by a second stream")
 
 
 @check(
@@ -153,7 +154,7 @@ def parallel_slots(subject: Subject) -> None:
         finally:
             for stream in open_streams:
                 close_quietly(stream)
-    _must_match(subject, alone, found, "read by turns with parallel_slots=2")
+    _must_match(subject, prompts, alone, found, "read by turns with parallel_slots=2")
 
 
 @check(
@@ -168,7 +169,7 @@ def submit(subject: Subject) -> None:
     alone = [greedy(subject, model, prompt, _COUNT) for prompt in PROMPTS]
     queued = [elsewhere(partial(model.submit, prompt, config)) for prompt in PROMPTS]
     found = [list(stream) for stream in reversed(queued)][::-1]  # read here, in another order
-    _must_match(subject, alone, found, "submitted by threads of their own")
+    _must_match(subject, PROMPTS, alone, found, "submitted by threads of their own")
 
 
 def _readers(
@@ -184,11 +185,14 @@ def _readers(
 
 
 def _must_match(
-    subject: Subject, alone: list[list[Token]], found: list[list[Token]], how: str
+    subject: Subject,
+    prompts: Sequence[str],
+    alone: list[list[Token]],
+    found: list[list[Token]],
+    how: str,
 ) -> None:
-    must(any(alone), f"none of {PROMPTS} is continued by a single token: nothing to look at")
-    for own, seen in zip(alone, found, strict=True):
-        must(
-            same(subject, own, seen),
-            f"a stream that gives {texts(own)} alone gave {texts(seen)} when {how}",
-        )
+    pairs = [
+        (Answer(tuple(own), None, prompt), Answer(tuple(seen), None))
+        for prompt, own, seen in zip(prompts, alone, found, strict=True)
+    ]
+    same_speech(subject, pairs, f"streams alone, and {how}")

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from core.capability import Capability
-from core.errors import OptionError
+from core.errors import OptionError, UnsupportedOptionError
 from core.protocols import TextModel
 from core_conformance import prompts
 from core_conformance.answers import Answer, read, tokenizing
-from core_conformance.model import must
+from core_conformance.model import NotTestable, Violation, must
 from core_conformance.registry import check
 from core_conformance.speaking import speaks
 from core_conformance.subject import Subject
 
 _SMALL = 32  # positions
 _LARGE = 1024  # more than this would take too long to fill
+_UNIFORM = 1e4  # a temperature
+_ENDS = (
+    "behind each of some prompts the model ends before the context is full, and there is no "
+    "temperature to make it go on: take a model that goes on"
+)
 _BEYOND = 12  # tokens asked for that the context has no place for
 
 
@@ -48,26 +55,37 @@ def rotation_goes_on(subject: Subject) -> None:
             return
         _, answer = _fill(subject, model)
         must(
-            answer.finish_reason == "stop" or len(answer.tokens) == limit + _BEYOND,
+            len(answer.tokens) == limit + _BEYOND,
             f"with a rotating context of {limit}, max_tokens={limit + _BEYOND} gave "
             f"{len(answer.tokens)} tokens and {answer.finish_reason!r}",
         )
 
 
 def _fill(subject: Subject, model: TextModel) -> tuple[str, Answer]:
-    """A prompt behind which the model does not come to an end of its own, if there is one."""
+    """A prompt behind which the model does not come to an end of its own, and the answer.
+
+    Where greedy answers all do, draws do not that leave each token about the same probability.
+    """
     speaks(subject, Capability.GENERATE)
-    for prompt in prompts.PLAIN:
-        answer = read(model.generate(prompt, max_tokens=model.info.context_length + _BEYOND))
-        if answer.finish_reason != "stop":
-            break
-    return prompt, answer
+    many = model.info.context_length + _BEYOND
+    ways: tuple[dict[str, Any], ...] = ({}, {"temperature": _UNIFORM})
+    for options in ways:
+        for prompt in prompts.PLAIN:
+            try:
+                answer = read(model.generate(prompt, max_tokens=many, **options), prompt)
+            except UnsupportedOptionError as error:
+                must(error.option in options, f"a plain generation raised {error!r}")
+                raise NotTestable(_ENDS) from None
+            if answer.finish_reason != "stop":
+                return prompt, answer
+    raise Violation(
+        f"every generation with max_tokens={many} said 'stop' before its end, at a temperature of "
+        f"{_UNIFORM:g} too: one that the context or max_tokens ends has finish_reason 'length'"
+    )
 
 
 def _ends_within(subject: Subject, prompt: str, limit: int, answer: Answer) -> None:
     count, reason = len(answer.tokens), answer.finish_reason
-    if reason == "stop":
-        return  # the model came to its own end first
     must(
         reason == "length" and 0 < count < limit + _BEYOND,
         f"a context of {limit} ended a generation after {count} tokens with {reason!r}; with "

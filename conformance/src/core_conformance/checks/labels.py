@@ -9,10 +9,10 @@ from typing import cast
 from core.capability import Capability
 from core.types import ClassifyResult
 from core_conformance import prompts
-from core_conformance.answers import classify, evidence, token, tokenizing
-from core_conformance.model import must
+from core_conformance.answers import classify, evidence, sampled, token, tokenizing
+from core_conformance.model import must, testable
 from core_conformance.registry import check
-from core_conformance.relations import label_logprobs, near, same_logprobs
+from core_conformance.relations import label_logprobs, same_answers, same_logprobs
 from core_conformance.subject import Subject
 
 _SUM = 1e-4  # how far sums of probabilities may be off: they are made from float32 logits
@@ -113,7 +113,8 @@ def extension_adds_nothing(subject: Subject) -> None:
     behind = f"{prompts.QUESTION} {short}"
     more = token(classify(subject, [behind])[0]).text  # likely, so that it would show
     encode = tokenizing(subject).encode
-    if not more or encode(behind + more)[: len(encode(behind))] != encode(behind):
+    testable(bool(more), f"behind {behind!r} the model says nothing: take another model")
+    if encode(behind + more)[: len(encode(behind))] != encode(behind):
         return  # to this tokenizer the longer one is no extension
     result = classify(subject, [prompts.QUESTION], labels=(short, short + more))[0]
     mass, expected = _mass(result), math.exp(label_logprobs(result)[short])
@@ -167,9 +168,11 @@ def token_is_the_same(subject: Subject) -> None:
     asked = prompts.PLAIN[:3]
     without = classify(subject, asked, **evidence(subject))
     with_labels = classify(subject, asked, labels=prompts.LABELS, **evidence(subject))
-    for left, right in zip(map(token, without), map(token, with_labels), strict=True):
-        tie = left.logprob is not None and near(subject, left.logprob, right.logprob or 0.0)
-        must(left.id == right.id or tie, f"the token is {left!r}, and with labels {right!r}")
+    pairs = [
+        (sampled(left, prompt), sampled(right))
+        for prompt, left, right in zip(asked, without, with_labels, strict=True)
+    ]
+    same_answers(subject, pairs, "classify without and with labels")
 
 
 def _probabilities(result: ClassifyResult) -> dict[str, float]:

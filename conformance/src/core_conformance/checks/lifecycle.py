@@ -26,6 +26,7 @@ from core_conformance.calls import (
     texts,
 )
 from core_conformance.model import must
+from core_conformance.preconditions import usable
 from core_conformance.registry import check
 from core_conformance.subject import Subject
 from core_conformance.watching import heard, left_behind
@@ -119,10 +120,9 @@ def open_stream(subject: Subject) -> None:
 def other_models(subject: Subject) -> None:
     with subject.loaded() as kept:
         subject.load().close()
-        for name in OPERATIONS:
-            if subject.declares(name):
-                error = raised(_begin(kept, name))
-                must(error is None, f"after another model was closed, {name}() raised {error!r}")
+        for name in usable(subject):
+            error = raised(_begin(kept, name))
+            must(error is None, f"after another model was closed, {name}() raised {error!r}")
 
 
 @check(
@@ -195,15 +195,14 @@ def _stream_changes_threads(subject: Subject, model: TextModel) -> None:
     stream = elsewhere(lambda: model.generate(prompt, max_tokens=4))
     moved = elsewhere(lambda: list(stream))
     must(
-        same(subject, alone, moved),
+        same(subject, alone, moved, prompt),
         f"a stream made in one thread and read in another gave {texts(moved)}, not {texts(alone)}",
     )
 
 
 def _use(subject: Subject, model: TextModel) -> None:
-    for name in OPERATIONS:
-        if subject.declares(name):
-            _begin(model, name)()
+    for name in usable(subject):
+        _begin(model, name)()
 
 
 def _begin(model: TextModel, name: Capability) -> Callable[[], object]:

@@ -5,31 +5,39 @@ from __future__ import annotations
 from core.capability import Capability
 from core_conformance import prompts
 from core_conformance.answers import EVEN, Answer, generate, seeds
-from core_conformance.model import must
+from core_conformance.model import must, testable
+from core_conformance.preconditions import goes_on
 from core_conformance.registry import check
-from core_conformance.relations import same_answers, same_draws
+from core_conformance.relations import difference, same_draws, same_speech
+from core_conformance.speaking import SPEAKING
 from core_conformance.subject import Subject
 
 _ASKED = prompts.PLAIN[:3]
+_DRAWS = 3  # of each prompt
+_TIE_OR_NOT = (
+    "draws that were to be what greedy gives vary, and nobody can see whether at a tie: take a "
+    "model whose best token leads, or declare LOGPROBS, or CLASSIFY and LOGITS"
+)
+_WARM = 10.0  # so warm that a filter which is left out lets something else through
 _HOT = 50.0  # the logits of any model but one that allows a single token are near even here
 
 
 @check(
     "sampling.greedy",
     "Greedy generation MUST be repeatable, whatever was asked in between",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def greedy_is_repeatable(subject: Subject) -> None:
     first = [generate(subject, prompt, 5) for prompt in _ASKED]
     generate(subject, prompts.SHORT, 2, temperature=_HOT)
     again = [generate(subject, prompt, 5, temperature=0.0) for prompt in _ASKED]
-    same_answers(subject, list(zip(first, again, strict=True)), "greedy, twice")
+    same_speech(subject, list(zip(first, again, strict=True)), "greedy, twice")
 
 
 @check(
     "sampling.greedy-ignores-seed",
     "At temperature 0 a seed MUST change nothing",
-    Capability.GENERATE,
+    SPEAKING,
     Capability.SEED,
 )
 def greedy_ignores_seeds(subject: Subject) -> None:
@@ -37,25 +45,23 @@ def greedy_ignores_seeds(subject: Subject) -> None:
         (generate(subject, prompt, 4), generate(subject, prompt, 4, seed=seed))
         for prompt, seed in zip(_ASKED, (0, 1, 2), strict=True)
     ]
-    same_answers(subject, pairs, "greedy without and with a seed")
+    same_speech(subject, pairs, "greedy without and with a seed")
 
 
 @check(
     "sampling.cold",
     "A temperature near 0 MUST give what greedy gives",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def cold_is_greedy(subject: Subject) -> None:
     # A best token that is ahead by 0.02 loses at this temperature once in 10**8 draws.
-    options = {"temperature": 0.001} | seeds(subject, 1)[0]
-    pairs = _against_greedy(subject, options)
-    same_answers(subject, pairs, "greedy against temperature=0.001", slack=0.02, always=1)
+    _is_greedy(subject, slack=0.02, temperature=0.001)
 
 
 @check(
     "sampling.seed",
     "The same seed MUST give the same tokens, 0 and the largest seed too, whatever was drawn since",
-    Capability.GENERATE,
+    SPEAKING,
     Capability.SEED,
 )
 def seeds_repeat(subject: Subject) -> None:
@@ -63,13 +69,19 @@ def seeds_repeat(subject: Subject) -> None:
     first = [_drawn(subject, *each) for each in asked]
     generate(subject, prompts.SHORT, 2, temperature=_HOT)
     again = [_drawn(subject, *each) for each in asked]
-    same_draws(subject, list(zip(first, again, strict=True)), "the same seeds, twice")
+    for seed in {seed for _, seed in asked}:
+        pairs = [
+            pair
+            for pair, (_, one) in zip(zip(first, again, strict=True), asked, strict=True)
+            if one == seed
+        ]
+        same_draws(subject, pairs, f"seed={seed}, twice")
 
 
 @check(
     "sampling.seeds-differ",
     "Different seeds MUST lead to different draws",
-    Capability.GENERATE,
+    SPEAKING,
     Capability.SEED,
 )
 def seeds_differ(subject: Subject) -> None:
@@ -83,41 +95,46 @@ def seeds_differ(subject: Subject) -> None:
 @check(
     "sampling.top-k-one",
     "top_k=1 MUST give what greedy gives, at any temperature",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def top_k_one_is_greedy(subject: Subject) -> None:
-    _is_greedy(subject, top_k=1)
+    _is_greedy(subject, top_k=1, temperature=_WARM)
 
 
 @check(
     "sampling.top-p-tiny",
     "A top_p near 0 MUST give what greedy gives, at any temperature",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def tiny_top_p_is_greedy(subject: Subject) -> None:
-    _is_greedy(subject, top_p=1e-6)
+    _is_greedy(subject, top_p=1e-6, temperature=_WARM)
 
 
 @check(
     "sampling.min-p-one",
     "min_p=1 MUST give what greedy gives, at any temperature",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def min_p_one_is_greedy(subject: Subject) -> None:
-    _is_greedy(subject, min_p=1.0)
+    _is_greedy(subject, min_p=1.0, temperature=_WARM)
 
 
-def _is_greedy(subject: Subject, **filters: float) -> None:
-    options = filters | {"temperature": 2.0} | seeds(subject, 1)[0]
-    pairs = _against_greedy(subject, options)
-    shown = ", ".join(f"{name}={value:g}" for name, value in filters.items())
-    same_answers(subject, pairs, f"greedy against {shown} at temperature 2")
-
-
-def _against_greedy(subject: Subject, options: dict[str, float]) -> list[tuple[Answer, Answer]]:
-    return [
-        (generate(subject, prompt, 4), generate(subject, prompt, 4, **options)) for prompt in _ASKED
+def _is_greedy(subject: Subject, slack: float = 0.0, **options: float) -> None:
+    """Draws with these options are what greedy gives, up to a tie."""
+    free = [generate(subject, prompt, 3) for prompt in _ASKED]
+    goes_on(subject, [answer.tokens for answer in free])
+    drawn = [
+        [generate(subject, prompt, 3, **options, **seed) for seed in seeds(subject, _DRAWS)]
+        for prompt in _ASKED
     ]
+    pairs = [(left, right) for left, group in zip(free, drawn, strict=True) for right in group]
+    found = difference(subject, pairs, slack)
+    if found is None:
+        return
+    varied = any(len({answer.ids for answer in group}) > 1 for group in drawn)
+    testable(found.clear or not varied, _TIE_OR_NOT)
+    shown = ", ".join(f"{name}={value:g}" for name, value in options.items())
+    must(False, f"greedy against {shown}: {found.text}")
 
 
 def _drawn(subject: Subject, prompt: str, seed: int) -> Answer:

@@ -10,6 +10,7 @@ from core.errors import EmptyPromptError
 from core_conformance import prompts
 from core_conformance.answers import Answer, classify, generate, score, scoring, tokenizing
 from core_conformance.model import must
+from core_conformance.preconditions import goes_on
 from core_conformance.registry import check
 from core_conformance.relations import allowance, logprobs_by_steps, near, steps
 from core_conformance.subject import Subject
@@ -138,6 +139,7 @@ def labels_equal_scores(subject: Subject) -> None:
 )
 def greedy_is_greedy(subject: Subject) -> None:
     asked = [(prompt, generate(subject, prompt, 4)) for prompt in prompts.PLAIN[:4]]
+    goes_on(subject, [answer.tokens for _, answer in asked])
     missed = [prompt for prompt, answer in asked if _denied(subject, prompt, answer)]
     # Greedy decoding and scoring may part at a tie.
     ties = allowance(subject, [(answer, answer) for _, answer in asked], always=0)

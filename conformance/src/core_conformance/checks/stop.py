@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NoReturn
 
-from core.capability import Capability
 from core_conformance import prompts
 from core_conformance.answers import Answer, generate
-from core_conformance.model import must
+from core_conformance.margins import at_a_tie
+from core_conformance.model import NotTestable, must
 from core_conformance.registry import check
-from core_conformance.relations import at_a_tie
+from core_conformance.speaking import SPEAKING
 from core_conformance.subject import Subject
 
 _LENGTH = 12
@@ -19,19 +20,19 @@ _NEVER = "\u2603never\u2603"
 @check(
     "stop.in-token",
     "A stop string inside one token MUST end the text before it, and MUST NOT be emitted",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def stops_inside_a_token(subject: Subject) -> None:
-    for prompt, free in _spoken(subject):
-        texts = [token.text for token in free.tokens[1:-2]]
-        text = max(texts, key=len)
-        _stops(subject, prompt, free, (text[1:] or text,))
+    prompt, free = _spoken(subject)
+    texts = [token.text for token in free.tokens[1:-2]]
+    text = max(texts, key=len)
+    _stops(subject, prompt, free, (text[1:] or text,))
 
 
 @check(
     "stop.across-two",
     "A stop string that lies across two tokens MUST be found, and no part of it emitted",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def stops_across_two(subject: Subject) -> None:
     _stops_across(subject, 2)
@@ -40,7 +41,7 @@ def stops_across_two(subject: Subject) -> None:
 @check(
     "stop.across-three",
     "A stop string that lies across three tokens MUST be found, and no part of it emitted",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def stops_across_three(subject: Subject) -> None:
     _stops_across(subject, 3)
@@ -49,87 +50,96 @@ def stops_across_three(subject: Subject) -> None:
 @check(
     "stop.several",
     "Of several stop strings the one that comes first MUST end the text, in whatever order given",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def first_of_several(subject: Subject) -> None:
-    for prompt, free in _spoken(subject):
-        border, whole = _border(free, _LENGTH // 3), free.text[: _border(free, _LENGTH - 1)]
-        early, late = free.text[border - 1 : border + 1], whole[-2:]
-        _stops(subject, prompt, free, (early, late))
-        _stops(subject, prompt, free, (late, early))
+    prompt, free = _spoken(subject)
+    border, whole = _border(free, _LENGTH // 3), free.text[: _border(free, _LENGTH - 1)]
+    early, late = free.text[border - 1 : border + 1], whole[-2:]
+    _stops(subject, prompt, free, (early, late))
+    _stops(subject, prompt, free, (late, early))
 
 
 @check(
     "stop.overlapping",
     "Of stop strings that overlap none MUST be emitted",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def overlapping(subject: Subject) -> None:
-    for prompt, free in _spoken(subject):
-        middle = _border(free, _LENGTH // 2)
-        outer, inner = free.text[middle - 2 : middle + 2], free.text[middle - 1 : middle + 1]
-        answer = generate(subject, prompt, _LENGTH, stop=(outer, inner))
-        if _wavers(subject, prompt, free, answer):
-            continue
-        # Which of the two ends the text is left open: the first that begins or that is complete.
-        allowed = {free.text[: free.text.find(stop)] for stop in (outer, inner)}
-        must(
-            answer.text in allowed,
-            f"stop={(outer, inner)!r} in {free.text!r} left {answer.text!r}; one of "
-            f"{sorted(allowed)} was to come out",
-        )
+    prompt, free = _spoken(subject)
+    middle = _border(free, _LENGTH // 2)
+    outer, inner = free.text[middle - 2 : middle + 2], free.text[middle - 1 : middle + 1]
+    answer = generate(subject, prompt, _LENGTH, stop=(outer, inner))
+    if _wavers(subject, prompt, free, answer):
+        return
+    # Which of the two ends the text is left open: the first that begins or that is complete.
+    allowed = {free.text[: free.text.find(stop)] for stop in (outer, inner)}
+    must(
+        answer.text in allowed,
+        f"stop={(outer, inner)!r} in {free.text!r} left {answer.text!r}; one of "
+        f"{sorted(allowed)} was to come out",
+    )
 
 
 @check(
     "stop.never",
     "A stop string that never comes MUST change nothing",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def never_comes(subject: Subject) -> None:
-    for prompt, free in _spoken(subject):
-        _changes_nothing(subject, prompt, free, _NEVER)
+    prompt, free = _spoken(subject)
+    _changes_nothing(subject, prompt, free, _NEVER)
 
 
 @check(
     "stop.held-back",
     "Text held back because it might begin a stop string MUST come out when the generation ends",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def held_back_comes_out(subject: Subject) -> None:
-    for prompt, free in _spoken(subject):
-        _changes_nothing(subject, prompt, free, free.text[-2:] + _NEVER)
+    prompt, free = _spoken(subject)
+    _changes_nothing(subject, prompt, free, free.text[-2:] + _NEVER)
 
 
 @check(
     "stop.tokens",
     "A generation MUST end at a token of stop_tokens, with all before it and without it",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def stop_tokens(subject: Subject) -> None:
-    for prompt, free in _spoken(subject):
-        stop = free.ids[_LENGTH // 2]
-        answer = generate(subject, prompt, _LENGTH, stop_tokens=(stop,))
-        if _wavers(subject, prompt, free, answer):
-            continue
-        expected = free.ids[: free.ids.index(stop)]
-        must(
-            answer.ids == expected and answer.finish_reason == "stop",
-            f"stop_tokens=({stop},) left {list(answer.ids)} ({answer.finish_reason}) of "
-            f"{list(free.ids)}; {list(expected)} and finish_reason 'stop' were expected",
-        )
+    prompt, free = _spoken(subject)
+    stop = free.ids[_LENGTH // 2]
+    answer = generate(subject, prompt, _LENGTH, stop_tokens=(stop,))
+    if _wavers(subject, prompt, free, answer):
+        return
+    expected = free.ids[: free.ids.index(stop)]
+    must(
+        answer.ids == expected and answer.finish_reason == "stop",
+        f"stop_tokens=({stop},) left {list(answer.ids)} ({answer.finish_reason}) of "
+        f"{list(free.ids)}; {list(expected)} and finish_reason 'stop' were expected",
+    )
 
 
-def _spoken(subject: Subject) -> Iterator[tuple[str, Answer]]:
-    """A prompt with a greedy answer that has text to take stop strings from.
+def _spoken(subject: Subject) -> tuple[str, Answer]:
+    """A prompt with a greedy answer that has text to take stop strings from."""
+    return next(_all_spoken(subject), None) or _nothing_to_stop(
+        f"{_LENGTH} greedy tokens of whole characters"
+    )
 
-    A model that ends at once has nothing that could be stopped.
-    """
-    for prompt in prompts.PLAIN:
+
+def _all_spoken(subject: Subject) -> Iterator[tuple[str, Answer]]:
+    for prompt in (*prompts.PLAIN, prompts.LONG):
         answer = generate(subject, prompt, _LENGTH)
         sound = "\ufffd" not in answer.text and len(answer.text) >= _LENGTH // 2
-        if sound and len(answer.tokens) == _LENGTH:
+        if sound and len(answer.tokens) >= _LENGTH:
             yield prompt, answer
-            return
+
+
+def _nothing_to_stop(what: str) -> NoReturn:
+    raise NotTestable(
+        f"none of {len(prompts.PLAIN) + 1} prompts is continued by {what}, so there is nothing "
+        "that could be stopped: take a model that goes on"
+    )
 
 
 def _wavers(subject: Subject, prompt: str, free: Answer, answer: Answer) -> bool:
@@ -137,7 +147,13 @@ def _wavers(subject: Subject, prompt: str, free: Answer, answer: Answer) -> bool
     if answer.ids == free.ids[: len(answer.ids)]:
         return False
     again = generate(subject, prompt, _LENGTH)
-    return at_a_tie(subject, free, answer) or again.ids != free.ids
+    return _parts_at_a_tie(subject, free, answer) or again.ids != free.ids
+
+
+def _parts_at_a_tie(subject: Subject, free: Answer, answer: Answer) -> bool:
+    both = min(len(free.ids), len(answer.ids))
+    parts = free.ids[:both] != answer.ids[:both]  # not only that one of them goes on
+    return parts and at_a_tie(subject, free, answer) is True
 
 
 def _stops(subject: Subject, prompt: str, free: Answer, stops: tuple[str, ...]) -> None:
@@ -161,10 +177,12 @@ def _stops(subject: Subject, prompt: str, free: Answer, stops: tuple[str, ...]) 
 
 
 def _stops_across(subject: Subject, width: int) -> None:
-    for prompt, free in _spoken(subject):
+    for prompt, free in _all_spoken(subject):
         stop = _border_string(free, width)
         if stop:
             _stops(subject, prompt, free, (stop,))
+            return
+    _nothing_to_stop(f"{_LENGTH} greedy tokens with text of {width} that comes but once")
 
 
 def _border(free: Answer, tokens: int) -> int:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 from core.capability import Capability
 from core_conformance import prompts
 from core_conformance.answers import generate, is_token, read
 from core_conformance.model import must
+from core_conformance.preconditions import goes_on
 from core_conformance.registry import check
-from core_conformance.relations import same_answers
-from core_conformance.speaking import speaks
+from core_conformance.relations import same_speech
+from core_conformance.speaking import SPEAKING, speak, speaks, voice
 from core_conformance.subject import Subject
 
 _LOOKS = 10  # at a stream that nobody reads, this long apart
@@ -20,25 +22,28 @@ _PAUSE = 0.02
 @check(
     "streaming.tokens",
     "A stream MUST yield core.Token with an int id below vocab_size, text, and no logprob unasked",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def tokens_are_tokens(subject: Subject) -> None:
-    speaks(subject, Capability.GENERATE)
+    speaks(subject, voice(subject))
     size = subject.model.info.vocab_size
-    for prompt in prompts.PLAIN[:2]:
-        for token in subject.model.generate(prompt, max_tokens=4):
-            must(
-                is_token(token, size),
-                f"a stream yielded {token!r}, not a core.Token with an int id from 0 to "
-                f"{size - 1} and a str as text",
-            )
-            must(token.logprob is None, f"nobody asked for logprobs, and {token!r} has one")
+    streams = [
+        list(speak(subject, subject.model, prompt, max_tokens=4)) for prompt in prompts.PLAIN[:2]
+    ]
+    for token in itertools.chain(*streams):
+        must(
+            is_token(token, size),
+            f"a stream yielded {token!r}, not a core.Token with an int id from 0 to "
+            f"{size - 1} and a str as text",
+        )
+        must(token.logprob is None, f"nobody asked for logprobs, and {token!r} has one")
+    goes_on(subject, streams)
 
 
 @check(
     "streaming.yields",
     "generate MUST yield what the model draws: at a very high temperature that is not always EOS",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def draws_come_out(subject: Subject) -> None:
     answers = [generate(subject, p, 4, temperature=50.0) for p in prompts.PLAIN]
@@ -62,11 +67,11 @@ class _Witness:
 @check(
     "streaming.lazy",
     "generate MUST NOT begin to work before the first next()",
-    Capability.GENERATE,
+    (Capability.GENERATE, Capability.CHAT),
 )
 def work_starts_at_next(subject: Subject) -> None:
     witness = _Witness()
-    stream = subject.model.generate(prompts.PLAIN[0], max_tokens=4, cancel=witness)
+    stream = speak(subject, subject.model, prompts.PLAIN[0], max_tokens=4, cancel=witness)
     for _ in range(_LOOKS):  # work on another thread needs a moment to show
         time.sleep(_PAUSE)
         must(
@@ -83,13 +88,14 @@ def work_starts_at_next(subject: Subject) -> None:
 @check(
     "streaming.max-tokens",
     'max_tokens MUST be the number of tokens at which a generation ends with "length"',
-    Capability.GENERATE,
+    SPEAKING,
 )
 def max_tokens_counts(subject: Subject) -> None:
-    speaks(subject, Capability.GENERATE)
+    speaks(subject, voice(subject))
+    answers = []
     for limit in (1, 2, 5):
         for prompt in prompts.PLAIN[:2]:
-            answer = read(subject.model.generate(prompt, max_tokens=limit))
+            answer = read(speak(subject, subject.model, prompt, max_tokens=limit))
             count, reason = len(answer.tokens), answer.finish_reason
             must(count <= limit, f"max_tokens={limit} gave {count} tokens")
             wanted = "length" if count == limit else "stop"
@@ -98,16 +104,18 @@ def max_tokens_counts(subject: Subject) -> None:
                 f"max_tokens={limit}, {count} tokens came: finish_reason is {reason!r}, "
                 f"not {wanted!r}",
             )
+            answers.append(answer.tokens)
+    goes_on(subject, answers)
 
 
 @check(
     "streaming.end",
     "finish_reason MUST be None until the end; after the end next() MUST raise StopIteration "
     "for good",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def ends_for_good(subject: Subject) -> None:
-    stream = subject.model.generate(prompts.PLAIN[0], max_tokens=3)
+    stream = speak(subject, subject.model, prompts.PLAIN[0], max_tokens=3)
     before = stream.finish_reason
     must(before is None, f"finish_reason is {before!r} before the stream was read")
     list(stream)
@@ -124,13 +132,13 @@ def ends_for_good(subject: Subject) -> None:
 @check(
     "streaming.close",
     "close() MUST end a stream cleanly at any time, twice too, and leave the model working",
-    Capability.GENERATE,
+    SPEAKING,
 )
 def close_ends(subject: Subject) -> None:
     prompt = prompts.PLAIN[1]
     before = generate(subject, prompt, 4)
     for reads in (0, 1):
-        stream = subject.model.generate(prompt, max_tokens=64)
+        stream = speak(subject, subject.model, prompt, max_tokens=64)
         for _ in range(reads):
             next(stream, None)
         stream.close()
@@ -138,4 +146,4 @@ def close_ends(subject: Subject) -> None:
         extra = next(stream, None)
         must(extra is None, f"close() after {reads} tokens, and next() still gave {extra!r}")
     after = generate(subject, prompt, 4)
-    same_answers(subject, [(before, after)], "before and after closing streams early")
+    same_speech(subject, [(before, after)], "before and after closing streams early")

@@ -9,7 +9,7 @@ from core_conformance import prompts
 from core_conformance.answers import evidence, generate, read, submitting
 from core_conformance.model import must
 from core_conformance.registry import check
-from core_conformance.relations import same_answers
+from core_conformance.relations import same_speech
 from core_conformance.speaking import speaks
 from core_conformance.subject import Subject
 
@@ -26,7 +26,7 @@ def submitted_equals_generate(subject: Subject) -> None:
     streams = [_submit(subject, prompt, 5) for prompt in asked]
     answers = [read(stream) for stream in reversed(streams)]
     pairs = list(zip(alone, reversed(answers), strict=True))
-    same_answers(subject, pairs, "generate alone and one of four submitted requests")
+    same_speech(subject, pairs, "generate alone and one of four submitted requests")
 
 
 @check(
@@ -35,12 +35,12 @@ def submitted_equals_generate(subject: Subject) -> None:
     Capability.SUBMITTING,
 )
 def closing_one_leaves_the_others(subject: Subject) -> None:
-    alone = read(_submit(subject, prompts.PLAIN[0], 5))
+    alone = read(_submit(subject, prompts.PLAIN[0], 5), prompts.PLAIN[0])
     closed, kept = (_submit(subject, prompt, 5) for prompt in (prompts.LONG, prompts.PLAIN[0]))
     closed.close()
     extra = next(closed, None)
     must(extra is None, f"a closed request still gave {extra!r}")
-    same_answers(subject, [(alone, read(kept))], "alone and beside a request that was closed")
+    same_speech(subject, [(alone, read(kept))], "alone and beside a request that was closed")
 
 
 def _submit(subject: Subject, prompt: str, max_tokens: int) -> TokenStream:

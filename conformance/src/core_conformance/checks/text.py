@@ -8,6 +8,7 @@ from core.capability import Capability
 from core_conformance import prompts
 from core_conformance.answers import Answer, generate, tokenizing
 from core_conformance.model import must
+from core_conformance.preconditions import goes_on
 from core_conformance.registry import check
 from core_conformance.subject import Subject
 
@@ -24,9 +25,12 @@ _LENGTH = 10
     Capability.TOKENIZING,
 )
 def characters_are_whole(subject: Subject) -> None:
+    answers = []
     for name, options in itertools.product(_MANY_BYTES, _ways(subject)):
         prompt = prompts.ODD[name]
-        _is_decoded(subject, prompt, generate(subject, prompt, _LENGTH, **options))
+        answers.append(generate(subject, prompt, _LENGTH, **options))
+        _is_decoded(subject, prompt, answers[-1])
+    goes_on(subject, [answer.tokens for answer in answers])
 
 
 @check(
@@ -35,12 +39,13 @@ def characters_are_whole(subject: Subject) -> None:
     Capability.GENERATE,
 )
 def text_is_unicode(subject: Subject) -> None:
-    for name in _MANY_BYTES:
-        for token in generate(subject, prompts.ODD[name], _LENGTH).tokens:
-            try:
-                token.text.encode()
-            except UnicodeEncodeError as error:
-                must(False, f"the text of {token!r} is not Unicode: {error.reason}")
+    answers = [generate(subject, prompts.ODD[name], _LENGTH).tokens for name in _MANY_BYTES]
+    for token in itertools.chain(*answers):
+        try:
+            token.text.encode()
+        except UnicodeEncodeError as error:
+            must(False, f"the text of {token!r} is not Unicode: {error.reason}")
+    goes_on(subject, answers)
 
 
 @check(

@@ -56,6 +56,7 @@ class LongPromptsCut(Engine):
         "errors.empty-prompt",
         "errors.lone-surrogate",
         "batch.error-rows",
+        "batch.stream-errors",
     },
 )
 class OneRowFailsAll(Batch):
@@ -75,6 +76,8 @@ class OneRowFailsAll(Batch):
         "batch.error-rows",
         "classify.error-rows",
         "scoring.error-rows",
+        "batch.stream-errors",
+        "classify.stream-errors",
     },
 )
 class EmptyPromptBegins(Engine):

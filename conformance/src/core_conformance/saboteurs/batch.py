@@ -58,7 +58,15 @@ class AsTheyFinish(Batch):
 @saboteur(
     "rows-see-each-other",
     "a row's last token is also read by the row behind it",
-    {"batch.equals-generate", "batch.many", "batch.order", "batch.seeded", "batch.stop"},
+    {
+        "batch.equals-generate",
+        "batch.many",
+        "batch.order",
+        "batch.seeded",
+        "batch.stop",
+        "batch.options",
+        "batch.stream-options",
+    },
 )
 class RowsSeeEachOther(Engine):
     def step(self, rows: Sequence[Generation], meter: Meter) -> list[list[Token]]:
@@ -70,7 +78,7 @@ class RowsSeeEachOther(Engine):
 @saboteur(
     "slot-not-cleared",
     "a row that gets another's slot still sees its last token",
-    {"batch.many", "batch.equals-generate", "batch.order", "batch.seeded"},
+    {"batch.many", "batch.equals-generate", "batch.order", "batch.seeded", "batch.stop"},
 )
 class SlotNotCleared(Batch):
     def _prefilled(self, row: int) -> list[int]:
@@ -83,7 +91,7 @@ class SlotNotCleared(Batch):
 @saboteur(
     "stop-not-in-batches",
     "batch_generate looks neither at stop nor at stop_tokens",
-    {"batch.stop"},
+    {"batch.stop", "batch.options", "batch.stops", "batch.stream-options"},
 )
 class StopNotInBatches(Batch):
     def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
@@ -102,7 +110,11 @@ class ErrorIsStop(Batch):
         return dataclasses.replace(result, finish_reason="stop") if failed else result
 
 
-@saboteur("rows-renumbered", "batch_stream counts rows by when they began", {"batch.stream"})
+@saboteur(
+    "rows-renumbered",
+    "batch_stream counts rows by when they began",
+    {"batch.stream", "batch.stream-errors"},
+)
 class RowsRenumbered(ReferenceModel):
     def _streamed(self, prompts: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
         yield from super()._streamed(sorted(prompts, key=len), config)
@@ -150,7 +162,7 @@ class LastTurnOnly(ReferenceModel):
         return super().rendered([*system, *messages[-1:]])
 
 
-@saboteur("chat-has-two-bos", "chat begins with two BOS", {"chat.equals-generate"})
+@saboteur("chat-has-two-bos", "chat begins with two BOS", {"chat.equals-generate", "chat.options"})
 class ChatHasTwoBos(ReferenceModel):
     def chat(
         self,
@@ -167,7 +179,7 @@ class ChatHasTwoBos(ReferenceModel):
 @saboteur(
     "submit-ignores-max-tokens",
     "submit generates one token less than max_tokens",
-    {"submitting.equals-generate", "concurrency.submit"},
+    {"submitting.equals-generate", "concurrency.submit", "submitting.options"},
 )
 class SubmitIgnoresMaxTokens(ReferenceModel):
     def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> TokenStream:

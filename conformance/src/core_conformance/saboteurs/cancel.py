@@ -21,7 +21,7 @@ from core_conformance.saboteur import saboteur
 @saboteur(
     "swallowed-cancel",
     "a cancelled stream ends in peace, as if it were complete",
-    kills={"cancel.before", "cancel.midway", "cancel.prefill"},
+    kills={"cancel.before", "cancel.midway", "cancel.prefill", "cancel.every-operation"},
 )
 class SwallowedCancel(ReferenceStream):
     """The error does not reach the reader."""
@@ -49,7 +49,11 @@ class CancelAfterTheFirst(Engine):
             row.clock.check()
 
 
-@saboteur("deaf-while-decoding", "cancel is looked at in prefill only", kills={"cancel.midway"})
+@saboteur(
+    "deaf-while-decoding",
+    "cancel is looked at in prefill only",
+    kills={"cancel.midway", "submitting.begins"},
+)
 class DeafWhileDecoding(ReferenceStream):
     """The loop over tokens does not look."""
 
@@ -87,7 +91,12 @@ class DeafBatch(Batch):
 @saboteur(
     "deaf-classify",
     "classify() does not look at cancel and timeout",
-    kills={"cancel.rows", "cancel.timeout-rows"},
+    kills={
+        "cancel.rows",
+        "cancel.timeout-rows",
+        "cancel.every-operation",
+        "cancel.timeout-every-operation",
+    },
 )
 class DeafClassify(Classifier):
     """It is fast, they say."""
@@ -100,7 +109,7 @@ class DeafClassify(Classifier):
 @saboteur(
     "timeout-as-cancel",
     "a timeout is reported as a cancel",
-    kills={"cancel.timeout", "cancel.timeout-rows"},
+    kills={"cancel.timeout", "cancel.timeout-rows", "cancel.timeout-every-operation"},
 )
 class TimeoutAsCancel(Engine):
     """One way to stop for both."""
@@ -116,7 +125,7 @@ class TimeoutAsCancel(Engine):
 @saboteur(
     "cancel-by-presence",
     "a cancel counts as set as soon as there is one",
-    kills={"cancel.unset"},
+    kills={"cancel.unset", "submitting.begins"},
 )
 class CancelByPresence(ReferenceStream):
     """`if config.cancel` where `if config.cancel.is_set()` is meant."""

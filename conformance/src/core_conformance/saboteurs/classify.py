@@ -32,6 +32,8 @@ MIXED_UP = {
     "labels.neighbours",
     "sampling.logprobs-of-logits",
     "sampling.repeat-penalty",
+    "classify.stream-errors",
+    "classify.stream-logits",
 }
 SECOND = {
     "classify.argmax",
@@ -59,6 +61,9 @@ ROWS_WITH_ERRORS = {
     "errors.empty-prompt",
     "errors.lone-surrogate",
     "errors.too-long-rows",
+    "cancel.every-operation",
+    "cancel.timeout-every-operation",
+    "classify.stream-errors",
 }
 
 
@@ -155,7 +160,7 @@ class PaddingIsRead(ReadsTogether):
 @saboteur(
     "neighbour-is-read",
     "what a row has in front of it is read with it",
-    READ_OTHERWISE | {"classify.neighbours", "labels.independent"},
+    READ_OTHERWISE | {"classify.neighbours", "labels.independent", "classify.stream-logits"},
 )
 class NeighbourIsRead(ReadsTogether):
     def together(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -196,7 +201,17 @@ class OneErrorFailsAll(Classifier):
         return results
 
 
-@saboteur("stream-sorts", "classify_iter gives short prompts first", {"classify.stream"})
+@saboteur(
+    "stream-sorts",
+    "classify_iter gives short prompts first",
+    {
+        "classify.stream",
+        "classify.stream-errors",
+        "classify.stream-labels",
+        "classify.stream-logits",
+        "classify.stream-options",
+    },
+)
 class StreamSorts(ReferenceModel):
     def _classified(
         self, prompts: Iterator[str], config: GenerateConfig

@@ -45,7 +45,7 @@ class OptionsMistaken(ReferenceModel):
 @saboteur(
     "unknown-keywords-dropped",
     "a keyword that nobody knows is dropped",
-    kills={"errors.unknown-keyword"},
+    kills={"errors.unknown-keyword", "batch.stream-call", "classify.stream-call"},
 )
 class UnknownKeywordsDropped(OptionsMistaken):
     """As **kwargs are by who does not look at the rest of them."""
@@ -58,7 +58,7 @@ class UnknownKeywordsDropped(OptionsMistaken):
 @saboteur(
     "any-field-as-keyword",
     "every operation takes the keywords of all",
-    kills={"errors.foreign-keyword"},
+    kills={"errors.foreign-keyword", "batch.stream-call", "classify.stream-call"},
 )
 class AnyFieldAsKeyword(OptionsMistaken):
     """One config, one set of keywords."""

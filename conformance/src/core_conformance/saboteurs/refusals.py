@@ -11,7 +11,7 @@ from core.capability import Capability
 from core.errors import CoreError
 from core.options import GenerateConfig, GenerateOptions, LoadConfig
 from core.protocols import TokenStream
-from core.support import unsupported
+from core.support import OPTION_NEEDS, unsupported
 from core.types import Message, Token
 from core_conformance.reference.backend import EVERYTHING, OWN_METHODS, Reference
 from core_conformance.reference.optional import METHODS, ReferenceModel
@@ -31,11 +31,18 @@ class Modest(Reference):
         return Reference().load_model(path, config)
 
 
+def _shown_by(capability: Capability) -> set[str]:
+    """The checks that see it without needing it."""
+    if capability in METHODS | OWN_METHODS:
+        return {"identity.optional-protocols"}
+    return {"errors.undeclared-options"} if capability in OPTION_NEEDS.values() else set()
+
+
 for _capability in sorted(EVERYTHING):
     saboteur(
         f"undeclared-{_capability}",
         f"{_capability} is not declared, and is there all the same",
-        kills={"identity.optional-protocols"} if _capability in METHODS | OWN_METHODS else (),
+        kills=_shown_by(_capability),
         undeclared=_capability,
     )(partial(Modest, _capability))
 

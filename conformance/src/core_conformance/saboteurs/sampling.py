@@ -54,6 +54,12 @@ COMPARES_GREEDY = {
     "streaming.close",
     "submitting.close",
     "submitting.equals-generate",
+    "batch.repeatable",
+    "batch.stream-errors",
+    "batch.options",
+    "batch.stream-options",
+    "chat.options",
+    "submitting.options",
 }
 
 
@@ -153,13 +159,21 @@ class NeverCold(OtherOptions):
         return {"temperature": max(config.temperature, 1.0)} if config.temperature else {}
 
 
-@saboteur("seed-ignored", "generate does not look at seed", SEEDED)
+@saboteur(
+    "seed-ignored",
+    "generate does not look at seed",
+    SEEDED | {"batch.options", "batch.stream-options", "chat.options", "submitting.options"},
+)
 class SeedIgnored(OtherOptions):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
         return {"seed": None}
 
 
-@saboteur("seed-zero-is-none", "seed=0 counts as no seed", SEEDED)
+@saboteur(
+    "seed-zero-is-none",
+    "seed=0 counts as no seed",
+    SEEDED | {"batch.options", "batch.stream-options", "chat.options", "submitting.options"},
+)
 class SeedZeroIsNone(OtherOptions):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
         return {"seed": config.seed or None}
@@ -174,7 +188,7 @@ class OneSeedForAll(OtherOptions):
 @saboteur(
     "temperature-multiplies",
     "classify multiplies by the temperature",
-    {"sampling.frequencies", "classify.first-token-seeded"},
+    {"sampling.frequencies", "classify.first-token-seeded", "classify.stream-options"},
 )
 class TemperatureMultiplies(ClassifiesOtherwise):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
@@ -194,7 +208,7 @@ class ClassifyDrawsAtOne(ClassifiesOtherwise):
 @saboteur(
     "shared-noise",
     "the rows of a batch draw from one stream of random numbers",
-    {"batch.seeded"},
+    {"batch.seeded", "batch.options", "batch.stream-options"},
 )
 class SharedNoise(Engine):
     def step(self, rows: Sequence[Generation], meter: Meter) -> list[list[Token]]:

@@ -59,7 +59,7 @@ class StopGeneration(Generation):
 @saboteur(
     "stop-within-tokens",
     "stop strings are looked for in each token alone",
-    {"stop.across-two", "stop.across-three", "stop.several", "stop.overlapping"},
+    {"stop.across-two", "stop.across-three", "stop.several", "stop.overlapping", "chat.options"},
 )
 class StopWithinTokens(StopGeneration):
     assembler_class = Naive
@@ -144,7 +144,18 @@ class Emits(TokenAssembler):
 @saboteur(
     "stop-emitted",
     "the text ends with the stop string",
-    {"stop.in-token", "stop.across-two", "stop.across-three", "stop.several", "stop.overlapping"},
+    {
+        "stop.in-token",
+        "stop.across-two",
+        "stop.across-three",
+        "stop.several",
+        "stop.overlapping",
+        "batch.options",
+        "batch.stops",
+        "batch.stream-options",
+        "chat.options",
+        "submitting.options",
+    },
 )
 class StopEmitted(StopGeneration):
     assembler_class = Emits
@@ -197,14 +208,25 @@ class HeldBackLost(StopGeneration):
 @saboteur(
     "stop-whenever",
     'a generation that was given stop strings says "stop", whatever ended it',
-    {"stop.never", "stop.held-back"},
+    {"stop.never", "stop.held-back", "batch.stops"},
 )
 class StopWhenever(Generation):
     def _end(self, reason: FinishReason) -> list[Token]:
         return super()._end("stop" if self.config.stop else reason)
 
 
-@saboteur("stop-token-emitted", "the token of stop_tokens comes out", {"stop.tokens"})
+@saboteur(
+    "stop-token-emitted",
+    "the token of stop_tokens comes out",
+    {
+        "stop.tokens",
+        "batch.options",
+        "batch.stops",
+        "batch.stream-options",
+        "chat.options",
+        "submitting.options",
+    },
+)
 class StopTokenEmitted(Generation):
     def take(self, logits: Sequence[float]) -> list[Token]:
         self.stops = self.stops.difference(self.config.stop_tokens)
@@ -214,7 +236,18 @@ class StopTokenEmitted(Generation):
         return tokens
 
 
-@saboteur("stop-tokens-ignored", "stop_tokens is not looked at", {"stop.tokens"})
+@saboteur(
+    "stop-tokens-ignored",
+    "stop_tokens is not looked at",
+    {
+        "stop.tokens",
+        "batch.options",
+        "batch.stops",
+        "batch.stream-options",
+        "chat.options",
+        "submitting.options",
+    },
+)
 class StopTokensIgnored(Generation):
     def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
         super().__init__(ids, config, room)
@@ -224,7 +257,7 @@ class StopTokensIgnored(Generation):
 @saboteur(
     "stop-is-length",
     'a generation that a stop string ended says "length"',
-    {"stop.in-token", "stop.across-two", "stop.across-three", "stop.several"},
+    {"stop.in-token", "stop.across-two", "stop.across-three", "stop.several", "batch.stops"},
 )
 class StopIsLength(Generation):
     def _end(self, reason: FinishReason) -> list[Token]:

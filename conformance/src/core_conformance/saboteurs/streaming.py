@@ -76,7 +76,7 @@ class OneTooMany(Generation):
 @saboteur(
     "always-stop",
     'a generation that max_tokens ended says "stop"',
-    {"streaming.max-tokens", "batch.results"},
+    {"streaming.max-tokens", "batch.results", "context.length", "context.rotate"},
 )
 class AlwaysStop(Generation):
     def _end(self, reason: FinishReason) -> list[Token]:

@@ -1,0 +1,70 @@
+"""Saboteurs that leave an option out in one operation, and honour it in all others."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from core.capability import Capability
+from core.options import GenerateConfig
+from core_conformance.reference.optional import ReferenceModel
+from core_conformance.saboteur import saboteur
+
+_OFF: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(GenerateConfig)}
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed", "return_logprobs")
+_GENERATING = (*_SAMPLING, "stop", "stop_tokens")
+_STOPPED = {
+    "cancel": {"cancel.every-operation"},
+    "timeout": {"cancel.timeout-every-operation"},
+}
+
+# Where the looks at a cancel tell when work begins.
+_ASKS = {
+    ("submit", "cancel"): {"submitting.begins"},
+    ("batch_stream", "cancel"): {"batch.stream-lazy"},
+}
+
+
+def _dropping(operation: Capability, option: str) -> type[ReferenceModel]:
+    """A model that does not look at this option in this operation."""
+
+    class Drops(ReferenceModel):
+        def _checked(
+            self, asked: Capability, resolve: Callable[[], GenerateConfig]
+        ) -> GenerateConfig:
+            request = super()._checked(asked, resolve)
+            if asked is not operation:
+                return request
+            return dataclasses.replace(request, **{option: _OFF[option]})
+
+    return Drops
+
+
+def _register(operation: Capability, method: str, option: str, kills: set[str]) -> None:
+    name = f"{method}-drops-{option}".replace("_", "-")
+    saboteur(name, f"{method} does not look at {option}", kills)(_dropping(operation, option))
+
+
+for _operation, _method, _check in (
+    (Capability.CHAT, "chat", "chat.options"),
+    (Capability.SUBMITTING, "submit", "submitting.options"),
+    (Capability.BATCH_STREAMING, "batch_stream", "batch.stream-options"),
+):
+    for _option in _GENERATING:
+        _register(_operation, _method, _option, {_check})
+    for _option, _kills in _STOPPED.items():
+        _register(_operation, _method, _option, _kills | _ASKS.get((_method, _option), set()))
+
+for _option in ("top_p", "min_p", "repeat_penalty", "return_logprobs"):
+    _register(Capability.BATCH_GENERATE, "batch_generate", _option, {"batch.options"})
+
+for _option in _SAMPLING:
+    _register(Capability.CLASSIFY_STREAMING, "classify_iter", _option, {"classify.stream-options"})
+for _option, _kills in {
+    **_STOPPED,
+    "labels": {"classify.stream-labels"},
+    "label_prefix": {"classify.stream-labels"},
+    "return_logits": {"classify.stream-logits"},
+}.items():
+    _register(Capability.CLASSIFY_STREAMING, "classify_iter", _option, _kills)

@@ -1,0 +1,214 @@
+"""What the suite excuses, and what it does not hold against a backend: ties, noise, poor models."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from array import array
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from core.capability import Capability
+from core.chat import RenderedPrompt
+from core.errors import ChatTemplateError
+from core.options import GenerateConfig
+from core.protocols import Backend
+from core.types import Message, ModelInfo
+from core_conformance import selftest
+from core_conformance.preconditions import CONTEXT
+from core_conformance.reference import write_model
+from core_conformance.reference.backend import Reference
+from core_conformance.reference.engine import Engine
+from core_conformance.reference.language import Language
+from core_conformance.reference.optional import ReferenceModel
+from core_conformance.reference.stream import ReferenceStream
+from core_conformance.reference.vocabulary import EOS
+from core_conformance.registry import all_checks
+from core_conformance.result import Result, Status
+from core_conformance.runner import run_check
+from core_conformance.saboteurs.sampling import OtherOptions
+from core_conformance.subject import Subject
+
+ONLY_GENERATE = frozenset(Capability) - {Capability.GENERATE, Capability.SEED}
+NO_EVIDENCE = {Capability.LOGPROBS, Capability.LOGITS, Capability.SCORING}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A reference model."""
+    return str(write_model(tmp_path_factory.mktemp("models") / "reference"))
+
+
+def reference(off: Collection[Capability] = (), **parts: type) -> Backend:
+    """The reference with these parts in the place of its own, and without some capabilities."""
+    return cast("Backend", type("Changed", (Reference,), parts)(without=off))
+
+
+def results(backend: Backend, path: str, prefix: str = "") -> dict[str, Result]:
+    """What each check finds, of those whose id begins so."""
+    subject = Subject(backend, path)
+    checks = [check for id, check in all_checks().items() if id.startswith(prefix)]
+    found = {check.id: run_check(check, subject) for check in checks}
+    subject.close()
+    return found
+
+
+def ids(found: dict[str, Result], status: Status) -> set[str]:
+    return {id for id, result in found.items() if result.status is status}
+
+
+# --------------------------------------------------------------------------- noise and ties
+
+
+class Noisy(Language):
+    """Logits that are off by up to half the tolerance, differently in every run."""
+
+    scale = 1.0
+
+    def logits(self, ids: Sequence[int]) -> array[float]:
+        noise, scale = NOISE.numbers.random, self.scale
+        return array("f", (value * scale + 0.05 * (noise() - 0.5) for value in super().logits(ids)))
+
+
+class Flat(Noisy):
+    """Besides, the best logits are so close to one another that many of them are at a tie."""
+
+    scale = 0.125
+
+
+class NoisyModel(ReferenceModel):
+    """Says so."""
+
+    @property
+    def info(self) -> ModelInfo:
+        return dataclasses.replace(super().info, logit_tolerance=0.05)
+
+
+class Ties(Language):
+    """Logits without fractions: many are the same."""
+
+    def logits(self, ids: Sequence[int]) -> array[float]:
+        return array("f", (float(round(value / 4)) for value in super().logits(ids)))
+
+
+class Noise(threading.local):
+    """Random numbers of each thread's own, so that they do not depend on who comes first."""
+
+    def __init__(self) -> None:
+        self.numbers = Random(7)
+
+
+NOISE = Noise()
+
+
+def noisy(path: str, language: type[Language], off: Collection[Capability]) -> dict[str, str]:
+    """Why the checks that a sound backend in low precision fails do so, by id."""
+    NOISE.numbers.seed(7)
+    found = results(reference(off, language_class=language, model_class=NoisyModel), path)
+    return {id: found[id].reason for id in ids(found, Status.FAILED)}
+
+
+def test_noise_fails_nothing_where_no_margin_can_be_read(path: str) -> None:
+    assert noisy(path, Noisy, NO_EVIDENCE) == {}
+
+
+@pytest.mark.parametrize(
+    "off",
+    [set(), {Capability.LOGPROBS}, {Capability.LOGPROBS, Capability.LOGITS}],
+    ids=["logprobs", "logits", "scores"],
+)
+def test_noise_fails_nothing_where_the_best_are_close(path: str, off: set[Capability]) -> None:
+    assert noisy(path, Flat, off) == {}
+
+
+@pytest.mark.parametrize("off", [set(), ONLY_GENERATE], ids=["whole", "generate"])
+def test_ties_fail_nothing(path: str, off: set[Capability]) -> None:
+    found = results(reference(off, language_class=Ties), path)
+    assert {id: found[id].reason for id in ids(found, Status.FAILED)} == {}
+    assert ids(found, Status.NOT_TESTABLE) <= {
+        "sampling.cold",
+        "sampling.min-p-one",
+        "sampling.repeat-penalty-huge",
+    }
+
+
+@pytest.mark.parametrize("option", ["min_p", "top_p", "top_k"])
+def test_a_filter_that_is_ignored_is_found_among_ties(path: str, option: str) -> None:
+    class Ignores(OtherOptions):
+        def instead(self, config: GenerateConfig) -> dict[str, Any]:
+            return {option: getattr(GenerateConfig(), option)}
+
+    class Ignoring(Engine):
+        generation_class = Ignores
+
+    class IgnoringModel(ReferenceModel):
+        engine_class = Ignoring
+
+    backend = reference(language_class=Ties, model_class=IgnoringModel)
+    found = results(backend, path, "sampling.")
+    name = {"min_p": "min-p-one", "top_p": "top-p-tiny", "top_k": "top-k-one"}[option]
+    assert f"sampling.{name}" in ids(found, Status.FAILED)
+
+
+# --------------------------------------------------------------------------- poor models
+
+
+class Mute(Language):
+    """Ends every prompt at once, greedy."""
+
+    def logits(self, ids: Sequence[int]) -> array[float]:
+        values = super().logits(ids)
+        values[EOS] = 60.0
+        return values
+
+
+def test_a_model_that_ends_at_once_is_not_held_against_its_backend(path: str) -> None:
+    found = results(reference(language_class=Mute), path)
+    assert {id: found[id].reason for id in ids(found, Status.FAILED)} == {}
+    mute = ids(found, Status.NOT_TESTABLE)
+    assert mute >= {id for id in all_checks() if id.startswith("stop.")}
+    assert mute >= {"streaming.tokens", "streaming.max-tokens", "batch.stop", "cancel.midway"}
+    assert "take a model that goes on" in found["stop.tokens"].reason
+
+
+def test_a_backend_that_never_gives_a_token_fails_all_the_same(path: str) -> None:
+    class Swallows(ReferenceModel):
+        def stream(self, prompt: str, config: GenerateConfig) -> ReferenceStream:
+            stream = super().stream(prompt, config)
+            list(stream)
+            return stream
+
+    found = results(reference(model_class=Swallows), path, "stop.")
+    assert ids(found, Status.FAILED) == set(found)
+
+
+@pytest.mark.parametrize("length", [CONTEXT - 1, CONTEXT])
+def test_the_context_that_is_named_is_enough(tmp_path: Path, length: int) -> None:
+    path = str(write_model(tmp_path / "model", length))
+    found = selftest.failures(Reference(), path)
+    if length == CONTEXT:
+        assert found == {}
+    else:
+        assert "stop.tokens (not testable)" in found
+        assert all(id.endswith(" (not testable)") for id in found)
+        assert f"holds {length} tokens, and the prompts of the suite need {CONTEXT}" in str(found)
+
+
+class NoTemplate(ReferenceModel):
+    """A base model."""
+
+    def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
+        super().rendered(messages)
+        raise ChatTemplateError("This model has no chat template. Use generate().")
+
+
+def test_without_a_chat_template_only_chat_is_not_testable(path: str) -> None:
+    found = results(reference(model_class=NoTemplate), path)
+    assert ids(found, Status.FAILED) == set()
+    mute = ids(found, Status.NOT_TESTABLE)
+    assert mute == {id for id in all_checks() if id.startswith("chat.")}
+    assert "take a model that has one" in found["chat.answers"].reason
