@@ -12,10 +12,11 @@ from core.capability import Capability
 from core.chat import RenderedPrompt
 from core.clock import RequestClock
 from core.options import GenerateConfig, GenerateOptions, resolve_generate
+from core.serving.engine import Engine
 from core.serving.generation import Generation, Prompt, checked
 from core.serving.prompts import checked_ids, ids_error
 from core.serving.request import Request, Sink
-from core.serving.served import Engine, ServedModel
+from core.serving.served import ServedModel
 from core.serving.stream import RequestStream
 from core.serving.token_prompts import TokenIds, TokenSequence, token_prompts
 from core.support import checked_prompts, refuse_options

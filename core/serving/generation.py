@@ -10,9 +10,10 @@ from queue import SimpleQueue
 
 from core.errors import CoreError
 from core.options import GenerateConfig
+from core.serving.engine import Engine
 from core.serving.prompts import ids_error, text_error
 from core.serving.request import End, Item, Request
-from core.serving.served import Engine, ServedModel
+from core.serving.served import ServedModel
 from core.serving.waiting import Job
 from core.types import BatchResult, GenerateMetrics, Token
 

@@ -1,20 +1,13 @@
-"""What the parts of this package need of a backend: a loaded model, and an engine that runs it."""
+"""What the parts of this package need of a loaded model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from core.chat import RenderedPrompt
 from core.text_stream import Detokenizer
 from core.types import Message, ModelInfo
-
-if TYPE_CHECKING:
-    from core.serving.stopwatch import Stopwatch
-    from core.serving.waiting import Job
-
-T = TypeVar("T")
 
 
 class Memory(NamedTuple):
@@ -80,21 +73,4 @@ class ServedModel(Protocol):
 
     def memory(self) -> Memory:
         """What is held now, and the peak; from any thread."""
-        ...
-
-
-class Engine(Protocol):
-    """Runs jobs on a thread of its own, and sends each request's tokens to its sink."""
-
-    @property
-    def watch(self) -> Stopwatch:
-        """Its time, by kind of work."""
-        ...
-
-    def submit(self, jobs: Iterable[Job], /) -> None:
-        """Queue jobs, in order; from any thread. Raises `core.ModelClosedError`."""
-        ...
-
-    def receive(self, items: SimpleQueue[T], /) -> T:
-        """Wait for what a request sends; raises instead of waiting for ever."""
         ...

@@ -11,8 +11,8 @@ from queue import SimpleQueue
 from typing import Self
 
 from core.errors import ModelError
+from core.serving.engine import Engine
 from core.serving.request import End, Item, Request, Sink
-from core.serving.served import Engine
 from core.serving.waiting import Job
 from core.types import FinishReason, GenerateMetrics, Token
 
