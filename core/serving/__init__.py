@@ -1,6 +1,6 @@
 """What backends that run in this process are built of: requests, streams, batches, threads.
 
-A backend brings a `ServedModel` (`core.serving.served`) and an `Engine` (`core.serving.engine`); the
-rest of ``generate``, ``chat``, ``submit``, ``batch_generate`` and ``batch_stream`` is
+A backend brings a `ServedModel` (`core.serving.served`) and an `Engine` (`core.serving.engine`);
+the rest of ``generate``, ``chat``, ``submit``, ``batch_generate`` and ``batch_stream`` is
 `GeneratingModel`.
 """
