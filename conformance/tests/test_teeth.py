@@ -39,6 +39,11 @@ def verdict(request: pytest.FixtureRequest, path: str) -> Iterator[Verdict]:
         yield lambda name: found[name].result()
 
 
+def test_every_saboteur_fails_what_it_must() -> None:
+    assert selftest.run().problems == ()
+
+
+@pytest.mark.slow  # all checks on all saboteurs: minutes
 @pytest.mark.parametrize("name", all_saboteurs())
 def test_a_saboteur_fails_what_it_must_and_nothing_else(name: str, verdict: Verdict) -> None:
     assert verdict(name) == []
