@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 
 from core.clock import RequestClock
@@ -15,6 +16,7 @@ from core.support import checked_prompts
 from core.types import ClassifyResult
 from core_mlx_native.classify import Classifier
 from core_mlx_native.loader import LoadedModel
+from core_mlx_native.threads import begin
 
 _FIRST_BLOCK, _BLOCK = 64, 1024  # of a stream: the first answers come early, the others share more
 _LIST_BLOCK = 8192  # of a list
@@ -46,7 +48,7 @@ class Classification:
         with ThreadPoolExecutor(1, thread_name_prefix="core-tokenizer") as pool:
             ahead: tuple[int, Future[Tokenised]] | None = None
             for block in blocks:
-                following = (len(block), pool.submit(self._tokenise, block))
+                following = (len(block), begin(pool, partial(self._tokenise, block)))
                 if ahead is not None:
                     yield from self._run(ahead[0], ahead[1].result())
                 ahead = following

@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+
+from core_mlx_native.threads import begin
 
 Floats = npt.NDArray[np.float32]
 Fill = Callable[[slice], None]
@@ -117,7 +119,7 @@ def _on_all_cores(fill: Fill, items: int, size: int) -> None:
     cores = _cores() if items * size >= _WORTH_THREADS else 1
     bounds = [items * core // cores for core in range(cores + 1)]
     parts = [slice(start, stop) for start, stop in pairwise(bounds)]
-    waiting = [_pool().submit(fill, part) for part in parts[1:]]
+    waiting = [begin(_pool(), partial(fill, part)) for part in parts[1:]]
     fill(parts[0])
     for future in waiting:
         future.result()
