@@ -63,7 +63,7 @@ dist: $(INSTALLED)
 
 # pytest's status 5 says that no test carries the marker.
 soak: models
-	$(BIN)/python -m pytest -m slow $(ARGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest -m slow -o faulthandler_timeout=1800 $(ARGS) || [ $$? -eq 5 ]
 
 clean:
 	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

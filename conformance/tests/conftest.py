@@ -42,6 +42,16 @@ class Finished(NamedTuple):
 Command = Callable[..., Finished]
 
 
+@pytest.fixture(autouse=True)
+def the_session_keeps_its_exit_status(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What ends a process hard, for what hangs in it, would do so to this one at its end."""
+    called: list[int] = []
+    for module in (core_conformance.command, core_conformance.pytest_session):
+        monkeypatch.setattr(module, "end_with", called.append)
+    yield
+    assert called == [], "run this in a process of its own"
+
+
 @pytest.fixture
 def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of the toys: this process and its children find their backends and checks."""

@@ -100,7 +100,7 @@ def _conclude(flags: dict[str, Any], run: Run, threads: tuple[str, ...]) -> None
     certified = " (certified)" if flags["certify"] and verdict.certifiable else ""
     click.echo(f"{run.summary()}{certified}.", err=True)
     good = verdict.certifiable if flags["certify"] else verdict.kind == "conformant"
-    if threads or run.ended:
+    if threads or run.hangs:
         end_with(0 if good else 1)
     if not good:
         raise click.exceptions.Exit(1)

@@ -53,7 +53,7 @@ class Session:
         self._write()
         if self._option.core_certify and not self._certified():
             status = status or int(pytest.ExitCode.TESTS_FAILED)
-        if self._names or any(run.ended for run in self._runs.values()):
+        if self._names or any(run.hangs for run in self._runs.values()):
             end_with(status)
         return status
 

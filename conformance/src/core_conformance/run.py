@@ -43,6 +43,11 @@ class Run:
         """Why no further check runs; empty while they do."""
         return self._no_start or self._runner.ended
 
+    @property
+    def hangs(self) -> bool:
+        """Whether something of the backend may still run, and would keep Python from ending."""
+        return bool(self._runner.ended)
+
     def start(self) -> None:
         """Load the model. Raises `CoreError` when nothing can run."""
         self.started = True
