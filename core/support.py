@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
+from core import validate
 from core.capability import Capability
-from core.errors import InvalidOptionError, UnsupportedOperationError, UnsupportedOptionError
+from core.errors import (
+    ChatTemplateError,
+    InvalidOptionError,
+    RequestError,
+    UnsupportedOperationError,
+    UnsupportedOptionError,
+)
 from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, LoadConfig
-from core.types import Message
+from core.types import Choice, Message, Role
 
 OPTION_NEEDS = {
     "labels": Capability.LABELS,
@@ -100,3 +107,46 @@ def checked_messages(messages: object) -> list[Message]:
             kind = type(turn).__name__
             raise TypeError(f"Message {index} is a {kind}, not a core.Message with text content.")
     return turns
+
+
+def checked_conversation(messages: object) -> list[Message]:
+    """The messages of a chat, of which there is one at least, each of a known role.
+
+    Raises TypeError like `checked_messages`, `ChatTemplateError`, `InvalidOptionError`.
+    """
+    turns = checked_messages(messages)
+    if not turns:
+        raise ChatTemplateError("There are no messages to render. Give at least one.")
+    for turn in turns:
+        validate.one_of("role", turn.role, get_args(Role))
+    return turns
+
+
+def checked_pairs(
+    operation: str, prompts: object, continuations: object
+) -> tuple[list[str], list[str]]:
+    """Prompts and a continuation for each. Raises TypeError."""
+    heads, tails = checked_prompts(operation, prompts), checked_prompts(operation, continuations)
+    if len(heads) != len(tails):
+        raise TypeError(
+            f"{operation}() takes one continuation per prompt, got {len(tails)} for {len(heads)}."
+        )
+    return heads, tails
+
+
+def unicode_error(text: str, name: str = "prompt") -> RequestError | None:
+    """What keeps a text, or what ``name`` calls it, from having a UTF-8 form: lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return RequestError(
+            f"The {name} is not valid Unicode text: a lone surrogate stands at character "
+            f"{error.start}. Decode its source as UTF-8."
+        )
+    return None
+
+
+def chosen_backend(name: str, config: LoadConfig) -> Choice:
+    """The first of a model's choices: this backend, and why."""
+    by_default = "the first, in core's order, that runs here and takes this model"
+    return Choice("backend", name, "asked for by name" if config.backend else by_default)

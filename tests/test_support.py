@@ -8,14 +8,18 @@ from typing import Any
 import pytest
 
 from core.capability import Capability
-from core.errors import InvalidOptionError, UnsupportedOptionError
+from core.errors import ChatTemplateError, InvalidOptionError, UnsupportedOptionError
 from core.options import GenerateConfig, LoadConfig
 from core.support import (
     OPTION_NEEDS,
+    checked_conversation,
     checked_messages,
+    checked_pairs,
     checked_prompts,
+    chosen_backend,
     refuse_load_options,
     refuse_options,
+    unicode_error,
     unsupported,
 )
 from core.types import Message
@@ -112,6 +116,37 @@ def test_messages_are_a_sequence_of_messages() -> None:
         checked_messages("hello")
     with pytest.raises(TypeError, match="Message 0 is a dict"):
         checked_messages([{"role": "user", "content": "a"}])
+
+
+def test_a_conversation_has_a_message_and_known_roles() -> None:
+    turns = [Message("user", "a"), Message("assistant", "b")]
+    assert checked_conversation(iter(turns)) == turns
+    with pytest.raises(ChatTemplateError, match="Give at least one"):
+        checked_conversation([])
+    with pytest.raises(InvalidOptionError, match="role"):
+        checked_conversation([Message("tool", "a")])  # type: ignore[arg-type]
+
+
+def test_every_prompt_has_a_continuation() -> None:
+    assert checked_pairs("score", iter("ab"), ("c", "d")) == (["a", "b"], ["c", "d"])
+    with pytest.raises(TypeError, match=r"score\(\) takes one continuation per prompt, got 1"):
+        checked_pairs("score", ["a", "b"], ["c"])
+    with pytest.raises(TypeError, match="wrap a single one in a list"):
+        checked_pairs("score", ["a"], "c")
+
+
+def test_a_lone_surrogate_is_named_with_its_place() -> None:
+    assert unicode_error("all is well \N{PILE OF POO}") is None
+    error = unicode_error("ab\ud800", "label")
+    assert "The label is not valid Unicode text" in str(error)
+    assert "character 2" in str(error)
+
+
+@pytest.mark.parametrize(("asked", "reason"), [("toy", "asked for by name"), ("", "the first")])
+def test_a_backend_says_why_it_was_chosen(asked: str, reason: str) -> None:
+    choice = chosen_backend("toy", LoadConfig(backend=asked))
+    assert (choice.name, choice.value) == ("backend", "toy")
+    assert choice.reason.startswith(reason)
 
 
 def test_numbers_too_large_for_a_float_are_invalid_options() -> None:

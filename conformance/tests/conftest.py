@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import core_conformance.command
-import core_conformance.pytest_session  # noqa: F401 - else each inner session would have its own
+import core_conformance.pytest_session
 from core.cli.app import build
 from core_conformance import checks, registry
 

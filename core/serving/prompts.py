@@ -8,10 +8,10 @@ from core.errors import (
     CoreError,
     EmptyPromptError,
     PromptTooLongError,
-    RequestError,
     TokenizerError,
 )
 from core.serving.served import ServedModel
+from core.support import unicode_error
 
 
 def checked_ids(model: ServedModel, prompt: str) -> list[int]:
@@ -30,14 +30,7 @@ def text_error(text: str, name: str = "prompt") -> CoreError | None:
     """What keeps a prompt, or what ``name`` calls it, from being tokenised."""
     if not text:
         return EmptyPromptError(f"The {name} is empty. Give it at least one character.")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        return RequestError(
-            f"The {name} is not valid Unicode text: a lone surrogate stands at character "
-            f"{error.start}. Decode its source as UTF-8."
-        )
-    return None
+    return unicode_error(text, name)
 
 
 def ids_error(model: ServedModel, ids: Sequence[int]) -> CoreError | None:

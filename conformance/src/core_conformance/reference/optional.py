@@ -10,7 +10,7 @@ from core.capability import Capability
 from core.chat import RenderedPrompt
 from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
 from core.protocols import TokenStream
-from core.support import checked_prompts
+from core.support import checked_pairs, checked_prompts, checked_stream
 from core.types import (
     AttentionSnapshot,
     Choice,
@@ -90,19 +90,12 @@ class ReferenceModel(ReferenceCore):
     ) -> Iterator[ClassifyResult]:
         """``classify`` on a few prompts at a time."""
         request = self.checked_classify(Capability.CLASSIFY_STREAMING, config, options)
-        if isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable):
-            raise TypeError("classify_iter() takes an iterable of prompts; wrap a single one.")
-        return self._classified(iter(prompts), request)
+        return self._classified(iter(checked_stream("classify_iter", prompts)), request)
 
     def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
         """How likely ``continuations[i]`` is after ``prompts[i]``; errors per row."""
         self.check_open()
-        heads = checked_prompts("score", prompts)
-        tails = checked_prompts("score", continuations)
-        if len(heads) != len(tails):
-            raise TypeError(
-                f"score() takes one continuation per prompt, got {len(tails)} for {len(heads)}."
-            )
+        heads, tails = checked_pairs("score", prompts, continuations)
         return [score(self.engine, *pair) for pair in zip(heads, tails, strict=True)]
 
     def inspect_attention(self, prompt: str, /) -> AttentionSnapshot:

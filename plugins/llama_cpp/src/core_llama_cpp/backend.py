@@ -13,17 +13,14 @@ from core.capability import Capability
 from core.errors import BackendUnavailableError, UnsupportedOptionError
 from core.options import LoadConfig
 from core.protocols import PROTOCOL_VERSION
-from core.support import refuse_load_options
-from core.types import Choice, Device
+from core.support import chosen_backend, refuse_load_options
+from core.types import Device
 from core_llama_cpp import availability, devices, ggml
 from core_llama_cpp.capabilities import BACKEND_CAPABILITIES
 from core_llama_cpp.ggml import GgmlDevice
 
 if TYPE_CHECKING:
     from core_llama_cpp.model import LlamaModel
-
-_BY_NAME = "asked for by name"
-_BY_DEFAULT = "the first, in core's order, that runs here and takes this model"
 
 
 class LlamaCpp:
@@ -69,7 +66,7 @@ class LlamaCpp:
         from core_llama_cpp.opening import open_model
 
         chosen = (
-            Choice("backend", self.name, _BY_NAME if config.backend else _BY_DEFAULT),
+            chosen_backend(self.name, config),
             devices.chosen_device(found, gpus),
             devices.chosen_blas(found),
         )

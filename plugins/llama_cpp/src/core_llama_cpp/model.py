@@ -12,7 +12,7 @@ from core.errors import ModelClosedError
 from core.options import ClassifyOptions, GenerateConfig, resolve_classify
 from core.serving.generating import GeneratingModel
 from core.serving.owner import OwnerThread
-from core.support import checked_prompts, refuse_options
+from core.support import checked_pairs, checked_prompts, refuse_options
 from core.types import Choice, ClassifyResult, GenerateMetrics, Score
 from core_llama_cpp.capabilities import MODEL_CAPABILITIES
 from core_llama_cpp.classify import classify_all
@@ -70,12 +70,7 @@ class LlamaModel(GeneratingModel):
     def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
         """How likely ``continuations[i]`` is after ``prompts[i]``; errors per row."""
         self.check_open()
-        heads = checked_prompts("score", prompts)
-        tails = checked_prompts("score", continuations)
-        if len(heads) != len(tails):
-            raise TypeError(
-                f"score() takes one continuation per prompt, got {len(tails)} for {len(heads)}."
-            )
+        heads, tails = checked_pairs("score", prompts, continuations)
         clock = RequestClock(GenerateConfig())
         with self._passes as passes:
             scores, counts = score_all(self._loaded, passes, heads, tails, clock)

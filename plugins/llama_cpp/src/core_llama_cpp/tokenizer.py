@@ -6,22 +6,18 @@ template, through `core.RenderedPrompt`, writes special tokens.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from core import validate
-from core.chat import RenderedPrompt, render
+from core.chat import RenderedPrompt
 from core.chat_formats import family_template
-from core.chat_templates import Template, compile_template
-from core.errors import ChatTemplateError
+from core.chat_prompts import ChatPrompts
 from core.gguf_header import GgufValue
-from core.support import checked_messages
 from core.types import Message
 from core_llama_cpp.detokenizer import StreamDetokenizer
 from core_llama_cpp.session import Session
 from core_llama_cpp.vocabulary import Vocabulary
 
-_ROLES = ("system", "user", "assistant")
 _NAMES = ("bos", "eos", "pad")
 
 
@@ -35,11 +31,9 @@ class Tokenizer:
         self.vocabulary = vocabulary
         self._ids = vocabulary.special
         self._names = {token_id: text for text, token_id in self._ids.items()}
-        self._marks = _any_of(self._ids)
-        self._source = template
-        self._template: Template | None = None
         texts = {f"{name}_token": vocabulary.text(name) for name in _NAMES}
-        self._variables = {name: text for name, text in texts.items() if text is not None}
+        variables = {name: text for name, text in texts.items() if text is not None}
+        self._chat = ChatPrompts(template, variables, self._ids)
         self.special: tuple[str, ...] = tuple(self._ids)
         self.stop_ids = vocabulary.ends
         self.vocab_size = vocabulary.size
@@ -61,7 +55,7 @@ class Tokenizer:
         no BOS is added to the template's own. Raises `RequestError` for lone surrogates.
         """
         if isinstance(text, RenderedPrompt):
-            return self._encode_rendered(text)
+            return self._chat.encode(text, self._plain)
         return self._lead + self.vocabulary.tokenize(text)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -97,38 +91,11 @@ class Tokenizer:
 
         Raises `ChatTemplateError` when the model has no template or its template fails.
         """
-        turns = checked_messages(messages)
-        if not turns:
-            raise ChatTemplateError("There are no messages to render. Give at least one.")
-        for message in turns:
-            validate.one_of("role", message.role, _ROLES)
-        return render(turns, self.special, self._compiled_template())
+        return self._chat.render(messages)
 
     def close(self) -> None:
         """Before its model is freed."""
         self.vocabulary.close()
 
-    def _compiled_template(self) -> Template:
-        if self._source is None:
-            raise ChatTemplateError(
-                "The model has no chat template, and its family has no known chat format. "
-                "Use generate or classify with a prompt of your own."
-            )
-        if self._template is None:  # two threads may both compile it: either result will do
-            self._template = compile_template(self._source, self._variables)
-        return self._template
-
-    def _encode_rendered(self, prompt: RenderedPrompt) -> list[int]:
-        parts = self._marks.split(prompt.marked) if self._marks else [prompt.marked]
-        ids: list[int] = []
-        for index, part in enumerate(parts):
-            if index % 2:  # the pattern's group: a special token
-                ids.append(self._ids[part])
-            elif part:
-                ids += self.vocabulary.tokenize(part.replace(prompt.marker, ""))
-        return ids
-
-
-def _any_of(texts: Iterable[str]) -> re.Pattern[str] | None:
-    longest_first = sorted(filter(None, texts), key=len, reverse=True)
-    return re.compile(f"({'|'.join(map(re.escape, longest_first))})") if longest_first else None
+    def _plain(self, texts: list[str]) -> list[list[int]]:
+        return [self.vocabulary.tokenize(text) if text else [] for text in texts]

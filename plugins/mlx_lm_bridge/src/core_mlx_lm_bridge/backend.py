@@ -17,9 +17,6 @@ from core_mlx_lm_bridge.capabilities import BACKEND_CAPABILITIES
 if TYPE_CHECKING:
     from core_mlx_lm_bridge.model import BridgeModel
 
-_BY_NAME = "asked for by name"
-_BY_DEFAULT = "the first, in core's order, that runs here and takes this model"
-
 
 class MlxLm:
     """mlx-lm in a subprocess, for every model that it can run. See `core.Backend`."""
@@ -65,5 +62,4 @@ class MlxLm:
                 "mlx-lm keeps all layers on one device: -1, or 0 for the CPU. For a part of them "
                 "choose backend 'llama_cpp'.",
             )
-        chosen = _BY_NAME if config.backend else _BY_DEFAULT
-        return open_model(self.name, resolve_path(path), config, chosen)
+        return open_model(self.name, resolve_path(path), config)

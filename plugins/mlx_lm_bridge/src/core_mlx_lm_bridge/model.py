@@ -6,18 +6,17 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
-from core import validate
 from core.base import TextModelBase
 from core.capability import Capability
-from core.errors import ChatTemplateError, EmptyPromptError, RequestError
+from core.errors import CoreError
 from core.options import GenerateConfig, GenerateOptions, resolve_generate
-from core.support import checked_messages, checked_prompts, refuse_options
+from core.serving.prompts import text_error
+from core.support import checked_conversation, checked_prompts, refuse_options, unicode_error
 from core.types import Choice, Message, ModelInfo
 from core_mlx_lm_bridge.capabilities import MODEL_CAPABILITIES
 from core_mlx_lm_bridge.protocol import Chat, Generate, Turn
 from core_mlx_lm_bridge.stream import BridgeStream, Line
 
-_ROLES = ("system", "user", "assistant")
 _FIELDS = (
     "max_tokens",
     "temperature",
@@ -77,11 +76,7 @@ class BridgeModel(TextModelBase):
     ) -> BridgeStream:
         """Answer a conversation, through the model's own chat template."""
         request = self._checked(Capability.CHAT, config, options)
-        turns = checked_messages(messages)
-        if not turns:
-            raise ChatTemplateError("There are no messages to render. Give at least one.")
-        for turn in turns:
-            validate.one_of("role", turn.role, _ROLES)
+        turns = checked_conversation(messages)
         return self._stream(lambda: _chat(turns, request), request)
 
     def choices(self) -> Sequence[Choice]:
@@ -108,15 +103,13 @@ class BridgeModel(TextModelBase):
 
 
 def _generate(prompt: str, config: GenerateConfig) -> Generate:
-    if not prompt:
-        raise EmptyPromptError
-    _refuse_surrogates(prompt)
+    _refuse(text_error(prompt))
     return Generate(prompt=prompt, stop_tokens=list(config.stop_tokens), **_options(config))
 
 
 def _chat(messages: Sequence[Message], config: GenerateConfig) -> Chat:
     for message in messages:
-        _refuse_surrogates(message.content)
+        _refuse(unicode_error(message.content, "message"))
     turns = [Turn(message.role, message.content) for message in messages]
     return Chat(messages=turns, stop_tokens=list(config.stop_tokens), **_options(config))
 
@@ -125,11 +118,6 @@ def _options(config: GenerateConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in _FIELDS}
 
 
-def _refuse_surrogates(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise RequestError(
-            f"The prompt is not valid Unicode: {error.reason} at character {error.start}. "
-            "Decode its source as UTF-8, with errors='replace' if need be."
-        ) from error
+def _refuse(error: CoreError | None) -> None:
+    if error is not None:
+        raise error

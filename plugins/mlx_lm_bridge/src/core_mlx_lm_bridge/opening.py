@@ -11,6 +11,7 @@ from core import validate
 from core.chat_formats import FORMATS
 from core.errors import BackendUnavailableError, InvalidOptionError, ModelNotFoundError
 from core.options import LoadConfig
+from core.support import chosen_backend
 from core.types import Choice, ModelInfo
 from core_mlx_lm_bridge.availability import ENVIRONMENT, named_interpreter, resolve_interpreter
 from core_mlx_lm_bridge.model import BridgeModel
@@ -31,17 +32,17 @@ _SILENCE_SECONDS = 600.0
 _TOLERANCE = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
 
 
-def open_model(backend: str, path: str, config: LoadConfig, reason: str) -> BridgeModel:
+def open_model(backend: str, path: str, config: LoadConfig) -> BridgeModel:
     """Load the model in a worker; when that fails, leave no worker behind.
 
-    ``reason`` is why this backend was chosen. Raises as `core.Backend.load_model` says.
+    Raises as `core.Backend.load_model` says.
     """
     python = _interpreter(backend, config)
     settings = _settings(backend, path, config, python)
     session = Session(settings)
     facts = session.start(lambda: None)
     choices = (
-        Choice("backend", backend, reason),
+        chosen_backend(backend, config),
         Choice("device", facts.device, _device_reason(config)),
         *_blas(facts),
         Choice("dtype", facts.dtype, "that of the weights"),

@@ -15,7 +15,7 @@ from core.capability import Capability
 from core.errors import BackendUnavailableError, CoreError, UnsupportedOptionError
 from core.options import LoadConfig
 from core.protocols import PROTOCOL_VERSION
-from core.support import refuse_load_options
+from core.support import chosen_backend, refuse_load_options
 from core.types import Choice, Device
 from core_mlx_native import availability, devices
 from core_mlx_native.blas import ensure_blas
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from core_mlx_native.model import MlxModel
 
 _OWN_OPTIONS = ("dequantize", "dtype", "prefill_chunk", "token_budget", "without")
-_BY_NAME = "asked for by name"
-_BY_DEFAULT = "the first, in core's order, that runs here and takes this model"
 
 
 class MlxBackend(ABC):
@@ -80,7 +78,7 @@ class MlxBackend(ABC):
 
         where = self._device()
         chosen = [
-            Choice("backend", self.name, _BY_NAME if config.backend else _BY_DEFAULT),
+            chosen_backend(self.name, config),
             Choice("device", where.name, "what this backend computes on"),
         ]
         if not self.on_gpu:

@@ -20,7 +20,7 @@ from core.options import (
 from core.serving.generating import GeneratingModel
 from core.serving.owner import OwnerThread
 from core.serving.prompts import checked_ids
-from core.support import checked_prompts, checked_stream, refuse_options
+from core.support import checked_pairs, checked_prompts, checked_stream, refuse_options
 from core.types import (
     AttentionSnapshot,
     Choice,
@@ -88,12 +88,7 @@ class MlxModel(GeneratingModel):
     def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
         """How likely ``continuations[i]`` is after ``prompts[i]``; errors per row."""
         self.check_open()
-        heads = checked_prompts("score", prompts)
-        tails = checked_prompts("score", continuations)
-        if len(heads) != len(tails):
-            raise TypeError(
-                f"score() takes one continuation per prompt, got {len(tails)} for {len(heads)}."
-            )
+        heads, tails = checked_pairs("score", prompts, continuations)
         clock = RequestClock(GenerateConfig())
         scores, tokens = score_all(self._loaded, self._owner, heads, tails)
         self._count(tokens, 0, clock.seconds)

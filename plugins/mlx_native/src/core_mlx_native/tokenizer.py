@@ -6,23 +6,20 @@ template, through `core.RenderedPrompt`, writes special tokens.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer as Library
 
 from core import validate
-from core.chat import RenderedPrompt, render
+from core.chat import RenderedPrompt
 from core.chat_formats import family_template
-from core.chat_templates import Template, compile_template
-from core.errors import ChatTemplateError, RequestError
-from core.support import checked_messages
+from core.chat_prompts import ChatPrompts
+from core.support import unicode_error
 from core.types import Message
 from core_mlx_native.detokenizer import StreamDetokenizer, TokenBytes
 from core_mlx_native.tokenizer_files import TokenizerFiles, read_tokenizer_files
 
-_ROLES = ("system", "user", "assistant")
 _ID_LIMIT = 2**32  # the library's ids are 32-bit numbers
 
 
@@ -35,12 +32,8 @@ class Tokenizer:
     def __init__(self, files: TokenizerFiles) -> None:
         self.library = _plain_text_reader(files.library)
         self._ids = _special_ids(files.library)
-        self._marks = _any_of(self._ids)
-        self._template_source = files.chat_template or family_template(
-            files.model_type, self._ids.keys()
-        )
-        self._variables = files.special_texts
-        self._template: Template | None = None
+        template = files.chat_template or family_template(files.model_type, self._ids.keys())
+        self._chat = ChatPrompts(template, files.special_texts, self._ids)
         self._token_bytes = TokenBytes(files.library)
         self.special: tuple[str, ...] = tuple(self._ids)
         self.vocab_size: int = files.library.get_vocab_size(with_added_tokens=True)
@@ -62,7 +55,7 @@ class Tokenizer:
         no BOS is added to the template's own. Raises `RequestError` for lone surrogates.
         """
         if isinstance(text, RenderedPrompt):
-            return self._encode_rendered(text)
+            return self._chat.encode(text, self._pieces)
         return self._batch([text], add_special=True)[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -70,7 +63,7 @@ class Tokenizer:
         plain = [text for text in texts if not isinstance(text, RenderedPrompt)]
         encoded = iter(self._batch(plain, add_special=True))
         return [
-            self._encode_rendered(text) if isinstance(text, RenderedPrompt) else next(encoded)
+            next(encoded) if not isinstance(text, RenderedPrompt) else self.encode(text)
             for text in texts
         ]
 
@@ -106,50 +99,19 @@ class Tokenizer:
 
         Raises `ChatTemplateError` when the model has no template or its template fails.
         """
-        turns = checked_messages(messages)
-        if not turns:
-            raise ChatTemplateError("There are no messages to render. Give at least one.")
-        for message in turns:
-            validate.one_of("role", message.role, _ROLES)
-        return render(turns, self.special, self._compiled_template())
+        return self._chat.render(messages)
 
-    def _compiled_template(self) -> Template:
-        if self._template_source is None:
-            raise ChatTemplateError(
-                "The model has no chat template, and its family has no known chat format. "
-                "Use generate or classify with a prompt of your own."
-            )
-        if self._template is None:  # two threads may both compile it: either result will do
-            self._template = compile_template(self._template_source, self._variables)
-        return self._template
-
-    def _encode_rendered(self, prompt: RenderedPrompt) -> list[int]:
-        parts = self._marks.split(prompt.marked) if self._marks else [prompt.marked]
-        texts = [part.replace(prompt.marker, "") for part in parts[::2]]  # odd ones are special
-        pieces = self._batch(texts, add_special=False)
-        ids = pieces[0]
-        for mark, piece in zip(parts[1::2], pieces[1:], strict=True):
-            ids += [self._ids[mark], *piece]
-        return ids
+    def _pieces(self, texts: list[str]) -> list[list[int]]:
+        return self._batch(texts, add_special=False)
 
     def _batch(self, texts: Sequence[str], *, add_special: bool) -> list[list[int]]:
         try:
             found = self.library.encode_batch_fast(list(texts), add_special_tokens=add_special)
         except TypeError:  # what the library says of anything that has no UTF-8 form
-            _refuse_surrogates(texts)
+            for wrong in filter(None, map(unicode_error, texts)):
+                raise wrong from None
             raise
         return [encoding.ids for encoding in found]
-
-
-def _refuse_surrogates(texts: Iterable[str]) -> None:
-    for text in texts:
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise RequestError(
-                f"The prompt is not valid Unicode: {error.reason} at character {error.start}. "
-                "Decode its source as UTF-8, with errors='replace' if need be."
-            ) from error
 
 
 def _plain_text_reader(library: Library) -> Library:
@@ -162,8 +124,3 @@ def _plain_text_reader(library: Library) -> Library:
 def _special_ids(library: Library) -> dict[str, int]:
     added = library.get_added_tokens_decoder()
     return {token.content: index for index, token in added.items() if token.special}
-
-
-def _any_of(texts: Iterable[str]) -> re.Pattern[str] | None:
-    longest_first = sorted(texts, key=len, reverse=True)
-    return re.compile(f"({'|'.join(map(re.escape, longest_first))})") if longest_first else None
