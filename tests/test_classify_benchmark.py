@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 import core
-from benchmarks import classify, classify_gpu
+from benchmarks import classify, classify_gpu, classify_profile
 from benchmarks.classify_parts import measuring
 from benchmarks.classify_parts.chart import chart
 from benchmarks.classify_parts.checkpoint import GEMMA_3_1B
@@ -275,6 +276,40 @@ def test_a_quick_run_with_a_random_checkpoint(tiny_model: Path, tmp_path: Path) 
     assert f"{OURS}, small" in done.stdout
     assert written["machine"]["processor"] in done.stdout.replace("\n", " ")
     _check_chart(drawing, names, written["machine"]["processor"])
+
+
+def test_a_profile_counts_every_second_and_every_product(smollm2_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    done = benchmark(
+        "classify_profile.py", "--model", smollm2_dir, "--workloads", "a",
+        "--prompts", "4", "--runs", "2", "--json", file,
+    )  # fmt: skip
+    found = json.loads(file.read_text())["profiles"][0]
+    parts = found["seconds"]
+    expected = {"tokeniser", "matrix products", "activation", "softmax", "norms", "rope", "labels"}
+    assert expected <= parts.keys()
+    assert all(seconds > 0 for seconds in parts.values())
+    # Two runs: their median is their mean.
+    assert sum(parts.values()) == pytest.approx(found["watched_seconds"], rel=0.05)
+    assert 0 < found["share_of_rate"] < 1.5  # the machine may be busy while the rate is measured
+    assert "prompts/s unwatched" in done.stdout
+
+
+def test_the_clock_gives_each_part_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([0.0, 0.0, 1.0, 3.0, 6.0, 10.0, 15.0])  # made, restarted, then one each switch
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
+    clock = classify_profile.Clock()
+    clock.restart()
+    clock.enter("attention")
+    clock.enter("softmax")
+    clock.leave()
+    clock.leave()
+    clock.stop()
+    assert clock.seconds == {
+        classify_profile.REST: 1.0 + 5.0,
+        "attention": 2.0 + 4.0,
+        "softmax": 3.0,
+    }
 
 
 def test_quick_is_a_default_that_other_options_change() -> None:

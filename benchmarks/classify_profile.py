@@ -1,0 +1,223 @@
+"""Where ``classify`` spends its time on a CPU, part by part of the forward pass.
+
+Each part is waited for before the next begins, so that what MLX puts off is counted where it
+belongs; on a CPU that costs little, and the line below each table says how much. Products of the
+layers' matrices are shown with their share of the machine's measured matrix-multiply rate::
+
+    python benchmarks/classify_profile.py [--workloads a c] [--prompts 256] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.classify_parts import machine
+from benchmarks.classify_parts.contestants import MODELS, fetch
+from benchmarks.classify_parts.runner import WARM_UP, Spec, spread
+from benchmarks.classify_parts.workloads import LABELS, WORKLOADS, prompts
+
+PRODUCTS = "matrix products"
+REST = "the rest: sums, masks, batches, results"
+Call = Callable[..., Any]
+
+
+class Clock:
+    """Seconds by part: each the time within it, less that of the parts within."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.operations: defaultdict[str, int] = defaultdict(int)
+        self._open, self._since = [REST], time.perf_counter()
+
+    def enter(self, part: str) -> None:
+        """Time counts for this part from now on."""
+        self._switch()
+        self._open.append(part)
+
+    def leave(self) -> None:
+        """And for the part around it again."""
+        self._switch()
+        self._open.pop()
+
+    def restart(self) -> None:
+        """Forget what was measured."""
+        self.seconds.clear()
+        self.operations.clear()
+        self._since = time.perf_counter()
+
+    def stop(self) -> None:
+        """Count what has passed."""
+        self._switch()
+
+    def _switch(self) -> None:
+        now = time.perf_counter()
+        self.seconds[self._open[-1]] += now - self._since
+        self._since = now
+
+
+def timed(clock: Clock, part: str, call: Call, operations: Call | None = None) -> Call:
+    """The same call, waited for before and behind it; ``operations`` counts those of a product."""
+    import mlx.core as mx
+
+    @wraps(call)
+    def within(*args: Any, **options: Any) -> Any:
+        mx.eval([a for a in args if isinstance(a, mx.array)])
+        clock.enter(part)
+        try:
+            found = call(*args, **options)
+            mx.eval(found if isinstance(found, mx.array | list | tuple) else [])
+        finally:
+            clock.leave()
+        if operations:
+            clock.operations[part] += operations(*args)
+        return found
+
+    return within
+
+
+@contextmanager
+def watched(clock: Clock) -> Iterator[None]:
+    """Every part of the product is timed while this is open."""
+    from core_mlx_native import attention, classify_pass, decoder, host_math, layers, rotation
+    from core_mlx_native.tokenizer import Tokenizer
+
+    def product(matrix: Any, x: Any) -> int:
+        return int(2 * x.size * matrix.weight.shape[0])
+
+    parts: list[tuple[Any, str, str, Call | None]] = [
+        (Tokenizer, "encode_batch", "tokeniser", None),
+        (Tokenizer, "encode_continued", "tokeniser", None),
+        (layers.Dense, "product", PRODUCTS, product),
+        (host_math, "_gated", "activation", None),
+        (host_math, "softmax", "softmax", None),
+        (attention, "host_attention", "attention's own products", None),
+        (rotation.Rotation, "turn", "rope", None),
+        (layers.RMSNorm, "__call__", "norms", None),
+        (decoder.Decoder, "logits", "head", None),
+        (classify_pass, "read_labels", "labels", None),
+    ]
+    with ExitStack() as stack:
+        for owner, name, part, operations in parts:
+            made = timed(clock, part, getattr(owner, name), operations)
+            stack.enter_context(patch.object(owner, name, made))
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One workload on one model: seconds of a run by part, and of whole runs, watched and not."""
+
+    model: str
+    workload: str
+    prompts: int
+    seconds: dict[str, float]
+    share_of_rate: float  # of the products of the layers' matrices
+    watched_seconds: float
+    seconds_unwatched: float
+
+
+def profile(directory: str, workload: str, count: int, runs: int, rate: float) -> Profile:
+    """Load, warm up, and run the workload both ways."""
+    import core
+
+    texts = prompts(workload, count)
+    with core.load_model(directory, backend="mlx_cpu") as model:
+
+        def seconds(some: Sequence[str]) -> float:
+            started = time.perf_counter()
+            model.classify(some, labels=LABELS)
+            return time.perf_counter() - started
+
+        seconds(spread(texts, WARM_UP))
+        unwatched = statistics.median(seconds(texts) for _ in range(runs))
+        clock = Clock()
+        with watched(clock):
+            clock.restart()
+            slow = statistics.median(seconds(texts) for _ in range(runs))
+            clock.stop()
+    slowest = sorted(clock.seconds.items(), key=lambda pair: -pair[1])
+    parts = {part: spent / runs for part, spent in slowest}
+    share = clock.operations[PRODUCTS] / clock.seconds[PRODUCTS] / rate
+    return Profile(Path(directory).name, workload, count, parts, share, slow, unwatched)
+
+
+def show(console: Console, found: Profile) -> None:
+    """Parts, the slowest first."""
+    title = f"{found.model}, ({found.workload}) {WORKLOADS[found.workload][0]}"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE)
+    for column in ("", "seconds", "share of time", "share of rate"):
+        table.add_column(column, justify="right" if column else "left")
+    total = sum(found.seconds.values())
+    for part, seconds in found.seconds.items():
+        rate = f"{found.share_of_rate:.0%}" if part == PRODUCTS else ""
+        table.add_row(part, f"{seconds:.3f}", f"{seconds / total:.1%}", rate)
+    console.print(table)
+    console.print(
+        f"{found.prompts / found.seconds_unwatched:.1f} prompts/s unwatched; watching made a run "
+        f"{found.watched_seconds / found.seconds_unwatched:.2f} times as long\n"
+    )
+
+
+def measured_rate(directory: str) -> float:
+    """The best of a few large products: operations per second."""
+    from benchmarks.classify_parts.run_matmul import Matmul
+
+    matmul = Matmul(Spec("matmul", "matmul", directory, sys.executable))
+    return max(matmul.run([]).flops_per_second or 0.0 for _ in range(3))
+
+
+def parse_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Time the parts of classify on a CPU.")
+    add = parser.add_argument
+    add("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    add("--model", type=Path, help="a model directory of your own, instead")
+    add("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    add("--prompts", type=int, default=256)
+    add("--runs", type=int, default=3, help="runs of each kind; default 3")
+    add("--json", type=Path, metavar="FILE")
+    return parser.parse_args(given)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Measure, show and write."""
+    asked = parse_arguments(given)
+    directories = [str(asked.model)] if asked.model else [fetch(n).directory for n in asked.models]
+    console = Console(width=None if sys.stdout.isatty() else 100)
+    about = machine.describe(os.cpu_count() or 1)
+    about["flops_per_second"] = rate = measured_rate(directories[0])
+    found = [
+        profile(directory, workload, asked.prompts, asked.runs, rate)
+        for directory in directories
+        for workload in asked.workloads
+    ]
+    for one in found:
+        show(console, one)
+    console.print(f"{rate / 1e9:.0f} GFLOP/s measured. {machine.caption(about)}", highlight=False)
+    if asked.json:
+        written = {"machine": about, "runs": asked.runs, "profiles": [asdict(one) for one in found]}
+        asked.json.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
