@@ -81,23 +81,24 @@ def test_fault_while_loading_again(fake: Fake, tmp_path: Path, name: str) -> Non
     model = fake(env={"FAKE_LOAD_FAULT": name, "FAKE_ONCE": str(marker)})
     end(model, signal.SIGKILL)
     marker.unlink()
+    with pytest.raises(core.BackendProcessError, match="while it was idle"):
+        pid_of(model)
     with pytest.raises(core.BackendProcessError, match=FAULTS[name]):
         pid_of(model)
     assert pid_of(model) > 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_killed_while_idle(
-    fake: Fake, number: signal.Signals, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Nothing was lost but the worker: the next call gets another one, and a warning says so."""
+def test_killed_while_idle(fake: Fake, number: signal.Signals) -> None:
+    """The next call says so, and the one behind it gets another worker."""
     model = fake()
     first = pid_of(model)
     end(model, number)
+    with pytest.raises(core.BackendProcessError, match=f"was killed by {number.name}") as caught:
+        pid_of(model)
+    assert "while it was idle" in str(caught.value)
     assert pid_of(model) != first
     assert is_gone(first)
-    assert f"was killed by {number.name}" in caplog.text
-    assert "while it was idle" in caplog.text
 
 
 def test_killed_while_a_stream_is_open(fake: Fake) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -33,7 +32,6 @@ from core_mlx_lm_bridge.protocol import (
 )
 
 _LOOK_SECONDS = 0.02  # how often a caller that waits looks at its cancel and its timeout
-_log = logging.getLogger("core_mlx_lm_bridge")
 Check = Callable[[], None]
 
 
@@ -87,11 +85,15 @@ class Session:
         return answer
 
     def ask(self, request: Generate | Chat, check: Check) -> int:
-        """Send a request and return its id. Starts a worker where there is none."""
+        """Send a request and return its id. Starts a worker where there is none.
+
+        Raises `BackendProcessError` where one has died since the last request.
+        """
         self.check_usable()
         worker = self._worker
         if worker is not None and not worker.alive:
-            self._bury(worker)
+            self._worker = None
+            raise failures.died(worker, "while it was idle")
         if self._worker is None:
             self.start(check)
         with self._lock:
@@ -212,11 +214,6 @@ class Session:
     def _nonsense(self, what: str) -> Exception:
         worker, self._worker = self._worker, None
         return failures.nonsense(worker, what) if worker is not None else ModelClosedError()
-
-    def _bury(self, worker: WorkerProcess) -> None:
-        self._worker = None
-        error = failures.died(worker, "while it was idle")
-        _log.warning("%s", error)
 
     def _end_worker(self) -> None:
         worker, self._worker = self._worker, None
