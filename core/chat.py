@@ -34,6 +34,13 @@ class RenderedPrompt(str):
         return RenderedPrompt(self.marked + defuse(continuation, special, self.marker), self.marker)
 
 
+def continued(prompt: str, continuations: Sequence[str], special: Collection[str]) -> list[str]:
+    """The prompt with each continuation behind it, which cannot spell ``special`` tokens."""
+    if isinstance(prompt, RenderedPrompt):
+        return [prompt.extended(continuation, special) for continuation in continuations]
+    return [prompt + continuation for continuation in continuations]
+
+
 def render(
     messages: Sequence[Message],
     special: Collection[str],

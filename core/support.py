@@ -29,6 +29,8 @@ OPTION_NEEDS = {
     "seed": Capability.SEED,
 }
 
+CLASSIFYING = frozenset({Capability.CLASSIFY, Capability.CLASSIFY_STREAMING})
+
 
 def refuse_options(
     config: GenerateConfig,
@@ -42,7 +44,7 @@ def refuse_options(
     ``unsupported`` names options that no capability stands for. Fields that belong to other
     operations do not apply and are not looked at.
     """
-    known = ClassifyOptions if operation is Capability.CLASSIFY else GenerateOptions
+    known = ClassifyOptions if operation in CLASSIFYING else GenerateOptions
     for field in dataclasses.fields(config):
         name = field.name
         if name not in known.__annotations__ or getattr(config, name) == field.default:

@@ -79,6 +79,13 @@ def test_a_load_option_needs_its_capability(config: LoadConfig, capability: Capa
     refuse_load_options(config, "fake", {capability})
 
 
+@pytest.mark.parametrize("option", sorted(OF_CLASSIFY))
+def test_a_stream_of_classifications_has_the_options_of_classify(option: str) -> None:
+    config = GenerateConfig(**{option: SET[option]})
+    with pytest.raises(UnsupportedOptionError, match=option):
+        refuse_options(config, Capability.CLASSIFY_STREAMING, "toy", frozenset())
+
+
 def test_one_slot_is_not_parallel() -> None:
     refuse_load_options(LoadConfig(parallel_slots=1), "fake", ())
     with pytest.raises(UnsupportedOptionError, match="parallel_slots"):

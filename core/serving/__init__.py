@@ -2,5 +2,6 @@
 
 A backend brings a `ServedModel` (`core.serving.served`) and an `Engine` (`core.serving.engine`);
 the rest of ``generate``, ``chat``, ``submit``, ``batch_generate`` and ``batch_stream`` is
-`GeneratingModel`.
+`GeneratingModel`. How much memory and how many cores there are for it: ``host_memory`` and
+``host_cpus``.
 """

@@ -7,23 +7,22 @@ from contextlib import contextmanager
 from typing import Unpack
 
 from core import validate
-from core.base import TextModelBase
 from core.capability import Capability
-from core.chat import RenderedPrompt
 from core.clock import RequestClock
-from core.options import GenerateConfig, GenerateOptions, resolve_generate
+from core.options import GenerateConfig, GenerateOptions
 from core.serving.engine import Engine
 from core.serving.generation import Generation, Prompt, checked
+from core.serving.model import InProcessModel
 from core.serving.prompts import checked_ids, ids_error
 from core.serving.request import Request, Sink
 from core.serving.served import ServedModel
 from core.serving.stream import RequestStream
 from core.serving.token_prompts import TokenIds, TokenSequence, token_prompts
-from core.support import checked_prompts, refuse_options
-from core.types import BatchResult, GenerateMetrics, Message, ModelInfo, Token
+from core.support import checked_prompts
+from core.types import BatchResult, GenerateMetrics, Message, Token
 
 
-class GeneratingModel(TextModelBase):
+class GeneratingModel(InProcessModel):
     """Streams, batches, and the way in and out by token ids.
 
     ``capabilities``: what the backend declares.
@@ -36,13 +35,8 @@ class GeneratingModel(TextModelBase):
         engine: Engine,
         capabilities: frozenset[Capability],
     ) -> None:
-        super().__init__(backend)
-        self._served, self._engine, self._capabilities = served, engine, capabilities
-
-    @property
-    def info(self) -> ModelInfo:
-        """Facts about the model."""
-        return self._served.info
+        super().__init__(backend, served, capabilities)
+        self._engine = engine
 
     def generate(
         self,
@@ -52,12 +46,12 @@ class GeneratingModel(TextModelBase):
         **options: Unpack[GenerateOptions],
     ) -> RequestStream:
         """Continue a prompt, token by token. See `core.TextModel.generate`."""
-        request = self._checked(Capability.GENERATE, config, options)
+        request = self.checked_generate(Capability.GENERATE, config, options)
         return self._stream(checked_prompts("generate", [prompt])[0], request)
 
     def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> RequestStream:
         """`generate` that begins now, whether or not the stream is read."""
-        request = self._checked(Capability.SUBMITTING, config, {})
+        request = self.checked_generate(Capability.SUBMITTING, config, {})
         return self._stream(checked_prompts("submit", [prompt])[0], request).start()
 
     def chat(
@@ -68,7 +62,7 @@ class GeneratingModel(TextModelBase):
         **options: Unpack[GenerateOptions],
     ) -> RequestStream:
         """Answer a conversation, in the model's own chat format or its family's."""
-        request = self._checked(Capability.CHAT, config, options)
+        request = self.checked_generate(Capability.CHAT, config, options)
         return self._stream(self.render_chat(messages), request)
 
     def batch_generate(
@@ -79,7 +73,7 @@ class GeneratingModel(TextModelBase):
         **options: Unpack[GenerateOptions],
     ) -> list[BatchResult]:
         """Continue many prompts, as many at once as there are slots; results in order."""
-        request = self._checked(Capability.BATCH_GENERATE, config, options)
+        request = self.checked_generate(Capability.BATCH_GENERATE, config, options)
         rows = checked_prompts("batch_generate", prompts)
         with self._counted(checked(self._served, rows), request) as generation:
             return generation.results()
@@ -95,7 +89,7 @@ class GeneratingModel(TextModelBase):
 
         Work starts at the first ``next()``; closing the iterator stops every row.
         """
-        request = self._checked(Capability.BATCH_STREAMING, config, options)
+        request = self.checked_generate(Capability.BATCH_STREAMING, config, options)
         return self._streamed(checked_prompts("batch_stream", prompts), request)
 
     def generate_tokens(
@@ -114,7 +108,7 @@ class GeneratingModel(TextModelBase):
         ``num_samples`` rows, side by side, from one prefill; with a seed the first of them draws
         what ``generate`` draws, and the others differ. Raises `OptionError`, `TypeError`.
         """
-        request = self._checked(Capability.BATCH_GENERATE, config, options)
+        request = self.checked_generate(Capability.BATCH_GENERATE, config, options)
         samples = validate.integer("num_samples", num_samples, 1)
         prompts_ids = token_prompts(prompts, attention_mask)
         rows = [Prompt(ids, ids_error(self._served, ids), samples) for ids in prompts_ids]
@@ -124,19 +118,6 @@ class GeneratingModel(TextModelBase):
             TokenSequence.of(rows[index // samples].ids, result)
             for index, result in enumerate(results)
         ]
-
-    def render_chat(self, messages: Sequence[Message]) -> RenderedPrompt:
-        """The prompt for a conversation; its special tokens are the template's alone."""
-        self.check_open()
-        return self._served.tokenizer.render_chat(messages)
-
-    def _checked(
-        self, operation: Capability, config: GenerateConfig | None, options: GenerateOptions
-    ) -> GenerateConfig:
-        self.check_open()
-        request = resolve_generate(config, options, operation.value)
-        refuse_options(request, operation, self._backend, self._capabilities)
-        return request
 
     def _stream(self, prompt: str, config: GenerateConfig) -> RequestStream:
         def make(sink: Sink) -> Request:
@@ -163,15 +144,13 @@ class GeneratingModel(TextModelBase):
         try:
             yield generation
         finally:
-            after, memory = engine.watch.read(), self._served.memory()
-            self.record(
+            after = engine.watch.read()
+            self.record_with_memory(
                 GenerateMetrics(
                     prompt_tokens=generation.prompt_tokens,
                     generated_tokens=generation.generated_tokens,
                     prefill_seconds=after.prefill - before.prefill,
                     decode_seconds=after.decode - before.decode,
                     total_seconds=clock.seconds,
-                    peak_memory_bytes=memory.peak,
-                    active_memory_bytes=memory.active,
                 )
             )

@@ -13,7 +13,7 @@ from core.clock import RequestClock
 from core.errors import GenerationCancelled, GenerationTimeout
 from core.options import GenerateConfig
 from core.serving.failures import own_error
-from core.serving.served import ServedModel
+from core.serving.served import ServedModel, room
 from core.text_stream import TokenAssembler
 from core.types import FinishReason, GenerateMetrics, Token
 
@@ -50,7 +50,7 @@ class Request:
         self._memory = model.memory
         self._assembler = TokenAssembler(model.tokenizer.detokenizer(ids), config.stop)
         self._stops = model.stop_ids.union(config.stop_tokens)
-        self._limit = min(config.max_tokens, model.room(len(ids)))
+        self._limit = min(config.max_tokens, room(model, len(ids)))
         self._abandoned = False
         self._waits = True
         self._unfinished = threading.Lock()  # taken, for good, by the thread that ends it

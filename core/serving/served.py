@@ -7,7 +7,10 @@ from typing import NamedTuple, Protocol
 
 from core.chat import RenderedPrompt
 from core.text_stream import Detokenizer
-from core.types import Message, ModelInfo
+from core.types import Choice, Message, ModelInfo
+
+ENDLESS = 2**62
+"""As many tokens as anybody may want."""
 
 
 class Memory(NamedTuple):
@@ -63,14 +66,25 @@ class ServedModel(Protocol):
         ...
 
     @property
+    def choices(self) -> Sequence[Choice]:
+        """What was chosen at load, and why."""
+        ...
+
+    @property
     def stop_ids(self) -> frozenset[int]:
         """The tokens that end every generation."""
         ...
 
-    def room(self, prompt_tokens: int) -> int:
-        """How many tokens may be drawn behind a prompt: one at least."""
+    @property
+    def rotates(self) -> bool:
+        """Whether a generation goes on beyond the context."""
         ...
 
     def memory(self) -> Memory:
         """What is held now, and the peak; from any thread."""
         ...
+
+
+def room(model: ServedModel, prompt_tokens: int) -> int:
+    """How many tokens may be drawn behind a prompt: one at least."""
+    return ENDLESS if model.rotates else max(1, model.info.context_length - prompt_tokens)

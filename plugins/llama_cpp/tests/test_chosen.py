@@ -6,8 +6,8 @@ import pytest
 
 from core.errors import InvalidOptionError
 from core.options import LoadConfig
+from core.serving.host_cpus import usable_cores
 from core_llama_cpp.chosen import OPTIONS, Choices
-from core_llama_cpp.host_cpus import usable_cores
 from core_llama_cpp.settings import CLASSIFY_SEQUENCES, MAX_SEQUENCES
 
 

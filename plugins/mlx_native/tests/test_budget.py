@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import mlx.core as mx
 import pytest
 
 import core
-from core_mlx_native import classify, classify_pass
+from core_mlx_native import classify, classify_pass, devices
 from core_mlx_native.backend import Cpu
 from core_mlx_native.budget import Footprint, token_budget
 from core_mlx_native.config import load_config
@@ -27,11 +28,12 @@ FOOTPRINT = Footprint(token=100_000, row=3_000_000)
         (True, 2 * GB, "5000", "a quarter of the 2.0 GB free"),
         (False, GB // 10, "250", "a quarter of the 0.1 GB free"),
         (True, 1, "64", "a quarter of the 0.0 GB free"),
-        (True, 0, "16384", "keep a GPU busy"),  # nobody knows
+        (True, 0, "64", "a quarter of the 0.0 GB free"),
+        (True, None, "16384", "keep a GPU busy"),  # nobody knows
     ],
 )
 def test_what_the_device_likes_if_the_memory_holds_it(
-    on_gpu: bool, free: int, tokens: str, why: str
+    on_gpu: bool, free: int | None, tokens: str, why: str
 ) -> None:
     choice = token_budget(NONE, FOOTPRINT, on_gpu, free)
     assert (choice.name, choice.value) == ("token_budget", tokens)
@@ -41,6 +43,24 @@ def test_what_the_device_likes_if_the_memory_holds_it(
 def test_the_option_wins() -> None:
     asked = core.LoadConfig(options={"token_budget": 77})
     assert token_budget(asked, FOOTPRINT, True, 1) == core.Choice("token_budget", "77", "asked for")
+
+
+def test_the_free_memory_of_a_cpu_is_what_this_process_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
+    monkeypatch.setattr(devices, "available_bytes", lambda: 7)
+    assert devices.free_memory(on_gpu=False) == 7
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize(("physical", "free"), [(18, 9), (None, None)])
+def test_on_a_mac_half_of_its_memory_counts_as_free(
+    on_gpu: bool, physical: int | None, free: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(devices, "physical_bytes", lambda: physical)
+    assert devices.free_memory(on_gpu) == free
 
 
 def test_the_footprint_of_a_model(checkpoint: Callable[..., Path]) -> None:

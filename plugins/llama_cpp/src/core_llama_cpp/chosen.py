@@ -8,13 +8,13 @@ from typing import Self
 from core import validate
 from core.errors import InvalidOptionError
 from core.options import LoadConfig
+from core.serving.choices import asked_integer, parallel_slots
+from core.serving.host_cpus import usable_cores
 from core.types import Choice
-from core_llama_cpp.host_cpus import usable_cores
 from core_llama_cpp.library import LOG_LEVELS
 from core_llama_cpp.settings import CLASSIFY_SEQUENCES, MAX_SEQUENCES
 
 OPTIONS = ("cache_cells", "flash_attn", "log_level", "n_batch", "n_threads", "n_ubatch")
-ASKED = "asked for"
 
 _MAX_SLOTS = MAX_SEQUENCES - CLASSIFY_SEQUENCES
 _MAX_THREADS = 512  # GGML_MAX_N_THREADS: more end the process
@@ -64,21 +64,18 @@ def _parallel_slots(config: LoadConfig, offload: bool) -> Choice:
         raise InvalidOptionError(
             "parallel_slots", config.parallel_slots, f"at most {_MAX_SLOTS}, llama.cpp's limit"
         )
-    if config.parallel_slots:
-        return Choice("parallel_slots", str(config.parallel_slots), ASKED)
-    slots = "32" if offload else "8"
-    return Choice("parallel_slots", slots, "rows that decode together share each read of a weight")
+    return parallel_slots(config, offload)
 
 
 def _n_threads(config: LoadConfig) -> Choice:
-    asked = _asked(config, "n_threads", 1, _MAX_THREADS)
+    asked = asked_integer(config, "n_threads", 1, _MAX_THREADS)
     if asked is not None:
         return asked
     return Choice("n_threads", str(usable_cores()), "one for each core that this process may use")
 
 
 def _n_batch(config: LoadConfig, offload: bool, slots: int) -> Choice:
-    asked = _asked(config, "n_batch", max(_MIN_BATCH, slots), _MAX_BATCH)
+    asked = asked_integer(config, "n_batch", max(_MIN_BATCH, slots), _MAX_BATCH)
     if asked is not None:
         return asked
     if offload:
@@ -87,7 +84,7 @@ def _n_batch(config: LoadConfig, offload: bool, slots: int) -> Choice:
 
 
 def _n_ubatch(config: LoadConfig, n_batch: int, wide: bool) -> Choice:
-    asked = _asked(config, "n_ubatch", 1, n_batch)
+    asked = asked_integer(config, "n_ubatch", 1, n_batch)
     if asked is not None:
         return asked
     if wide:
@@ -95,10 +92,3 @@ def _n_ubatch(config: LoadConfig, n_batch: int, wide: bool) -> Choice:
     # From 64 rows on, ggml's flash attention on a CPU adds in another order (GGML_FA_TILE_Q).
     reason = "no slower, and one kernel for any batch: neighbours do not change a prompt's numbers"
     return Choice("n_ubatch", str(min(_SAME_KERNEL, n_batch)), reason)
-
-
-def _asked(config: LoadConfig, name: str, low: int, high: int) -> Choice | None:
-    value = config.options.get(name)
-    if value is None:
-        return None
-    return Choice(name, str(validate.integer(name, value, low, high)), ASKED)

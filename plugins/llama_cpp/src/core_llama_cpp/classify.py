@@ -19,7 +19,8 @@ from core.serving.request import seeded
 from core.serving.served import ServedModel
 from core.types import ClassifyResult, Token
 from core_llama_cpp.label_reader import LabelReader, chains
-from core_llama_cpp.passes import Branch, Counts, Passes, ask
+from core_llama_cpp.passes import Counts, Passes, ask
+from core_llama_cpp.questions import Branch
 from core_llama_cpp.sampling import Sampler, logprob
 from core_llama_cpp.session import Logits
 
@@ -27,7 +28,7 @@ TokenText = Callable[[int], str]
 
 
 class Asked:
-    """One prompt, and what was read of it: a `core_llama_cpp.passes.Question`."""
+    """One prompt, and what was read of it: a `core_llama_cpp.questions.Question`."""
 
     reads = 1
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from core import validate
 from core.errors import InvalidModelError, InvalidOptionError
 from core.options import LoadConfig
+from core.serving.choices import ASKED
 from core.types import Choice
-from core_llama_cpp.chosen import ASKED
 from core_llama_cpp.estimate import CELL_STEP, Estimate, whole_cells
 from core_llama_cpp.header import ModelHeader
 

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from core.errors import ModelClosedError
 from core.serving.failures import own_error
 from core.serving.owner import OwnerThread
-from core.serving.served import ServedModel
+from core.serving.served import ENDLESS, ServedModel, room
 from core.serving.stopwatch import Stopwatch
 from core.serving.waiting import Job, WaitingLine
 from core_llama_cpp.decoding import Decoding, Prefilling, Tenancy
@@ -24,7 +24,6 @@ from core_llama_cpp.session import Session
 from core_llama_cpp.spans import Runner, Span
 
 T = TypeVar("T")
-_ENDLESS = 2**62
 
 
 class EngineModel(ServedModel, Protocol):
@@ -38,11 +37,6 @@ class EngineModel(ServedModel, Protocol):
     @property
     def slots(self) -> int:
         """Requests that decode together."""
-        ...
-
-    @property
-    def rotates(self) -> bool:
-        """Whether a generation goes on beyond the context."""
         ...
 
 
@@ -162,7 +156,7 @@ class Engine:
         lease = self._pool.take(self._cells(job), len(job.requests))
         session = self._model.session
         tenancy = Tenancy(session, self._pool, lease)
-        window = self._model.info.context_length if self._model.rotates else _ENDLESS
+        window = self._model.info.context_length if self._model.rotates else ENDLESS
         self._prefills.append(Prefilling(job, session, tenancy, window, self._join))
 
     def _join(self, row: Decoding) -> None:
@@ -191,7 +185,7 @@ class Engine:
     def _cells(self, job: Job) -> int:
         """The most cells that its requests may come to need, together."""
         prompt, most = len(job.ids), self._model.info.context_length
-        limits = [min(r.config.max_tokens, self._model.room(prompt)) for r in job.requests]
+        limits = [min(r.config.max_tokens, room(self._model, prompt)) for r in job.requests]
         if len(limits) == 1:  # the last token that is drawn is not fed
             return min(prompt + limits[0] - 1, most)
         return prompt + sum(min(limit, most) for limit in limits)

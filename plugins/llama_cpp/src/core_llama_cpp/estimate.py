@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.errors import OutOfMemoryError
+from core.serving.host_memory import available_bytes
 from core_llama_cpp.files import ModelFiles
 from core_llama_cpp.ggml import GgmlDevice
 from core_llama_cpp.header import ModelHeader
-from core_llama_cpp.host_memory import available_bytes
 
 CELL_STEP = 256
 """llama.cpp rounds the number of cells up to a multiple of this."""

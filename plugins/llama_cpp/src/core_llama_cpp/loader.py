@@ -29,7 +29,6 @@ from core_llama_cpp.settings import CLASSIFY_SEQUENCES, Settings
 from core_llama_cpp.soundness import check_soundness
 from core_llama_cpp.tokenizer import Tokenizer
 
-_ENDLESS = 2**62
 # How far one prompt's logits may move with what else runs. Where the same kernels compute it they
 # do not move: seen on two real models, to the bit. Where ggml takes another one (passes of 64 rows,
 # a row alone behind 512 cells on several threads, a BLAS, a GPU), activations are rounded to 8 bits
@@ -63,12 +62,6 @@ class LoadedModel:
     def memory(self) -> Memory:
         """Weights and cache: both are allocated whole at load, and stay as they are."""
         return Memory(self.held_bytes, self.held_bytes)
-
-    def room(self, prompt_tokens: int) -> int:
-        """How many tokens may be drawn behind a prompt: one at least."""
-        if self.rotates:
-            return _ENDLESS
-        return max(1, self.info.context_length - prompt_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,16 @@ from typing import Unpack
 from core.capability import Capability
 from core.clock import RequestClock
 from core.errors import ModelClosedError
-from core.options import ClassifyOptions, GenerateConfig, resolve_classify
+from core.options import ClassifyOptions, GenerateConfig
 from core.serving.generating import GeneratingModel
 from core.serving.owner import OwnerThread
-from core.support import checked_pairs, checked_prompts, refuse_options
-from core.types import Choice, ClassifyResult, GenerateMetrics, Score
+from core.support import checked_pairs, checked_prompts
+from core.types import ClassifyResult, Score
 from core_llama_cpp.capabilities import MODEL_CAPABILITIES
 from core_llama_cpp.classify import classify_all
 from core_llama_cpp.engine import Engine
 from core_llama_cpp.loader import LoadedModel
-from core_llama_cpp.passes import Counts, Passes
+from core_llama_cpp.passes import Passes
 from core_llama_cpp.pool import Pool
 from core_llama_cpp.scoring import score_all
 from core_llama_cpp.session import Session
@@ -56,15 +56,14 @@ class LlamaModel(GeneratingModel):
         What prompts have in common at their beginning is computed once. Labels are scored by
         joint log-probability; one token costs nothing extra, every further one a token to compute.
         """
-        self.check_open()
-        request = resolve_classify(config, options)
-        refuse_options(request, Capability.CLASSIFY, self._backend, MODEL_CAPABILITIES)
+        request = self.checked_classify(Capability.CLASSIFY, config, options)
         rows = checked_prompts("classify", prompts)
         clock = RequestClock(request)
         text = self._loaded.tokenizer.token_text
         with self._passes as passes:
             results, counts = classify_all(self._loaded, passes, text, rows, request, clock)
-        self._count(counts, sum(result.error is None for result in results), clock.seconds)
+        read = sum(result.error is None for result in results)
+        self.record_reading(*counts, read, clock.seconds)
         return results
 
     def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
@@ -74,22 +73,8 @@ class LlamaModel(GeneratingModel):
         clock = RequestClock(GenerateConfig())
         with self._passes as passes:
             scores, counts = score_all(self._loaded, passes, heads, tails, clock)
-        self._count(counts, 0, clock.seconds)
+        self.record_reading(*counts, 0, clock.seconds)
         return scores
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids as the model reads this prompt, a leading BOS included."""
-        self.check_open()
-        return self._loaded.tokenizer.encode(text)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of these ids, special tokens left out."""
-        self.check_open()
-        return self._loaded.tokenizer.decode(ids)
-
-    def choices(self) -> Sequence[Choice]:
-        """What was chosen at load, and why."""
-        return self._loaded.choices
 
     def release(self) -> None:
         """Free weights and cache now, behind what is queued."""
@@ -99,21 +84,6 @@ class LlamaModel(GeneratingModel):
     def _free(self) -> None:
         self._shutdown(ModelClosedError())
         _free(self._loaded.tokenizer, self._loaded.session)
-
-    def _count(self, counts: Counts, generated: int, seconds: float) -> None:
-        """Keep the metrics of a call that is nothing but prefill."""
-        memory = self._loaded.memory()
-        self.record(
-            GenerateMetrics(
-                prompt_tokens=counts.tokens,
-                cached_prompt_tokens=counts.cached,
-                generated_tokens=generated,
-                prefill_seconds=seconds,
-                total_seconds=seconds,
-                peak_memory_bytes=memory.peak,
-                active_memory_bytes=memory.active,
-            )
-        )
 
 
 def _free(tokenizer: Tokenizer, session: Session) -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 from core.clock import RequestClock
 from core.errors import ModelClosedError, PromptTooLongError, RequestError
@@ -17,17 +16,10 @@ from core.serving.owner import OwnerThread
 from core_llama_cpp.engine import Engine
 from core_llama_cpp.pool import Lease, Pool
 from core_llama_cpp.prefixes import SharedPrefix
-from core_llama_cpp.reading import Read, Reading
-from core_llama_cpp.session import DecodeError, Logits, Session
+from core_llama_cpp.questions import Branch, Need, Question
+from core_llama_cpp.reading import Reading
+from core_llama_cpp.session import DecodeError, Session
 from core_llama_cpp.spans import Runner
-
-
-class Branch(NamedTuple):
-    """Tokens behind a question's; the logits of the last ``reads`` of them go to ``to``."""
-
-    ids: tuple[int, ...]
-    reads: int
-    to: Read
 
 
 class Counts(NamedTuple):
@@ -35,34 +27,6 @@ class Counts(NamedTuple):
 
     tokens: int
     cached: int
-
-
-class Question(Protocol):
-    """A prompt, and what is read of it."""
-
-    error: Exception | None
-
-    @property
-    def ids(self) -> Sequence[int]:
-        """The tokens."""
-        ...
-
-    @property
-    def reads(self) -> int:
-        """How many tokens' logits are read: the last ones'."""
-        ...
-
-    def read(self, place: int, logits: Logits) -> None:
-        """Take the logits behind a token: the last ``reads`` of ``ids``, in order."""
-        ...
-
-    def branches(self) -> Sequence[Branch]:
-        """What is asked behind the last of the tokens, once they were read."""
-        ...
-
-    def fail(self, error: Exception) -> None:
-        """It could not be computed."""
-        ...
 
 
 class Passes:
@@ -195,30 +159,6 @@ class Passes:
         for sequence in lease.sequences:
             self._session.drop(sequence)
         self._pool.give(lease)
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What a question takes: ``tokens`` of its own, and ``behind`` them its longest branch."""
-
-    tokens: int
-    behind: int
-
-    @classmethod
-    def of(cls, question: Question, shared: int) -> Need:
-        """Behind a beginning of so many tokens."""
-        longest = max((len(branch.ids) for branch in question.branches()), default=0)
-        return cls(len(question.ids) - shared, longest)
-
-    @property
-    def cells(self) -> int:
-        """For itself and one branch at a time."""
-        return self.tokens + self.behind
-
-    @property
-    def sequences(self) -> int:
-        """Its own, one for a branch, and one for the shared beginning."""
-        return 3
 
 
 def _head(question: Question, start: int, sequence: int) -> Reading:

@@ -11,13 +11,14 @@ from core.serving.prefixes import grouped
 from core.serving.reading import Pair, pair
 from core.serving.served import ServedModel
 from core.types import Score
-from core_llama_cpp.passes import Branch, Counts, Passes, ask
+from core_llama_cpp.passes import Counts, Passes, ask
+from core_llama_cpp.questions import Branch
 from core_llama_cpp.sampling import check_numbers, logprob
 from core_llama_cpp.session import Logits
 
 
 class Scored:
-    """One continuation, and what was read of it: a `core_llama_cpp.passes.Question`."""
+    """One continuation, and what was read of it: a `core_llama_cpp.questions.Question`."""
 
     def __init__(self, index: int, ids: Pair) -> None:
         self.index = index

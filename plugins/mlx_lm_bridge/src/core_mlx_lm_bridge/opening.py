@@ -11,6 +11,7 @@ from core import validate
 from core.chat_formats import FORMATS
 from core.errors import BackendUnavailableError, InvalidOptionError, ModelNotFoundError
 from core.options import LoadConfig
+from core.serving.choices import ASKED, asked_integer
 from core.support import chosen_backend
 from core.types import Choice, ModelInfo
 from core_mlx_lm_bridge.availability import ENVIRONMENT, named_interpreter, resolve_interpreter
@@ -24,7 +25,6 @@ from core_mlx_lm_bridge.turns import Turns
 OPTIONS = ("env", "prefill_step_size", "python", "silence_timeout")
 WORKER = Path(__file__).with_name("worker.py")
 
-_ASKED = "asked for"
 _STEP = 512
 _SILENCE_SECONDS = 600.0
 
@@ -83,7 +83,7 @@ def _interpreter(backend: str, config: LoadConfig) -> Choice:
     path = resolve_interpreter(name)
     if path is None:
         raise BackendUnavailableError(backend, f"{name!r} is not an interpreter that can be run.")
-    return Choice("python", path, _ASKED if asked is not None else f"{ENVIRONMENT} names it")
+    return Choice("python", path, ASKED if asked is not None else f"{ENVIRONMENT} names it")
 
 
 def _environment(config: LoadConfig) -> dict[str, str]:
@@ -97,12 +97,9 @@ def _environment(config: LoadConfig) -> dict[str, str]:
 
 
 def _step(config: LoadConfig) -> Choice:
-    asked = config.options.get("prefill_step_size")
-    if asked is None:
-        reason = "a cancel is looked at between two steps of a long prompt"
-        return Choice("prefill_step_size", str(_STEP), reason)
-    step = validate.integer("prefill_step_size", asked, 1)
-    return Choice("prefill_step_size", str(step), _ASKED)
+    reason = "a cancel is looked at between two steps of a long prompt"
+    asked = asked_integer(config, "prefill_step_size", 1)
+    return asked or Choice("prefill_step_size", str(_STEP), reason)
 
 
 def _adapter(config: LoadConfig) -> str | None:

@@ -7,8 +7,8 @@ from typing import Self
 
 import mlx.core as mx
 
-from core import validate
 from core.options import LoadConfig
+from core.serving.choices import asked_integer
 from core.types import Choice
 from core_mlx_native.config import ModelConfig
 
@@ -38,18 +38,21 @@ class Footprint:
         return self.row // self.token
 
 
-def token_budget(options: LoadConfig, footprint: Footprint, on_gpu: bool, free: int) -> Choice:
-    """Choose. ``free`` is the device's free memory in bytes, 0 where nobody knows.
+def token_budget(
+    options: LoadConfig, footprint: Footprint, on_gpu: bool, free: int | None
+) -> Choice:
+    """Choose. ``free`` is the device's free memory in bytes, None where nobody knows.
 
     Raises `InvalidOptionError` for an option's wrong value.
     """
-    asked = options.options.get("token_budget")
+    asked = asked_integer(options, "token_budget", 1)
     if asked is not None:
-        return Choice("token_budget", str(validate.integer("token_budget", asked, 1)), "asked for")
-    fits = max(_FEWEST_TOKENS, free // _SHARE // footprint.token) if free else _GPU_TOKENS
+        return asked
     wanted = _GPU_TOKENS if on_gpu else _CPU_TOKENS
-    if fits < wanted:
-        return Choice("token_budget", str(fits), f"a quarter of the {free / 1e9:.1f} GB free")
+    if free is not None:
+        fits = max(_FEWEST_TOKENS, free // _SHARE // footprint.token)
+        if fits < wanted:
+            return Choice("token_budget", str(fits), f"a quarter of the {free / 1e9:.1f} GB free")
     if on_gpu:
         return Choice("token_budget", str(wanted), "enough tokens a pass to keep a GPU busy")
     return Choice("token_budget", str(wanted), "more tokens a pass do not run faster on a CPU")

@@ -10,11 +10,10 @@ import mlx.core as mx
 
 from core import validate
 from core.options import LoadConfig
+from core.serving.choices import ASKED, asked_integer, parallel_slots
 from core.types import Choice
 
 DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
-
-_ASKED = "asked for"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class Choices:
         return cls(
             _dtype(config, on_gpu),
             _dequantize(config, on_gpu),
-            _parallel_slots(config, on_gpu),
+            parallel_slots(config, on_gpu),
             _prefill_chunk(config, on_gpu),
         )
 
@@ -45,7 +44,7 @@ class Choices:
 def _dtype(config: LoadConfig, on_gpu: bool) -> Choice:
     asked = config.options.get("dtype")
     if asked is not None:
-        return Choice("dtype", validate.one_of("dtype", asked, tuple(DTYPES)), _ASKED)
+        return Choice("dtype", validate.one_of("dtype", asked, tuple(DTYPES)), ASKED)
     if on_gpu:
         return Choice("dtype", "bfloat16", "half the memory of float32, with its range")
     return Choice("dtype", "float32", "MLX's low-precision products on CPU are far slower")
@@ -54,29 +53,15 @@ def _dtype(config: LoadConfig, on_gpu: bool) -> Choice:
 def _dequantize(config: LoadConfig, on_gpu: bool) -> Choice:
     asked = config.options.get("dequantize")
     if asked is not None:
-        return Choice("dequantize", str(validate.flag("dequantize", asked)), _ASKED)
+        return Choice("dequantize", str(validate.flag("dequantize", asked)), ASKED)
     if on_gpu:
         return Choice("dequantize", "False", "packed weights take less memory and bandwidth")
     return Choice("dequantize", "True", "MLX's products of packed weights are slow on a CPU")
 
 
 def _prefill_chunk(config: LoadConfig, on_gpu: bool) -> Choice:
-    asked = _asked_integer(config, "prefill_chunk")
+    asked = asked_integer(config, "prefill_chunk", 1)
     if asked is not None:
         return asked
     chunk = "1024" if on_gpu else "256"
     return Choice("prefill_chunk", chunk, "a long prompt does not hold up the rows that decode")
-
-
-def _parallel_slots(config: LoadConfig, on_gpu: bool) -> Choice:
-    if config.parallel_slots:
-        return Choice("parallel_slots", str(config.parallel_slots), _ASKED)
-    slots = "32" if on_gpu else "8"
-    return Choice("parallel_slots", slots, "rows that decode together share each read of a weight")
-
-
-def _asked_integer(config: LoadConfig, name: str) -> Choice | None:
-    asked = config.options.get(name)
-    if asked is None:
-        return None
-    return Choice(name, str(validate.integer(name, asked, 1)), _ASKED)

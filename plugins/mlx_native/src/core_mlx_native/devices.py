@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import re
 from pathlib import Path
 
+from core.serving.host_memory import available_bytes, physical_bytes
 from core.types import Device
 from core_mlx_native.blas import ensure_blas
 
@@ -30,32 +29,22 @@ def cuda_device() -> Device:
     return Device(str(facts.get("device_name", "CUDA device")), "gpu", int(memory), "CUDA")
 
 
-def free_memory(on_gpu: bool) -> int:
-    """What is free on the device, in bytes; 0 where nobody tells. Imports MLX for a GPU."""
-    if not on_gpu or platform.system() == "Darwin":  # whose GPU shares the machine's memory
-        return _available()
+def free_memory(on_gpu: bool) -> int | None:
+    """What is free on the device, in bytes; None where nobody tells. Imports MLX for a GPU."""
+    if platform.system() == "Darwin":  # whose GPU shares the machine's memory
+        return memory_bytes() // 2 or None  # no count of what it would give up
+    if not on_gpu:
+        return available_bytes()
     import mlx.core as mx
 
     facts = mx.device_info(mx.gpu)
     memory = facts.get("free_memory", facts.get("memory_size", facts.get("total_memory", 0)))
-    return max(0, int(memory) - mx.get_active_memory())
+    return max(0, int(memory) - mx.get_active_memory()) or None
 
 
 def memory_bytes() -> int:
     """Physical memory; 0 where the system does not tell."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return 0
-
-
-def _available() -> int:
-    try:
-        text = Path("/proc/meminfo").read_text()
-    except OSError:
-        return memory_bytes() // 2  # macOS: no count of what it would give up
-    found = re.search(r"^MemAvailable:\s*(\d+) kB", text, re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
+    return physical_bytes() or 0
 
 
 def _processor() -> str:

@@ -7,7 +7,6 @@ less exactly.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
@@ -17,6 +16,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from core.serving.host_cpus import usable_cores
 from core_mlx_native.threads import begin
 
 Floats = npt.NDArray[np.float32]
@@ -125,10 +125,7 @@ def _on_all_cores(fill: Fill, items: int, size: int) -> None:
         future.result()
 
 
-@cache
-def _cores() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)  # not on a Mac
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+_cores = cache(usable_cores)
 
 
 @cache

@@ -22,8 +22,6 @@ from core_mlx_native.stop_tokens import stop_tokens
 from core_mlx_native.tokenizer import Tokenizer
 from core_mlx_native.weights import load_weights
 
-_ENDLESS = 2**62
-
 # How far one prompt's logits may move with the shape of its batch. In float32 on a CPU, 72 prompts
 # on two real models moved by up to 6.1e-5; a low-precision GPU kernel that adds in another order
 # may move a logit near 16 by a few units in its last place (2**-6 in float16, 2**-3 in bfloat16).
@@ -59,12 +57,6 @@ class LoadedModel:
         """Whether a micro-batch is queued before the one before has been read."""
         return self.overlap and self.fast.overlap
 
-    def room(self, prompt_tokens: int) -> int:
-        """How many tokens may be drawn behind a prompt: one at least."""
-        if self.rotates:
-            return _ENDLESS
-        return max(1, self.info.context_length - prompt_tokens)
-
     def memory(self) -> Memory:
         """What MLX holds in this process, all models together."""
         return Memory(memory.get_peak_memory(), memory.get_active_memory())
@@ -99,7 +91,7 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
     chosen, fast = Choices.of(options, on_gpu), FastPaths.of(options)
     dtype, dequantize = chosen.dtype.value, chosen.dequantize.value == "True"
     footprint = Footprint.of(config, DTYPES[dtype])
-    token_budget(options, footprint, on_gpu, free=0)  # a wrong one is refused before the weights
+    token_budget(options, footprint, on_gpu, free=None)  # a wrong one is refused before the weights
     tokenizer = Tokenizer.from_directory(directory)
     if tokenizer.vocab_size > config.vocab_size:
         raise InvalidModelError(

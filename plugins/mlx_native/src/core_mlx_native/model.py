@@ -12,23 +12,12 @@ import mlx.core as mx
 from core.capability import Capability
 from core.clock import RequestClock
 from core.errors import ModelClosedError
-from core.options import (
-    ClassifyOptions,
-    GenerateConfig,
-    resolve_classify,
-)
+from core.options import ClassifyOptions, GenerateConfig
 from core.serving.generating import GeneratingModel
 from core.serving.owner import OwnerThread
 from core.serving.prompts import checked_ids
-from core.support import checked_pairs, checked_prompts, checked_stream, refuse_options
-from core.types import (
-    AttentionSnapshot,
-    Choice,
-    ClassifyResult,
-    GenerateMetrics,
-    MemoryReport,
-    Score,
-)
+from core.support import checked_pairs, checked_prompts, checked_stream
+from core.types import AttentionSnapshot, ClassifyResult, MemoryReport, Score
 from core_mlx_native import memory
 from core_mlx_native.capabilities import MODEL_CAPABILITIES
 from core_mlx_native.classifying import Classification
@@ -67,7 +56,7 @@ class MlxModel(GeneratingModel):
         token of a label costs a pass over the labels' inner trie nodes. What prompts begin with
         alike is computed once.
         """
-        request = self._checked_classify(Capability.CLASSIFY, config, options)
+        request = self.checked_classify(Capability.CLASSIFY, config, options)
         with self._classification(request) as classification:
             return classification.classify(checked_prompts("classify", prompts))
 
@@ -82,7 +71,7 @@ class MlxModel(GeneratingModel):
 
         Prompts are taken in blocks of 64 to 1,024, from the thread that iterates.
         """
-        request = self._checked_classify(Capability.CLASSIFY_STREAMING, config, options)
+        request = self.checked_classify(Capability.CLASSIFY_STREAMING, config, options)
         return self._classified(checked_stream("classify_iter", prompts), request)
 
     def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
@@ -91,18 +80,8 @@ class MlxModel(GeneratingModel):
         heads, tails = checked_pairs("score", prompts, continuations)
         clock = RequestClock(GenerateConfig())
         scores, tokens = score_all(self._loaded, self._owner, heads, tails)
-        self._count(tokens, 0, clock.seconds)
+        self.record_reading(tokens, 0, 0, clock.seconds)
         return scores
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids as the model reads this prompt, a leading BOS included."""
-        self.check_open()
-        return self._loaded.tokenizer.encode(text)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of these ids, special tokens left out."""
-        self.check_open()
-        return self._loaded.tokenizer.decode(ids)
 
     def inspect_attention(self, prompt: str, /) -> AttentionSnapshot:
         """The keys that one prefill of this prompt computes, in float32.
@@ -115,10 +94,6 @@ class MlxModel(GeneratingModel):
             return self._owner.run(lambda: inspect(self._loaded, ids))
         except (MemoryError, RuntimeError) as error:
             raise of_request(error, len(ids)) from error
-
-    def choices(self) -> Sequence[Choice]:
-        """What was chosen at load, and why."""
-        return self._loaded.choices
 
     def memory(self) -> MemoryReport:
         """Device memory of this process's MLX, all models together."""
@@ -144,14 +119,6 @@ class MlxModel(GeneratingModel):
         self._loaded.decoder.clear()  # whoever still holds the model does not hold its weights
         mx.clear_cache()
 
-    def _checked_classify(
-        self, operation: Capability, config: GenerateConfig | None, options: ClassifyOptions
-    ) -> GenerateConfig:
-        self.check_open()
-        request = resolve_classify(config, options)
-        refuse_options(request, operation, self._backend, self._capabilities)
-        return request
-
     def _classified(
         self, prompts: Iterable[object], request: GenerateConfig
     ) -> Iterator[ClassifyResult]:
@@ -168,19 +135,4 @@ class MlxModel(GeneratingModel):
             yield call
         finally:
             reused = min(call.classifier.reused, call.prompt_tokens)
-            self._count(call.prompt_tokens, call.read, clock.seconds, reused)
-
-    def _count(self, tokens: int, generated: int, seconds: float, cached: int = 0) -> None:
-        """Keep the metrics of a call that is nothing but prefill."""
-        held = self._loaded.memory()
-        self.record(
-            GenerateMetrics(
-                prompt_tokens=tokens,
-                cached_prompt_tokens=cached,
-                generated_tokens=generated,
-                prefill_seconds=seconds,
-                total_seconds=seconds,
-                peak_memory_bytes=held.peak,
-                active_memory_bytes=held.active,
-            )
-        )
+            self.record_reading(call.prompt_tokens, reused, call.read, clock.seconds)

@@ -12,7 +12,7 @@ from pathlib import Path
 from tokenizers import Tokenizer as Library
 
 from core import validate
-from core.chat import RenderedPrompt
+from core.chat import RenderedPrompt, continued
 from core.chat_formats import family_template
 from core.chat_prompts import ChatPrompts
 from core.support import unicode_error
@@ -69,9 +69,7 @@ class Tokenizer:
 
     def encode_continued(self, prompt: str, continuations: Sequence[str]) -> list[list[int]]:
         """``encode(prompt + continuation)`` for each continuation."""
-        if isinstance(prompt, RenderedPrompt):
-            return self.encode_batch([prompt.extended(c, self.special) for c in continuations])
-        return self.encode_batch([prompt + continuation for continuation in continuations])
+        return self.encode_batch(continued(prompt, continuations, self.special))
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of these ids, special tokens left out, unknown ids too.

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from core_llama_cpp.host_cpus import usable_cores
-from core_llama_cpp.host_memory import available_bytes
+from core.serving.host_cpus import usable_cores
+from core.serving.host_memory import available_bytes
 
 GIB = 2**30
 MEMINFO = "MemTotal:       16777216 kB\nMemFree:  1 kB\nMemAvailable:    8388608 kB\nHugeTLB: x\n"

@@ -23,15 +23,22 @@ def available_bytes(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int | None:
     return max(0, min(limits)) if limits else None
 
 
+def physical_bytes() -> int | None:
+    """What the machine has, free or not; None where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
 def _machine(proc: Path) -> Iterator[int]:
     fields = _fields(proc / "meminfo")
     if "MemAvailable" in fields:
         yield fields["MemAvailable"] * 1024  # "kB" there are KiB
         return
-    try:
-        yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return
+    physical = physical_bytes()
+    if physical is not None:
+        yield physical
 
 
 def _groups(proc: Path, cgroups: Path) -> Iterator[int]:
