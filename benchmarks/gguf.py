@@ -7,6 +7,9 @@
 ``alternating``: the same, when two instructions take turns, which defeats its reuse. ``batch``: 16
 prompts by 32 tokens. ``memory``: growth of the process from classify with many prompts, over that
 of one. They take turns, and medians are compared; prints JSON and misses.
+
+Run where llama.cpp has a BLAS, ``--plain-python`` names the interpreter of an environment like this
+one whose llama.cpp has none: ``plain_loop`` is then classify here against the loop there.
 """
 
 from __future__ import annotations
@@ -29,9 +32,10 @@ LABELS = ["finance", "sports", "science", "technology"]
 FIRST = "Name the field of the news below in one word: finance, sports, science or technology.\n"
 SECOND = "Is the following about finance, about sports, about science, or about technology?\n"
 MARKS = {"plain": {"classify": 1.25}, "OpenBLAS": {"classify": 1.7}}
-COMMON_MARKS = {"alternating": 3.0, "batch": 1.5}
+COMMON_MARKS = {"alternating": 3.0, "batch": 1.5, "plain_loop": 2.0}
 LARGEST_MEMORY = 1.3
-HEADLINES = Path(__file__).parents[1] / "examples" / "headlines.jsonl"
+ROOT = Path(__file__).parents[1]
+HEADLINES = ROOT / "examples" / "headlines.jsonl"
 
 Call = Callable[[], object]
 
@@ -74,32 +78,69 @@ class Loop:
             self.writing.create_completion(prompt, max_tokens=tokens, temperature=0.0)
 
 
+class OtherLoop:
+    """`Loop.classify` of the shared prompts in another interpreter, once for each line it gets."""
+
+    CODE = (
+        "import sys, pathlib; path, count, threads = sys.argv[1], *map(int, sys.argv[2:])\n"
+        "from benchmarks.gguf import Loop, shared\n"
+        "loop = Loop(pathlib.Path(path), threads); loop.classify(shared(8)); print(flush=True)\n"
+        "for line in sys.stdin: loop.classify(shared(count)); print(flush=True)\n"
+    )
+
+    def __init__(self, python: str, path: Path, count: int, threads: int) -> None:
+        command = [python, "-c", self.CODE, str(path), str(count), str(threads)]
+        pipe = subprocess.PIPE
+        self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT, text=True)
+        self._wait()  # until it is warm
+
+    def classify(self) -> None:
+        """One pass over the prompts there."""
+        assert self._child.stdin is not None
+        print(file=self._child.stdin, flush=True)
+        self._wait()
+
+    def _wait(self) -> None:
+        assert self._child.stdout is not None
+        if not self._child.stdout.readline():
+            raise SystemExit(f"the loop in {self._child.args!r:.60} ended")
+
+
+def shared(count: int) -> list[str]:
+    """Prompts behind one instruction."""
+    return [f"{FIRST}{text} Field:" for text in news(count)]
+
+
 def measure(
-    path: Path, count: int, runs: int, threads: int
+    path: Path, count: int, runs: int, threads: int, plain_python: str = ""
 ) -> dict[str, Callable[[], dict[str, float]]]:
     """The comparisons, by name."""
     loop = Loop(path, threads)
     model = core.load_model(path, backend="llama_cpp", parallel_slots=16)
-    texts = news(count)
-    shared = [f"{FIRST}{text} Field:" for text in texts]
-    mixed = [f"{(FIRST, SECOND)[i % 2]}{text} Field:" for i, text in enumerate(texts)]
+    same = shared(count)
+    mixed = [f"{(FIRST, SECOND)[i % 2]}{text} Field:" for i, text in enumerate(news(count))]
+
+    def classify() -> object:
+        return model.classify(same, labels=LABELS)
 
     def batch() -> object:
-        results = model.batch_generate(shared[:16], max_tokens=32)
+        results = model.batch_generate(same[:16], max_tokens=32)
         assert all(result.error is None for result in results)
         return results
 
-    model.classify(shared[:8], labels=LABELS)
-    loop.classify(shared[:8])
-    return {
-        "classify": lambda: compare(
-            lambda: model.classify(shared, labels=LABELS), lambda: loop.classify(shared), runs
-        ),
+    model.classify(same[:8], labels=LABELS)
+    loop.classify(same[:8])
+    calls = {
+        "classify": lambda: compare(classify, lambda: loop.classify(same), runs),
         "alternating": lambda: compare(
             lambda: model.classify(mixed, labels=LABELS), lambda: loop.classify(mixed), runs
         ),
-        "batch": lambda: compare(batch, lambda: loop.write(shared[:16], 32), runs),
+        "batch": lambda: compare(batch, lambda: loop.write(same[:16], 32), runs),
     }
+    if plain_python:
+        other = OtherLoop(plain_python, path, count, threads)
+        calls["plain_loop"] = lambda: compare(classify, other.classify, runs)
+    return calls
 
 
 def growth(path: Path, count: int) -> int:
@@ -116,7 +157,7 @@ def growth(path: Path, count: int) -> int:
         check=True,
         capture_output=True,
         text=True,
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
     )
     return int(done.stdout)
 
@@ -128,9 +169,13 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=256)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--only", nargs="+", default=["classify", "alternating", "batch", "memory"])
+    names = ["classify", "alternating", "batch", "plain_loop", "memory"]
+    parser.add_argument("--only", nargs="+", choices=names, default=names)
+    parser.add_argument("--plain-python", default="", metavar="PATH")
     options = parser.parse_args()
-    calls = measure(options.model, options.prompts, options.runs, options.threads)
+    calls = measure(
+        options.model, options.prompts, options.runs, options.threads, options.plain_python
+    )
     found: dict[str, Any] = {name: call() for name, call in calls.items() if name in options.only}
     if "memory" in options.only:
         one, many = growth(options.model, 1), growth(options.model, options.prompts)
