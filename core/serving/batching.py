@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 
+def rounded_up(length: int, step: int) -> int:
+    """The multiple of ``step`` that is no smaller."""
+    return -(-length // step) * step
+
+
 def micro_batches(
     lengths: Sequence[int], budget: int, *, in_order: bool = False
 ) -> Iterator[list[int]]:

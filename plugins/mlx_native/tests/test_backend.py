@@ -77,10 +77,11 @@ def test_a_backend_that_cannot_run_here_says_why(checkpoint: Checkpoint) -> None
         (
             {"options": {"dtpye": "float32"}},
             core.InvalidOptionError,
-            "dtype, prefill_chunk, token_budget",
+            "dtype, length_step, prefill_chunk, token_budget",
         ),
         ({"options": {"dtype": "int8"}}, core.InvalidOptionError, "'float32', 'float16'"),
         ({"options": {"token_budget": 0}}, core.InvalidOptionError, "token_budget=0"),
+        ({"options": {"length_step": 0}}, core.InvalidOptionError, "length_step=0"),
         ({"options": {"prefill_chunk": "all"}}, core.InvalidOptionError, "prefill_chunk='all'"),
     ],
 )
@@ -114,7 +115,7 @@ def test_the_dtype_is_chosen_and_explained(checkpoint: Checkpoint) -> None:
         choices = {choice.name: choice for choice in model.choices()}
         assert list(choices) == [
             *("backend", "device", "blas"),
-            *("dtype", "token_budget", "parallel_slots", "prefill_chunk"),
+            *("dtype", "token_budget", "length_step", "parallel_slots", "prefill_chunk"),
         ]
         assert choices["dtype"].value == "float32"
         assert all(choice.reason for choice in choices.values())

@@ -67,14 +67,19 @@ def plain(decoder: Decoder, prompts: list[list[int]]) -> mx.array:
 
 
 def fast(
-    decoder: Decoder, prompts: list[list[int]], shared: int, paths: FastPaths, skip: int = 0
+    decoder: Decoder,
+    prompts: list[list[int]],
+    shared: int,
+    paths: FastPaths,
+    skip: int = 0,
+    step: int = 1,
 ) -> mx.array:
     """Logits by the fast way; ``skip`` tokens of the prefix are left out, which is wrong."""
     prefix = NO_PREFIX
     if shared:
         prefix = run_prefix(decoder, prompts[0][skip:shared], paths)
     positions = [(end - skip, end - skip) for end in ends(prompts)]
-    batch = read(decoder, [p[skip:] for p in prompts], positions, prefix, paths)
+    batch = read(decoder, [p[skip:] for p in prompts], positions, prefix, paths, step)
     return decoder.logits(batch.hidden_at([end - skip for end in ends(prompts)]))
 
 
@@ -89,6 +94,7 @@ def test_logits_are_those_of_the_plain_masked_pass(decoder: Decoder, shared: int
     assert distance(fast(decoder, prompts, shared, FastPaths()), wanted) < TOLERANCE
     paths = FastPaths(last_layer=False)
     assert distance(fast(decoder, prompts, shared, paths), wanted) < TOLERANCE
+    assert distance(fast(decoder, prompts, shared, FastPaths(), step=16), wanted) < TOLERANCE
     decoder.host_math = False
     assert distance(fast(decoder, prompts, shared, FastPaths()), wanted) < TOLERANCE
     decoder.host_math = True
@@ -183,6 +189,33 @@ def test_labels_only_leaves_out_what_takes_the_whole_vocabulary(
     assert result.probabilities == pytest.approx(whole.probabilities, abs=1e-6)
     assert (result.label, unlabelled.token) == (whole.label, whole.token)
     assert asked.logits is not None
+
+
+@pytest.mark.parametrize(("step", "least", "most"), [(1, 10, 30), (16, 2, 3)])
+def test_lengths_of_a_step_are_few_shapes(
+    checkpoint: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    step: int,
+    least: int,
+    most: int,
+) -> None:
+    """Prompts of 1 to 30 tokens: a shape for nearly each of them, or two and the last batch."""
+    shapes: set[tuple[int, ...]] = set()
+    real = Decoder.__call__
+
+    def watched(self: Decoder, tokens: mx.array, *rest: Any) -> Any:
+        shapes.add(tokens.shape)
+        return real(self, tokens, *rest)
+
+    monkeypatch.setattr(Decoder, "__call__", watched)
+    options = {"length_step": step, "token_budget": 64, "without": ["prefix"]}
+    prompts = ["a" * (1 + i % 30) for i in range(120)]
+    with Cpu().load_model(checkpoint(), core.LoadConfig(options=options)) as model:
+        results = model.classify(prompts, labels=["a", "b"], labels_only=True)
+    assert all(result.error is None for result in results)
+    assert {length % step for _, length in shapes} == {0}
+    assert all(rows * length <= 64 for rows, length in shapes)
+    assert least <= len(shapes) <= most
 
 
 @pytest.mark.parametrize("value", ["prefixes", 3, [1]])

@@ -24,7 +24,9 @@ from core_mlx_native.capabilities import BACKEND_CAPABILITIES
 if TYPE_CHECKING:
     from core_mlx_native.model import MlxModel
 
-_OWN_OPTIONS = ("dequantize", "dtype", "prefill_chunk", "token_budget", "without")
+_OWN_OPTIONS = (
+    *("dequantize", "dtype", "length_step", "prefill_chunk", "token_budget", "without"),
+)
 
 
 class MlxBackend(ABC):

@@ -24,6 +24,7 @@ class Choices:
     dequantize: Choice
     parallel_slots: Choice
     prefill_chunk: Choice
+    length_step: Choice
 
     @classmethod
     def of(cls, config: LoadConfig, on_gpu: bool) -> Self:
@@ -33,12 +34,16 @@ class Choices:
             _dequantize(config, on_gpu),
             parallel_slots(config, on_gpu),
             _prefill_chunk(config, on_gpu),
+            _length_step(config, on_gpu),
         )
 
     def shown(self, budget: Choice, quantised: bool) -> Sequence[Choice]:
         """Those that matter for this model; ``budget`` is chosen once it is in memory."""
         packed = (self.dequantize,) if quantised else ()
-        return (self.dtype, *packed, budget, self.parallel_slots, self.prefill_chunk)
+        return (
+            *(self.dtype, *packed, budget, self.length_step),
+            *(self.parallel_slots, self.prefill_chunk),
+        )
 
 
 def _dtype(config: LoadConfig, on_gpu: bool) -> Choice:
@@ -65,3 +70,12 @@ def _prefill_chunk(config: LoadConfig, on_gpu: bool) -> Choice:
         return asked
     chunk = "1024" if on_gpu else "256"
     return Choice("prefill_chunk", chunk, "a long prompt does not hold up the rows that decode")
+
+
+def _length_step(config: LoadConfig, on_gpu: bool) -> Choice:
+    asked = asked_integer(config, "length_step", 1)
+    if asked is not None:
+        return asked
+    if on_gpu:  # cuDNN builds a graph for each shape, and MLX keeps buffers by their size
+        return Choice("length_step", "16", "few shapes keep a GPU's caches of kernels small")
+    return Choice("length_step", "1", "a CPU keeps nothing for a shape, and padding costs time")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from core.clock import RequestClock
 from core.errors import RequestError
 from core.options import GenerateConfig
-from core.serving.batching import micro_batches
+from core.serving.batching import micro_batches, rounded_up
 from core.serving.owner import OwnerThread
 from core.serving.prefixes import grouped
 from core.serving.reading import Row
@@ -73,7 +73,9 @@ class Classifier:
             yield Begun(rows, NO_PREFIX, prefix)
             return
         least = 1 if labels_only(self.model, self.config) else self.model.row_tokens
-        weights = [max(len(r.ids) - prefix.size, len(r.ids) // _PREFIX_SHARE, least) for r in rows]
+        step = self.model.length_step
+        own = [rounded_up(len(row.ids) - prefix.size, step) for row in rows]
+        weights = [max(own[i], len(row.ids) // _PREFIX_SHARE, least) for i, row in enumerate(rows)]
         budget, fast = self.model.token_budget, self.model.fast
         for batch in micro_batches(weights, budget, in_order=not fast.sorted):
             yield self._begin([rows[index] for index in batch], prefix)

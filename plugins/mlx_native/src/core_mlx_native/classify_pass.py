@@ -41,7 +41,8 @@ def start(
 ) -> Started:
     """Queue the forward pass."""
     ends = [len(row.ids) - 1 for row in rows]
-    batch = read(model.decoder, [row.ids for row in rows], _positions(rows), prefix, model.fast)
+    prompts, step = [row.ids for row in rows], model.length_step
+    batch = read(model.decoder, prompts, _positions(rows), prefix, model.fast, step)
     if not any(row.question and len(row.question.trie.prefixes) > 1 for row in rows):
         batch = replace(batch, cache=[])  # labels of several tokens alone need it again
     if labels_only(model, config):

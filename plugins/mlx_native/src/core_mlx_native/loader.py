@@ -34,7 +34,8 @@ class LoadedModel:
 
     ``token_budget``: tokens of one prefill; ``row_tokens``: how many a row's logits count for in
     it; ``slots``: rows that decode together;
-    ``prefill_chunk``: tokens of a prompt between two decode steps; ``overlap``: whether a step is
+    ``prefill_chunk``: tokens of a prompt between two decode steps; ``length_step``: rows of
+    `classify` are padded to a multiple of so many tokens; ``overlap``: whether a step is
     queued while the one before runs.
     """
 
@@ -47,6 +48,7 @@ class LoadedModel:
     row_tokens: int
     slots: int
     prefill_chunk: int
+    length_step: int
     rotates: bool
     overlap: bool
     fast: FastPaths
@@ -112,6 +114,7 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
         footprint.row_tokens,
         int(chosen.parallel_slots.value),
         int(chosen.prefill_chunk.value),
+        int(chosen.length_step.value),
         rotates=options.context_overflow == "rotate",
         overlap=on_gpu,
         fast=fast,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from core.serving.batching import rounded_up
 from core_mlx_native.attention import KeysValues
 from core_mlx_native.decoder import Decoder
 from core_mlx_native.fast import FastPaths
@@ -47,13 +48,15 @@ def read(
     positions: Sequence[Sequence[int]],
     prefix: Prefix,
     fast: FastPaths,
+    length_step: int = 1,
 ) -> Prefill:
     """Run whole prompts, of which ``prefix`` is computed; hidden states for ``positions`` [B][R].
 
-    Every prompt is longer than the prefix, and its positions stand behind it.
+    Every prompt is longer than the prefix, and its positions stand behind it. Rows are padded to
+    a multiple of ``length_step``.
     """
     rows = [prompt[prefix.size :] for prompt in prompts]
-    length = max(map(len, rows))
+    length = rounded_up(max(map(len, rows)), length_step)
     size = prefix.size + length
     tokens = mx.array([[*row, *[0] * (length - len(row))] for row in rows])  # [B, T]
     places = mx.arange(prefix.size, size)[None]  # [1, T]
