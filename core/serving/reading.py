@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.errors import CoreError, RequestError
 from core.labels import label_paths
@@ -11,6 +11,7 @@ from core.options import GenerateConfig
 from core.serving.label_tokens import LabelQuestion, LabelTokens
 from core.serving.prompts import ids_error, text_error
 from core.serving.served import ServedModel
+from core.types import ClassifyResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,17 @@ def classify_rows(
             question = labels.behind(prompts[index], ids) if config.labels else None
             rows.append(Row(index, ids, question))
     return rows, {index: error for index, error in found.items() if error is not None}
+
+
+def labels_alone(config: GenerateConfig) -> bool:
+    """Whether nothing is wanted that the head over the whole vocabulary gives."""
+    asked = config.return_logits or config.return_logprobs or not config.labels
+    return config.labels_only and not asked
+
+
+def of_labels(result: ClassifyResult) -> ClassifyResult:
+    """The result where `labels_alone`, however it was computed."""
+    return replace(result, token=None, logprobs=None, label_mass=None)
 
 
 def pair(model: ServedModel, prompt: str, continuation: str) -> Pair | CoreError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from core.errors import (
     PromptTooLongError,
 )
 from core.types import ClassifyResult
+from core_llama_cpp import classify
 from core_llama_cpp.batch import Batch
 from core_llama_cpp.model import LlamaModel
 from core_llama_cpp.prefixes import SharedPrefix
@@ -105,6 +106,42 @@ def test_labels_are_those_of_the_sentences(smollm2_model: LlamaModel) -> None:
     for result in results:
         assert result.probabilities is not None
         assert math.isclose(sum(result.probabilities.values()), 1.0)
+
+
+def test_labels_only_draws_no_token(
+    smollm2_model: LlamaModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = smollm2_model.classify(PROMPTS, labels=LABELS)
+    asked = smollm2_model.classify(PROMPTS, labels=LABELS, labels_only=True, return_logits=True)
+    monkeypatch.setattr(classify, "Sampler", None)
+    found = smollm2_model.classify(PROMPTS, labels=LABELS, labels_only=True)
+    for one, other in zip(found, whole, strict=True):
+        assert (one.token, one.logprobs, one.label_mass) == (None, None, None)
+        assert one.label == other.label
+        assert one.probabilities == pytest.approx(other.probabilities)
+    assert all(result.logits is not None for result in asked)
+
+
+def test_a_stream_of_prompts_is_answered_in_blocks(tiny_model: LlamaModel) -> None:
+    prompts = ["ab " * (1 + i % 5) for i in range(200)]
+    prompts[7] = ""
+    taken = 0
+
+    def stream() -> Iterator[str]:
+        nonlocal taken
+        for prompt in prompts:
+            taken += 1
+            yield prompt
+
+    results = tiny_model.classify_iter(stream(), labels=["a", "b"])
+    first = next(results)
+    assert taken < len(prompts)
+    found = [first, *results]
+    assert isinstance(found[7].error, EmptyPromptError)
+    for one, other in zip(found, tiny_model.classify(prompts, labels=["a", "b"]), strict=True):
+        assert one.label == other.label
+        assert one.probabilities == pytest.approx(other.probabilities, abs=1e-3)
+    assert tiny_model.metrics.generated_tokens == len(prompts) - 1
 
 
 def test_labels_of_several_tokens_are_scored_step_by_step(real_model: LlamaModel) -> None:

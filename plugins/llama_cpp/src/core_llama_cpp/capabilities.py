@@ -9,6 +9,7 @@ MODEL_CAPABILITIES = frozenset(
         Capability.GENERATE,
         Capability.CHAT,
         Capability.CLASSIFY,
+        Capability.CLASSIFY_STREAMING,
         Capability.BATCH_GENERATE,
         Capability.LABELS,
         Capability.LOGITS,

@@ -7,19 +7,18 @@ with a common beginning share it in the cache.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from core.clock import RequestClock
 from core.labels import Path, with_scores
 from core.options import GenerateConfig
 from core.serving.failures import own_error
 from core.serving.prefixes import grouped
-from core.serving.reading import Row, classify_rows
+from core.serving.reading import Row, labels_alone, of_labels
 from core.serving.request import seeded
-from core.serving.served import ServedModel
 from core.types import ClassifyResult, Token
 from core_llama_cpp.label_reader import LabelReader, chains
-from core_llama_cpp.passes import Counts, Passes, ask
+from core_llama_cpp.passes import Passes, ask
 from core_llama_cpp.questions import Branch
 from core_llama_cpp.sampling import Sampler, logprob
 from core_llama_cpp.session import Logits
@@ -66,10 +65,15 @@ class Asked:
         """What came of it."""
         if self.error is not None:
             return ClassifyResult(error=self.error)
-        return with_scores(self._result, self._labels.scores()) if self._labels else self._result
+        if self._labels is None:
+            return self._result
+        found = with_scores(self._result, self._labels.scores())
+        return of_labels(found) if labels_alone(self._config) else found
 
     def _answer(self, logits: Logits) -> None:
         config = self._config
+        if labels_alone(config):
+            return
         token = Sampler(config, self.row.ids).draw(logits, 0)
         chance = logprob(logits, token) if config.return_logprobs else None
         self._result = ClassifyResult(
@@ -85,25 +89,21 @@ class Asked:
         return read
 
 
-def classify_all(
-    model: ServedModel,
-    passes: Passes,
-    token_text: TokenText,
-    prompts: Sequence[str],
-    config: GenerateConfig,
-    clock: RequestClock,
-) -> tuple[list[ClassifyResult], Counts]:
-    """One result per prompt, in order, and what they cost.
+class Classifier:
+    """One call: a `core.serving.classifying.Classifier`."""
 
-    Raises `LabelError` when labels cannot be told apart; anything else is a row's error.
-    """
-    rows, errors = classify_rows(model, prompts, config)
-    asked = [Asked(row, seeded(config), token_text) for row in rows]
-    most = [len(question.ids) - 1 for question in asked]
-    groups = grouped(asked, [question.ids for question in asked], most)
-    counts = [ask(passes, prefix, group, clock) for prefix, group in groups]
-    results = {index: ClassifyResult(error=error) for index, error in errors.items()}
-    results |= {question.row.index: question.result() for question in asked}
-    tokens = sum(len(question.row.ids) for question in asked if question.error is None)
-    cached = sum(count.cached for count in counts)
-    return [results[index] for index in range(len(prompts))], Counts(tokens, cached)
+    def __init__(
+        self, passes: Passes, token_text: TokenText, config: GenerateConfig, clock: RequestClock
+    ) -> None:
+        self._passes, self._token_text = passes, token_text
+        self._config, self._clock = config, clock
+        self.reused = 0
+
+    def results(self, rows: Sequence[Row]) -> Iterator[tuple[Row, ClassifyResult]]:
+        """Each row's result, those first that begin alike."""
+        asked = [Asked(row, seeded(self._config), self._token_text) for row in rows]
+        most = [len(question.ids) - 1 for question in asked]
+        with self._passes as passes:
+            for prefix, group in grouped(asked, [question.ids for question in asked], most):
+                self.reused += ask(passes, prefix, group, self._clock).cached
+                yield from ((question.row, question.result()) for question in group)

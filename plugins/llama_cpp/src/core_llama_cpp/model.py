@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Unpack
 
-from core.capability import Capability
 from core.clock import RequestClock
 from core.errors import ModelClosedError
-from core.options import ClassifyOptions, GenerateConfig
-from core.serving.generating import GeneratingModel
+from core.options import GenerateConfig
+from core.serving.classifying import ClassifyingModel
 from core.serving.owner import OwnerThread
-from core.support import checked_pairs, checked_prompts
-from core.types import ClassifyResult, Score
+from core.support import checked_pairs
+from core.types import Score
 from core_llama_cpp.capabilities import MODEL_CAPABILITIES
-from core_llama_cpp.classify import classify_all
+from core_llama_cpp.classify import Classifier
 from core_llama_cpp.engine import Engine
 from core_llama_cpp.loader import LoadedModel
 from core_llama_cpp.passes import Passes
@@ -25,7 +23,7 @@ from core_llama_cpp.session import Session
 from core_llama_cpp.tokenizer import Tokenizer
 
 
-class LlamaModel(GeneratingModel):
+class LlamaModel(ClassifyingModel):
     """A model in llama.cpp. See `core.TextModel` for what every method promises."""
 
     def __init__(self, backend: str, loaded: LoadedModel) -> None:
@@ -44,27 +42,9 @@ class LlamaModel(GeneratingModel):
         """``general.architecture`` of the GGUF header."""
         return self._loaded.info.architecture
 
-    def classify(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ClassifyOptions],
-    ) -> list[ClassifyResult]:
-        """Read the next-token distribution of each prompt; one result per prompt, in order.
-
-        What prompts have in common at their beginning is computed once. Labels are scored by
-        joint log-probability; one token costs nothing extra, every further one a token to compute.
-        """
-        request = self.checked_classify(Capability.CLASSIFY, config, options)
-        rows = checked_prompts("classify", prompts)
-        clock = RequestClock(request)
-        text = self._loaded.tokenizer.token_text
-        with self._passes as passes:
-            results, counts = classify_all(self._loaded, passes, text, rows, request, clock)
-        read = sum(result.error is None for result in results)
-        self.record_reading(*counts, read, clock.seconds)
-        return results
+    def classifier(self, request: GenerateConfig, clock: RequestClock) -> Classifier:
+        """See `ClassifyingModel`."""
+        return Classifier(self._passes, self._loaded.tokenizer.token_text, request, clock)
 
     def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
         """How likely ``continuations[i]`` is after ``prompts[i]``; errors per row."""

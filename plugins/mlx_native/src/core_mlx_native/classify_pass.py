@@ -13,7 +13,7 @@ import numpy as np
 
 from core.labels import with_scores
 from core.options import GenerateConfig
-from core.serving.reading import Row
+from core.serving.reading import Row, labels_alone, of_labels
 from core.types import ClassifyResult, Token
 from core_mlx_native import host_math
 from core_mlx_native.failures import not_a_number
@@ -62,8 +62,8 @@ def finish(model: LoadedModel, started: Started, config: GenerateConfig) -> list
         head = label_head if labels_only(model, config) else None
         scores = read_labels(model.decoder, started.batch, questions, head)
         results = [with_scores(*pair) for pair in zip(results, scores, strict=True)]
-    if config.labels_only and config.labels:
-        results = [_of_labels(result, config) for result in results]
+    if labels_alone(config):
+        results = [of_labels(result) for result in results]
     return [
         ClassifyResult(error=not_a_number()) if bad else result
         for bad, result in zip(_broken(started), results, strict=True)
@@ -86,16 +86,9 @@ def _tokens(model: LoadedModel, started: Started, config: GenerateConfig) -> lis
     ]
 
 
-def _of_labels(result: ClassifyResult, config: GenerateConfig) -> ClassifyResult:
-    """Without what the head over the whole vocabulary gives, unless that was asked for."""
-    token = result.token if config.return_logprobs else None
-    return replace(result, token=token, logprobs=None, label_mass=None)
-
-
 def labels_only(model: LoadedModel, config: GenerateConfig) -> bool:
-    """Whether the head runs for the labels' tokens alone."""
-    asked = config.return_logits or config.return_logprobs or not config.labels
-    return model.fast.label_rows and config.labels_only and not asked
+    """Whether the head runs for the tokens of the labels alone."""
+    return model.fast.label_rows and labels_alone(config)
 
 
 def _positions(rows: Sequence[Row]) -> list[tuple[int, ...]]:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.serving.host_cpus import usable_cores
-from core_mlx_native.threads import begin
+from core.serving.threads import begin
 
 Floats = npt.NDArray[np.float32]
 Fill = Callable[[slice], None]

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Unpack
+from collections.abc import Sequence
 
 import mlx.core as mx
 
-from core.capability import Capability
 from core.clock import RequestClock
 from core.errors import ModelClosedError
-from core.options import ClassifyOptions, GenerateConfig
-from core.serving.generating import GeneratingModel
+from core.options import GenerateConfig
+from core.serving.classifying import ClassifyingModel
 from core.serving.owner import OwnerThread
 from core.serving.prompts import checked_ids
-from core.support import checked_pairs, checked_prompts, checked_stream
-from core.types import AttentionSnapshot, ClassifyResult, MemoryReport, Score
+from core.support import checked_pairs, checked_prompts
+from core.types import AttentionSnapshot, MemoryReport, Score
 from core_mlx_native import memory
 from core_mlx_native.capabilities import MODEL_CAPABILITIES
-from core_mlx_native.classifying import Classification
+from core_mlx_native.classify import Classifier
 from core_mlx_native.engine import Engine
 from core_mlx_native.failures import of_request
 from core_mlx_native.inspection import inspect
@@ -28,7 +25,7 @@ from core_mlx_native.loader import LoadedModel
 from core_mlx_native.scoring import score_all
 
 
-class MlxModel(GeneratingModel):
+class MlxModel(ClassifyingModel):
     """A model on one MLX device. See `core.TextModel` for what every method promises."""
 
     _engine: Engine
@@ -43,36 +40,9 @@ class MlxModel(GeneratingModel):
         """``model_type`` of config.json."""
         return self._loaded.config.model_type
 
-    def classify(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ClassifyOptions],
-    ) -> list[ClassifyResult]:
-        """Read the next-token distribution of each prompt; one result per prompt, in order.
-
-        Labels are scored by joint log-probability. One token costs nothing extra; every further
-        token of a label costs a pass over the labels' inner trie nodes. What prompts begin with
-        alike is computed once.
-        """
-        request = self.checked_classify(Capability.CLASSIFY, config, options)
-        with self._classification(request) as classification:
-            return classification.classify(checked_prompts("classify", prompts))
-
-    def classify_iter(
-        self,
-        prompts: Iterable[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ClassifyOptions],
-    ) -> Iterator[ClassifyResult]:
-        """`classify` for a stream of prompts, in memory that does not grow with it.
-
-        Prompts are taken in blocks of 64 to 1,024, from the thread that iterates.
-        """
-        request = self.checked_classify(Capability.CLASSIFY_STREAMING, config, options)
-        return self._classified(checked_stream("classify_iter", prompts), request)
+    def classifier(self, request: GenerateConfig, clock: RequestClock) -> Classifier:
+        """See `ClassifyingModel`."""
+        return Classifier(self._loaded, self._owner, request, clock)
 
     def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
         """How likely ``continuations[i]`` is after ``prompts[i]``; errors per row."""
@@ -118,21 +88,3 @@ class MlxModel(GeneratingModel):
         self._engine.shutdown(ModelClosedError())
         self._loaded.decoder.clear()  # whoever still holds the model does not hold its weights
         mx.clear_cache()
-
-    def _classified(
-        self, prompts: Iterable[object], request: GenerateConfig
-    ) -> Iterator[ClassifyResult]:
-        self.check_open()
-        with self._classification(request) as classification:
-            yield from classification.classify_iter(prompts)
-
-    @contextmanager
-    def _classification(self, request: GenerateConfig) -> Iterator[Classification]:
-        """A call, and its metrics when it has ended."""
-        clock = RequestClock(request)
-        call = Classification(self._loaded, self._owner, request, clock)
-        try:
-            yield call
-        finally:
-            reused = min(call.classifier.reused, call.prompt_tokens)
-            self.record_reading(call.prompt_tokens, reused, call.read, clock.seconds)
