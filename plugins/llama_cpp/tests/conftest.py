@@ -30,7 +30,8 @@ TinyGguf = Callable[..., Path]
 def tiny_gguf(tmp_path: Path) -> TinyGguf:
     """Writes a model of under 1 MB and returns its (first) file.
 
-    ``change``: metadata by key, None leaves a key out; ``shards``: files to split it into.
+    ``change``: metadata by key, None leaves a key out; ``shards``: files to split it into;
+    ``added``: what to add to weights, by their names.
     """
 
     def write(
@@ -39,6 +40,7 @@ def tiny_gguf(tmp_path: Path) -> TinyGguf:
         change: Mapping[str, object] | None = None,
         shards: int = 1,
         tensors: bool = True,
+        added: Mapping[str, np.ndarray] | None = None,
     ) -> Path:
         path = tmp_path / f"{name}.gguf"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,14 +51,51 @@ def tiny_gguf(tmp_path: Path) -> TinyGguf:
             if value is not None:
                 _add(writer, key, value)
         for tensor, values in weights.items():
-            writer.add_tensor(tensor, values)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+            writer.add_tensor(tensor, values + (added or {}).get(tensor, np.float32(0)))
+        _finish(writer)
         return path if shards == 1 else min(tmp_path.glob(f"{name}-*-of-*.gguf"))
 
     return write
+
+
+LoraGguf = Callable[..., Path]
+
+
+@pytest.fixture
+def lora_gguf(tmp_path: Path) -> LoraGguf:
+    """Writes a LoRA adapter as llama.cpp's convert_lora_to_gguf.py does, and returns its file.
+
+    ``tensors``: A [rank, in] and B [out, rank] by the weight's name, which becomes
+    W + ``alpha`` / rank * B A. Without them, an adapter of the tiny model.
+    """
+
+    def write(
+        name: str = "lora",
+        tensors: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None,
+        alpha: float = 4.0,
+        architecture: str = "llama",
+    ) -> Path:
+        writer = gguf.GGUFWriter(tmp_path / f"{name}.gguf", architecture)
+        writer.add_string("general.type", "adapter")
+        writer.add_string("adapter.type", "lora")
+        writer.add_float32("adapter.lora.alpha", alpha)
+        if tensors is None:
+            random = np.random.default_rng(3).normal(0.0, 0.5, (2, HIDDEN)).astype(np.float32)
+            tensors = {"blk.1.attn_output.weight": (random, random.T.copy())}
+        for weight, pair in tensors.items():
+            for letter, values in zip("ab", pair, strict=True):
+                writer.add_tensor(f"{weight}.lora_{letter}", values)
+        _finish(writer)
+        return tmp_path / f"{name}.gguf"
+
+    return write
+
+
+def _finish(writer: gguf.GGUFWriter) -> None:
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 def _metadata(architecture: str) -> dict[str, object]:

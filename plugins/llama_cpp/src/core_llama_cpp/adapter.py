@@ -8,6 +8,7 @@ from pathlib import Path
 from core.errors import InvalidModelError
 from core.gguf_header import read_gguf
 from core.model_files import resolve_path, typed_errors
+from core_llama_cpp.adapter_tensors import check_adapter
 from core_llama_cpp.header import ModelHeader
 
 
@@ -15,7 +16,7 @@ def find_adapter(path: str | os.PathLike[str] | None, header: ModelHeader) -> Pa
     """The adapter's file: ``path`` itself, or the only ``*.gguf`` in that directory.
 
     Raises `ModelNotFoundError`, `ModelAccessError`, and `InvalidModelError` for a file that is no
-    LoRA adapter in GGUF, or one for another architecture.
+    LoRA adapter in GGUF, or one for another architecture; and what `check_adapter` raises.
     """
     if path is None:
         return None
@@ -34,6 +35,8 @@ def find_adapter(path: str | os.PathLike[str] | None, header: ModelHeader) -> Pa
             f"The adapter {file} was made for the architecture {made_for!r:.80}, and "
             f"{header.path} is {header.architecture!r}. Give an adapter of this model."
         )
+    with typed_errors(str(location)):
+        check_adapter(file, header)
     return file
 
 

@@ -46,7 +46,7 @@ class Vocabulary:
     def tokenize(self, text: str) -> list[int]:
         """The tokens of a text in which nothing is special, without BOS.
 
-        Raises `core.RequestError` for lone surrogates.
+        Raises `core.RequestError` for lone surrogates, TypeError for what is no string.
         """
         data = _utf8(text)
         found = np.empty(len(data) + 8, np.int32)
@@ -119,7 +119,9 @@ class Vocabulary:
         return self._pointer
 
 
-def _utf8(text: str) -> bytes:
+def _utf8(text: object) -> bytes:
+    if not isinstance(text, str):
+        raise TypeError(f"Only strings have tokens; this is a {type(text).__name__}.")
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
