@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from core.errors import ModelClosedError, RequestError
+from core.support import unicode_error
 
 _PIECE_BYTES = 64  # most tokens are shorter
 _LONGEST = 2**31 - 1024  # llama.cpp counts a text's bytes in 32 bits
@@ -122,13 +123,9 @@ class Vocabulary:
 def _utf8(text: object) -> bytes:
     if not isinstance(text, str):
         raise TypeError(f"Only strings have tokens; this is a {type(text).__name__}.")
-    try:
-        data = text.encode()
-    except UnicodeEncodeError as error:
-        raise RequestError(
-            f"The prompt is not valid Unicode: {error.reason} at character {error.start}. "
-            "Decode its source as UTF-8, with errors='replace' if need be."
-        ) from error
+    if (error := unicode_error(text)) is not None:
+        raise error
+    data = text.encode()
     if len(data) > _LONGEST:
         raise RequestError(f"The prompt has {len(data)} bytes, and llama.cpp takes {_LONGEST}.")
     return data
