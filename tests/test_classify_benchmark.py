@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 
 import core
 from benchmarks import classify, classify_gpu, classify_profile
-from benchmarks.classify_parts import measuring
+from benchmarks.classify_parts import measuring, report
 from benchmarks.classify_parts.chart import chart
 from benchmarks.classify_parts.checkpoint import GEMMA_3_1B
 from benchmarks.classify_parts.comparing import TITLES
@@ -180,6 +180,17 @@ def test_labels_are_compared_where_the_reference_is_sure(
     reference = run("", labels=["sports", "science"], margins=margins)
     once_right = run("", labels=["sports", "science"])
     assert measuring.agreement([once_right, run("", labels=labels)], reference) == expected
+
+
+def test_the_readmes_table_has_a_ratio_for_each_peer() -> None:
+    rows = [
+        result(OURS, 30.0, share=0.5), result("mlx_lm default", 8.0), result(OURS, 6.0, "c")
+    ]  # fmt: skip
+    table = report.markdown(rows, OURS, ["mlx_lm default", "transformers"])
+    assert table.splitlines()[2:] == [
+        "| m | (a) | 30.0 | 3.75 | - | 50% |",
+        "| m | (c) | 6.0 | - | - | - |",
+    ]
 
 
 def test_marks_are_missed_in_words() -> None:

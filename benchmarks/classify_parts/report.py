@@ -1,11 +1,18 @@
-"""The results as tables for people and as JSON for programs."""
+"""The results as tables for people and as JSON for programs.
+
+    python -m benchmarks.classify_parts.report FILE.json
+
+prints the table that the README shows, from what ``classify.py --json`` wrote.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -76,3 +83,29 @@ def _table(title: str, rows: Sequence[Result], against: Sequence[str]) -> Table:
 def to_json(results: Sequence[Result], about: Mapping[str, Any]) -> str:
     """Settings and all figures."""
     return json.dumps({**about, "results": [asdict(row) for row in results]}, indent=2) + "\n"
+
+
+def markdown(results: Sequence[Result], ours: str, peers: Sequence[str]) -> str:
+    """A line for each model and workload: our speed, and how many times that of each peer."""
+    columns = ["model", "workload", "prompts/s", *(f"x {peer}" for peer in peers), "share of rate"]
+    rows = [columns, ["---"] * len(columns)]
+    for row in (result for result in results if result.contestant == ours):
+        found = (ratio(results, row, peer) for peer in peers)
+        ratios = ["-" if times is None else f"{times:.2f}" for times in found]
+        share = "-" if row.share is None else f"{row.share:.0%}"
+        rows.append(
+            [row.model, f"({row.workload})", f"{row.prompts_per_second:.1f}", *ratios, share]
+        )
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
+
+
+def main() -> None:
+    """Print the README's table."""
+    from benchmarks.classify_parts.contestants import OURS, PEERS
+
+    written = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    print(markdown([Result(**row) for row in written["results"]], OURS, list(PEERS)), end="")
+
+
+if __name__ == "__main__":
+    main()
