@@ -19,6 +19,7 @@ import pytest
 import core
 from core_mlx_native import classify_pass, reading
 from core_mlx_native.backend import Cpu
+from core_mlx_native.decoder import Layer
 from core_mlx_native.model import MlxModel
 
 Checkpoint = Callable[..., Path]
@@ -223,20 +224,42 @@ def test_cancel_and_timeout_become_errors_of_the_rows_that_did_not_run(model: Ml
     assert all(result.error is None for result in model.classify(PROMPTS))
 
 
+class AfterLooks:
+    """A cancel that is set once it was looked at so often."""
+
+    def __init__(self, looks: int) -> None:
+        self.left = looks
+
+    def is_set(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
 def test_cancel_is_looked_at_between_micro_batches(checkpoint: Checkpoint) -> None:
-    class AfterTwoLooks:
-        looks = 0
-
-        def is_set(self) -> bool:
-            self.looks += 1
-            return self.looks > 2
-
     config = core.LoadConfig(options={"token_budget": 1})
     with Cpu().load_model(checkpoint(), config) as model:
-        results = model.classify(PROMPTS, cancel=AfterTwoLooks())
+        looks = 1 + model.info.num_layers
+        results = model.classify(PROMPTS, cancel=AfterLooks(2 * looks))
     errors = [result.error for result in results]
     assert sum(error is None for error in errors) == 2
     assert sum(isinstance(error, core.GenerationCancelled) for error in errors) == 3
+
+
+def test_cancel_is_looked_at_between_the_layers_of_one_prompt(
+    model: MlxModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layers = 0
+    real = Layer.__call__
+
+    def counted(self: Layer, *rest: Any) -> Any:
+        nonlocal layers
+        layers += 1
+        return real(self, *rest)
+
+    monkeypatch.setattr(Layer, "__call__", counted)
+    [result] = model.classify(PROMPTS[:1], cancel=AfterLooks(2))
+    assert isinstance(result.error, core.GenerationCancelled)
+    assert layers == 1
 
 
 def test_out_of_memory_splits_the_batch_and_fails_only_the_row_that_does_not_fit(

@@ -85,7 +85,7 @@ class Classifier:
             return NO_PREFIX
         try:
             self.clock.check()
-            prefix = self.owner.run(lambda: run_prefix(self.model.decoder, ids, self.model.fast))
+            prefix = self.owner.run(lambda: self._run_prefix(ids))
         except RequestError as error:
             return error
         except (MemoryError, RuntimeError) as error:
@@ -99,7 +99,7 @@ class Classifier:
     def _begin(self, rows: Sequence[Row], prefix: Prefix) -> Begun:
         try:
             self.clock.check()
-            job = self.owner.run(lambda: start(self.model, rows, prefix, self.config))
+            job = self.owner.run(lambda: self._start(rows, prefix))
         except RequestError as error:
             return Begun(rows, prefix, error)
         except (MemoryError, RuntimeError) as error:
@@ -107,6 +107,12 @@ class Classifier:
                 raise
             return Begun(rows, prefix, error)
         return Begun(rows, prefix, job)
+
+    def _start(self, rows: Sequence[Row], prefix: Prefix) -> Started:
+        return start(self.model, rows, prefix, self.config, self.clock.check)
+
+    def _run_prefix(self, ids: Sequence[int]) -> Prefix:
+        return run_prefix(self.model.decoder, ids, self.model.fast, self.clock.check)
 
     def _end(self, begun: Begun) -> Results:
         """The results; out of memory, those of its halves, down to the row that does not fit."""

@@ -16,6 +16,7 @@ from core.options import GenerateConfig
 from core.serving.reading import Row, labels_alone, of_labels
 from core.types import ClassifyResult, Token
 from core_mlx_native import host_math
+from core_mlx_native.decoder import Between, nothing
 from core_mlx_native.failures import not_a_number
 from core_mlx_native.host import float_array, floats, ints, on_cpu
 from core_mlx_native.label_reader import label_head, read_labels
@@ -37,12 +38,16 @@ class Started:
 
 
 def start(
-    model: LoadedModel, rows: Sequence[Row], prefix: Prefix, config: GenerateConfig
+    model: LoadedModel,
+    rows: Sequence[Row],
+    prefix: Prefix,
+    config: GenerateConfig,
+    between: Between = nothing,
 ) -> Started:
-    """Queue the forward pass."""
+    """Queue the forward pass; ``between`` two layers may raise."""
     ends = [len(row.ids) - 1 for row in rows]
     prompts, step = [row.ids for row in rows], model.length_step
-    batch = read(model.decoder, prompts, _positions(rows), prefix, model.fast, step)
+    batch = read(model.decoder, prompts, _positions(rows), prefix, model.fast, step, between)
     if not any(row.question and len(row.question.trie.prefixes) > 1 for row in rows):
         batch = replace(batch, cache=[])  # labels of several tokens alone need it again
     if labels_only(model, config):

@@ -5,7 +5,7 @@ Shapes: B rows, T tokens, H hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import mlx.core as mx
 from mlx import nn
@@ -18,7 +18,13 @@ from core_mlx_native.layout import norm_names
 from core_mlx_native.rotation import Ends, Rotation, View
 from core_mlx_native.weights import Weights
 
+Between = Callable[[], None]
+
 _WORTH_HOST = 64  # tokens of a pass from which numpy's calls cost less than MLX's arithmetic
+
+
+def nothing() -> None:
+    """Go on."""
 
 
 class MLP(nn.Module):
@@ -91,10 +97,12 @@ class Decoder(nn.Module):
         view: View,
         past: Sequence[Past] | None = None,
         ends: Ends | None = None,
+        between: Between = nothing,
     ) -> tuple[mx.array, list[KeysValues]]:
         """Hidden states [B, T, H] behind the last layer, and each layer's keys and values.
 
-        With ``ends``, [B, R, H]: the last layer runs for them alone.
+        With ``ends``, [B, R, H]: the last layer runs for them alone. ``between`` two layers may
+        raise: with `host_math` one has run by then, without they are only queued.
         """
         if self.host_math and tokens.size >= _WORTH_HOST:
             view, ends = view.on_host(), ends and ends.on_host()
@@ -103,6 +111,7 @@ class Decoder(nn.Module):
             x = x.astype(mx.float32)  # the sums of all layers pass 65504, each one's share does not
         cache: list[KeysValues] = []
         for index, layer in enumerate(self.layers):
+            between()
             last = ends if index == len(self.layers) - 1 else None
             x, keys_values = layer(x, view, past[index] if past else None, last)
             cache.append(keys_values)

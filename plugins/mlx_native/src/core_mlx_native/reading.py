@@ -16,7 +16,7 @@ import mlx.core as mx
 
 from core.serving.batching import rounded_up
 from core_mlx_native.attention import KeysValues
-from core_mlx_native.decoder import Decoder
+from core_mlx_native.decoder import Between, Decoder, nothing
 from core_mlx_native.fast import FastPaths
 from core_mlx_native.host import on_cpu
 from core_mlx_native.masks import additive, seen_from
@@ -35,9 +35,12 @@ class Prefix:
 NO_PREFIX = Prefix(0)
 
 
-def run_prefix(decoder: Decoder, ids: Sequence[int], fast: FastPaths) -> Prefix:
+def run_prefix(
+    decoder: Decoder, ids: Sequence[int], fast: FastPaths, between: Between = nothing
+) -> Prefix:
     """Compute a prefix of one token at least."""
-    cache = read(decoder, [ids], [[len(ids) - 1]], NO_PREFIX, fast).cache
+    end = [[len(ids) - 1]]
+    cache = read(decoder, [ids], end, NO_PREFIX, fast, 1, between).cache
     mx.eval([array for layer in cache for array in layer])
     return Prefix(len(ids), cache)
 
@@ -49,11 +52,12 @@ def read(
     prefix: Prefix,
     fast: FastPaths,
     length_step: int = 1,
+    between: Between = nothing,
 ) -> Prefill:
     """Run whole prompts, of which ``prefix`` is computed; hidden states for ``positions`` [B][R].
 
     Every prompt is longer than the prefix, and its positions stand behind it. Rows are padded to
-    a multiple of ``length_step``.
+    a multiple of ``length_step``; ``between`` is called between two layers.
     """
     rows = [prompt[prefix.size :] for prompt in prompts]
     length = rounded_up(max(map(len, rows)), length_step)
@@ -66,7 +70,7 @@ def read(
     if fast.last_layer:
         columns = mx.array([list(row) for row in positions])  # [B, R]
         ends = Ends(columns - prefix.size, View(columns, _masks(decoder, columns, size)))
-    hidden, cache = decoder(tokens, view, past, ends)
+    hidden, cache = decoder(tokens, view, past, ends, between)
     kept = tuple(map(tuple, positions)) if fast.last_layer else None
     return Prefill(size, hidden, cache, prefix.size, kept)
 
