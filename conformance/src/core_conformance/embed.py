@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from core_conformance import MARKER
 from core_conformance.known import flat
 from core_conformance.model import Check
-from core_conformance.plugin import MARKER, conduct
+from core_conformance.plugin import conduct
 from core_conformance.settings import Settings
 
 Test = Callable[[Check, pytest.FixtureRequest], None]

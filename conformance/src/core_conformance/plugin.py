@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from core_conformance import MARKER
+
 if TYPE_CHECKING:
     from core_conformance.pytest_session import Session
 
-MARKER = "core_conformance"
 SUITE = "core_conformance"
 _SESSION: pytest.StashKey[Session] = pytest.StashKey()
 

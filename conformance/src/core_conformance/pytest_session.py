@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from core.errors import CoreError
-from core_conformance import known, report, settings
+from core_conformance import MARKER, known, report, settings
 from core_conformance.known import UsageError
 from core_conformance.leftovers import Leftovers, end_with
-from core_conformance.plugin import MARKER
 from core_conformance.result import Result, Status
 from core_conformance.run import Run
 from core_conformance.settings import Settings
