@@ -34,6 +34,10 @@ class TextModelBase:
         self._closing = threading.RLock()  # a signal handler may call close() within close()
         self._finished = threading.local()
 
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open"
+        return f"<{type(self).__name__} backend={self._backend!r} {state}>"
+
     @property
     def metrics(self) -> GenerateMetrics:
         """Of the last call that the calling thread finished; all zero before the first."""

@@ -18,6 +18,7 @@ _EXTRAS = {
     "llama_cpp": "llama-cpp",
     "rocm": "llama-cpp",
 }
+_FAMILIES = {"mlx": ("mlx_cpu", "metal", "mlx_cuda")}  # names that stand for several backends
 
 
 def rank(name: str) -> tuple[int, str]:
@@ -46,10 +47,10 @@ def unknown_backend(
 ) -> str:
     """The message for a name that no installed distribution registers."""
     parts = [f"No installed backend is called {name!r}."]
-    close = difflib.get_close_matches(name, [*installed, *_EXTRAS], n=1)
-    wanted = name if name in _EXTRAS else close[0] if close else ""
+    near = _near(name, installed)
+    wanted = near[0] if near else ""
     if wanted and wanted != name:
-        parts.append(f"Did you mean {wanted!r}?")
+        parts.append(f"Did you mean {' or '.join(map(repr, near))}?")
     if wanted not in installed and pip_command(wanted):
         parts.append(f"{wanted!r} comes with: {pip_command(wanted)}.")
     parts.append(f"Installed: {', '.join(installed) or 'none'}.")
@@ -57,6 +58,13 @@ def unknown_backend(
         parts.append(f"Install one: {pip_command('mlx_cpu')}.")
     parts += [f"{f.distribution} could not be read: {_described(f.error)}." for f in failures]
     return " ".join(parts)
+
+
+def _near(name: str, installed: Sequence[str]) -> Sequence[str]:
+    """The names that ``name`` may stand for, the likeliest first."""
+    if name in _FAMILIES:
+        return _FAMILIES[name]
+    return difflib.get_close_matches(name, [*installed, *_EXTRAS], n=1)
 
 
 def _described(error: Exception) -> str:

@@ -135,6 +135,7 @@ def test_one_object_from_two_distributions_is_one(registry: Registry, use_plugin
         ("llama_cpp", ["pip install 'core[llama-cpp]'"]),
         ("rocm", ["pip install 'core[llama-cpp]'"]),
         ("lama_cpp", ["Did you mean 'llama_cpp'?", "pip install 'core[llama-cpp]'"]),
+        ("mlx", ["Did you mean 'mlx_cpu' or 'metal' or 'mlx_cuda'?", "pip install 'core[mlx]'"]),
         ("qqqq", ["'qqqq'", "fake_factory, fake_instance, fake_sound"]),
         ("fake_malformed", ["fake-malformed could not be read"]),
     ],

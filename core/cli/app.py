@@ -15,6 +15,8 @@ from core.cli.discover import discover
 from core.cli.info import info
 from core.cli.plugins import Hooks
 
+_ELSEWHERE = {"conformance": "conformance", "convert": "mlx"}  # command: the extra it comes with
+
 
 class InferGroup(click.Group):
     """Turns every exception of a command into a line on stderr and an exit code."""
@@ -25,6 +27,13 @@ class InferGroup(click.Group):
         """Run as a program; what went wrong with plugins comes first, on stderr."""
         self.hooks.report()
         return super().main(*args, **kwargs)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """The chosen command; one that is not installed is answered with the pip command."""
+        extra = _ELSEWHERE.get(args[0])
+        if extra and args[0] not in self.commands and not ctx.resilient_parsing:
+            ctx.fail(f"{args[0]!r} comes with core[{extra}]: pip install 'core[{extra}]'")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the chosen command and tell the plugins how it ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -31,10 +32,22 @@ def backends(as_json: bool, verbose: bool) -> None:
     if as_json:
         output.write_json(statuses)
         return
-    columns = (*_COLUMNS, "CAPABILITIES") if verbose else _COLUMNS
-    output.write_table(columns, [_cells(status)[: len(columns)] for status in statuses])
+    _write(statuses, verbose)
     if not statuses:
         click.echo("No backend is installed. Install one with: pip install 'core[mlx]'", err=True)
+
+
+def _write(statuses: Sequence[BackendStatus], verbose: bool) -> None:
+    below = verbose and output.is_terminal()  # a column of them would be very narrow there
+    columns = (*_COLUMNS, "CAPABILITIES") if verbose and not below else _COLUMNS
+    output.write_table(columns, [_cells(status)[: len(columns)] for status in statuses])
+    if below:
+        output.write_text("".join(map(_capabilities, statuses)))
+
+
+def _capabilities(status: BackendStatus) -> str:
+    text = ", ".join(status.capabilities) or "-"
+    return f"\n{output.visible(status.name)}\n{output.indented(text)}\n"
 
 
 def _cells(status: BackendStatus) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Classifying a stream of rows in blocks: bounded memory, early output, input order."""
+"""Classifying a stream of rows in growing blocks: early output, bounded memory, input order."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 
+from core.cli import output
 from core.cli.inputs import Row
 from core.cli.prompts import PromptMaker
 from core.cli.results import Outcome
@@ -17,21 +18,21 @@ from core.options import GenerateConfig
 from core.protocols import TextModel
 from core.types import ClassifyResult
 
-BLOCK = 1024
+FIRST_BLOCK, LARGEST_BLOCK = 32, 1024
 
 
 def classify_blocks(
     model: TextModel, maker: PromptMaker, rows: Iterable[Row], config: GenerateConfig
 ) -> Iterator[list[Outcome]]:
-    """One list of outcomes per block of up to 1,024 rows, in input order.
+    """One list of outcomes per block of rows, in input order.
 
     On Ctrl-C the model is asked to stop, the rows that are done are yielded, and then
-    KeyboardInterrupt is raised.
+    KeyboardInterrupt is raised. BrokenPipeError before a block that nobody would read.
     """
     cancel = threading.Event()
     config = replace(config, cancel=cancel)
-    source = enumerate(rows)
-    while block := list(islice(source, BLOCK)):
+    for block in _blocks(rows):
+        output.check_reader()
         with _interrupt_sets(cancel):
             outcomes = _classified(model, maker, block, config)
             if cancel.is_set():
@@ -39,6 +40,14 @@ def classify_blocks(
             yield outcomes  # an interrupt does not tear what the caller writes now
         if cancel.is_set():
             raise KeyboardInterrupt
+
+
+def _blocks(rows: Iterable[Row]) -> Iterator[list[tuple[int, Row]]]:
+    """Numbered rows by 32, 64, 128 ... up to 1,024: the first results should come soon."""
+    source, size = enumerate(rows), FIRST_BLOCK
+    while block := list(islice(source, size)):
+        yield block
+        size = min(2 * size, LARGEST_BLOCK)
 
 
 def _classified(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from core.cli import exits, settings
+from core.cli import checks, exits, output, settings
 
 if TYPE_CHECKING:
     from core.cli.inputs import Row
@@ -23,7 +22,9 @@ _FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, readable=True, allow_da
 
 @click.command()
 @click.argument("prompts", nargs=-1, metavar="[PROMPT]...")
-@click.option("-m", "--model", envvar="INFER_MODEL", required=True, help="Or set INFER_MODEL.")
+@click.option(
+    "-m", "--model", envvar="INFER_MODEL", metavar="PATH", help="Or set INFER_MODEL.  [required]"
+)
 @click.option("-i", "--input", "file", type=_FILE_OR_STDIN, help="Prompts; - is stdin.")
 @click.option("--format", "form", type=click.Choice(["auto", "text", "jsonl"]), default="auto")
 @click.option("--field", help="The JSONL field that holds the text.")
@@ -44,21 +45,11 @@ def classify(**flags: Any) -> None:
     -i FILE, or lines piped to stdin (text or JSONL). Results come in input order; rows that
     fail are reported, and the exit code is then 5.
     """
-    _check(flags)
+    checks.refuse(flags)
     labels = settings.parse_labels(flags["labels"], flags["labels_file"])
+    checks.warn(flags["prompts"], labels)
     with _rows(flags) as rows:
         _run(flags, rows, labels)
-
-
-def _check(flags: dict[str, Any]) -> None:
-    if flags["template"] is not None and "{text}" not in flags["template"]:
-        raise click.UsageError("--template must hold {text}, which stands for each text.")
-    if flags["prompts"] and flags["file"]:
-        raise click.UsageError("Give prompts as arguments or with -i FILE, not both.")
-    if flags["field"] is not None and flags["form"] == "text":
-        raise click.UsageError("--field names a field of JSONL, which --format text is not.")
-    if not flags["prompts"] and not flags["file"] and sys.stdin.isatty():
-        raise click.UsageError("No prompts. Give some as arguments, with -i FILE, or on stdin.")
 
 
 @contextmanager
@@ -104,17 +95,25 @@ def _classify(
     from core.cli.bulk import classify_blocks
     from core.cli.progress import Progress
 
-    failed = 0
+    failures = results.Failures(explained=not flags["as_json"])
     maker = _prompt_maker(flags, loaded)
-    with Progress("rows", flags["verbose"]) as progress:
+    with Progress("row", flags["verbose"]) as progress:
         for outcomes in classify_blocks(loaded.model, maker, rows, config):
             progress.clear()
             results.write(outcomes, as_json=flags["as_json"], with_labels=bool(config.labels))
-            failed += sum(result.error is not None for _, _, result in outcomes)
+            failures.add(outcomes)
             progress.add(len(outcomes))
-    if failed:
-        message = f"{failed} of {progress.done} rows failed."
+        progress.clear()
+        failures.end()
+    if not progress.done:
+        output.warn(f"no prompts in {_source(flags)}")
+    if failures.count:
+        message = f"{failures.count} of {output.counted(progress.done, 'row')} failed."
         raise exits.CommandFailed(message, exits.ROWS_FAILED)
+
+
+def _source(flags: dict[str, Any]) -> str:
+    return "stdin" if flags["file"] in (None, "-") else output.visible(flags["file"])
 
 
 def _prompt_maker(flags: dict[str, Any], loaded: Loaded) -> PromptMaker:

@@ -30,8 +30,8 @@ def discover(directory: str | None, depth: int, as_json: bool) -> None:
     if as_json:
         output.write_json(models)
         return
-    output.write_table(_COLUMNS, map(_cells, models))
-    click.echo(f"{len(models)} model{'' if len(models) == 1 else 's'} found.", err=True)
+    output.write_table(_COLUMNS, map(_cells, models), whole=True)
+    click.echo(f"{output.counted(len(models), 'model')} found.", err=True)
 
 
 def name_of(model: DiscoveredModel) -> str:

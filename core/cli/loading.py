@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -10,8 +12,9 @@ import click
 
 from core import api, choosing
 from core.choosing import BackendChoice, unavailability
+from core.cli.discover import name_of
 from core.cli.plugins import Hooks
-from core.errors import BackendUnavailableError
+from core.errors import BackendUnavailableError, ModelNotFoundError
 from core.extensions import Explaining
 from core.registry import REGISTRY
 from core.types import Choice
@@ -40,9 +43,15 @@ class Loaded:
 def load(path: str, config: LoadConfig) -> Loaded:
     """Load a model with the backend named in ``config``, or with the best one for it.
 
-    Raises what `core.load_model` raises. Plugins hear of it as ``core_model_loaded``.
+    Raises what `core.load_model` raises; an error about a name that `discover` shows says where
+    that model is. Plugins hear of a load as ``core_model_loaded``.
     """
-    choice = choose(path, config.backend)
+    try:
+        choice = choose(path, config.backend)
+    except ModelNotFoundError as error:
+        if known := _path_of(path):
+            raise ModelNotFoundError(f"{error} Did you mean -m {shlex.quote(known)}?") from error
+        raise
     name = choice.backend.name
     start = time.perf_counter()
     model = api.load_model(path, replace(config, backend=name))
@@ -51,6 +60,14 @@ def load(path: str, config: LoadConfig) -> Loaded:
     if hooks is not None:
         hooks.emit("core_model_loaded", path=path, backend=name, seconds=seconds)
     return Loaded(model, choice.backend, choice.reason, seconds)
+
+
+def _path_of(name: str) -> str | None:
+    """Where the one discovered model of this name is; None for a path, and for no or many such."""
+    if not name or os.path.basename(name) != name or os.path.lexists(name):
+        return None
+    paths = [model.path for model in api.discover() if name_of(model) == name]
+    return paths[0] if len(paths) == 1 else None
 
 
 def choose(path: str, name: str = "") -> BackendChoice:

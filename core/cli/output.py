@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import select
+import shutil
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 
 def is_terminal() -> bool:
@@ -13,15 +25,31 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
+def check_reader() -> None:
+    """Raise BrokenPipeError, as a write would, when stdout is a pipe whose reader has left."""
+    if not hasattr(select, "poll"):  # Windows
+        return
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):  # stdout is no file, as under a test runner
+        return
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0)):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 def write_json(*values: object) -> None:
     """One line per value; floats that JSON cannot hold become null."""
     _write(b"".join(_encoded(value) + b"\n" for value in values))
 
 
-def write_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table on a terminal, tab-separated lines under a header line elsewhere."""
+def write_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, whole: bool = False
+) -> None:
+    """A table on a terminal (``whole``: see `draw`), lines with tabs under a header elsewhere."""
     if is_terminal():
-        draw(columns, rows)
+        draw(columns, rows, whole=whole)
     else:
         write_lines([columns, *rows])
 
@@ -36,32 +64,43 @@ def write_text(text: str) -> None:
     _write(text.encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
 
 
-def draw(columns: Sequence[str], rows: Iterable[Sequence[str]], *, cut: bool = False) -> None:
-    """Draw a table. What is too long for the terminal is folded, or ``cut`` in column one."""
+def draw(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    cut: bool = False,
+    whole: bool = False,
+) -> None:
+    """Draw a table. What is too long for the terminal is folded; or ``cut``, in column one; or
+    left ``whole``: the terminal wraps it, and it is copied in one piece."""
     from rich.cells import cell_len
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
     cells = [[visible(value) for value in row] for row in rows]
-    console = Console(file=sys.stdout)
-    if console.no_color:  # rich alone would keep bold
-        console = Console(file=sys.stdout, color_system=None)
-    room = console.width - sum(
-        max(map(cell_len, column)) + 2 for column in list(zip(columns, *cells, strict=True))[1:]
-    )
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(
-        columns[0],
-        overflow="ellipsis" if cut else "fold",
-        no_wrap=cut,
-        max_width=max(room, 8) if cut else None,
-    )
-    for column in columns[1:]:
-        table.add_column(column, overflow="fold")
-    for row in cells:
-        table.add_row(*map(Text, row))  # as Text, since user data is no markup
-    console.print(table)
+    widths = [max(map(cell_len, column)) + 2 for column in zip(columns, *cells, strict=True)]
+    console = _console()
+    if whole:
+        console.width = max(console.width, sum(widths))
+    room = max(console.width - sum(widths[1:]), 8) if cut else None
+    with console.capture() as drawn:
+        console.print(_table(columns, cells, room))
+    # Without the spaces that fill a line, which a narrower terminal would wrap.
+    write_text("".join(line.rstrip() + "\n" for line in drawn.get().splitlines()))
+
+
+def indented(text: str) -> str:
+    """The text on lines that fit the terminal, four spaces from its edge."""
+    width, edge = shutil.get_terminal_size().columns, "    "
+    return textwrap.fill(visible(text), width, initial_indent=edge, subsequent_indent=edge)
+
+
+def warn(message: str) -> None:
+    """One warning on stderr."""
+    click.echo(f"Warning: {message}", err=True)
+
+
+def counted(number: int, unit: str) -> str:
+    """``1 row``, ``2 rows``."""
+    return f"{number} {unit}{'' if number == 1 else 's'}"
 
 
 def visible(text: str) -> str:
@@ -83,6 +122,30 @@ def human_size(size: int) -> str:
 
 # Controls, surrogates (of file names that are not UTF-8), line and paragraph separators.
 _HIDDEN = ("Cc", "Cs", "Zl", "Zp")
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    console = Console(file=sys.stdout)
+    # Where no colour is wanted, rich alone would keep bold.
+    return Console(file=sys.stdout, color_system=None) if console.no_color else console
+
+
+def _table(columns: Sequence[str], cells: list[list[str]], room: int | None) -> Table:
+    """Column one is cut at ``room``, if there is any; what else is too long is folded."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="")
+    for name in columns:
+        table.add_column(Text.assemble((name, "bold")), overflow="fold")
+    if room is not None:
+        first = table.columns[0]
+        first.overflow, first.no_wrap, first.max_width = "ellipsis", True, room
+    for row in cells:
+        table.add_row(*map(Text, row))  # as Text, since user data is no markup
+    return table
 
 
 def _write(data: bytes) -> None:

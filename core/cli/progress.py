@@ -9,9 +9,14 @@ from typing import Self
 
 import click
 
+from core.cli import output
+
 
 class Progress:
-    """Counts what is done. At its end, ``summary`` prints the total and the rate on stderr."""
+    """Counts what is done. At its end, ``summary`` prints the total and the rate on stderr.
+
+    ``unit`` is the name of one: "row".
+    """
 
     def __init__(self, unit: str, summary: bool = False) -> None:
         self.done = 0
@@ -47,4 +52,5 @@ class Progress:
     def _text(self) -> str:
         seconds = time.perf_counter() - self._start
         rate = self.done / seconds if seconds else 0.0
-        return f"{self.done} {self._unit} in {seconds:.1f} s, {rate:.1f} {self._unit}/s"
+        done = output.counted(self.done, self._unit)
+        return f"{done} in {seconds:.1f} s, {rate:.1f} {self._unit}s/s"

@@ -14,7 +14,7 @@ Outcome = tuple[int, Row, ClassifyResult]  # index in the input, what was asked,
 
 
 def write(outcomes: Sequence[Outcome], *, as_json: bool, with_labels: bool) -> None:
-    """Write some rows in input order; without JSON, failed rows are explained on stderr."""
+    """Write some rows in input order."""
     if as_json:
         output.write_json(*(record(*outcome) for outcome in outcomes))
         return
@@ -24,9 +24,30 @@ def write(outcomes: Sequence[Outcome], *, as_json: bool, with_labels: bool) -> N
         output.draw(columns, rows, cut=True)
     else:
         output.write_lines(rows)
-    for _, row, result in outcomes:
-        if result.error is not None:
-            click.echo(f"Error: {_explained(row, result.error)}", err=True)
+
+
+class Failures:
+    """Counts the rows that failed, and ``explained`` says on stderr why the first five did."""
+
+    _SHOWN = 5
+
+    def __init__(self, explained: bool) -> None:
+        self.count = 0
+        self._explained = explained
+
+    def add(self, outcomes: Sequence[Outcome]) -> None:
+        """Count the failed among these, and explain them while there are few."""
+        for _, row, result in outcomes:
+            if result.error is not None:
+                self.count += 1
+                if self._explained and self.count <= self._SHOWN:
+                    click.echo(f"Error: {_explanation(row, result.error)}", err=True)
+
+    def end(self) -> None:
+        """Say how many were not explained."""
+        more = self.count - self._SHOWN
+        if self._explained and more > 0:
+            click.echo(f"and {more} more", err=True)
 
 
 def record(index: int, row: Row, result: ClassifyResult) -> dict[str, object]:
@@ -60,6 +81,6 @@ def _cells(row: Row, result: ClassifyResult, with_labels: bool) -> tuple[str, ..
     return row.text, result.label, f"{best:.4f}", f"{result.margin:.4f}"
 
 
-def _explained(row: Row, error: Exception) -> str:
+def _explanation(row: Row, error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     return text if text.startswith(row.place) else f"{row.place}: {text}"

@@ -72,8 +72,19 @@ def parse_labels(commas: str | None, file: str | None) -> tuple[str, ...]:
     if commas is not None and file is not None:
         raise click.UsageError("Give --labels or --labels-file, not both.")
     if commas is not None:
-        return tuple(label.strip() for label in commas.split(","))
+        return _labels_of_text(commas)
     return () if file is None else _labels_of_file(file)
+
+
+def _labels_of_text(commas: str) -> tuple[str, ...]:
+    labels = tuple(label.strip() for label in commas.split(","))
+    if "" in labels:
+        raise click.BadParameter(
+            f"label {labels.index('') + 1} of {len(labels)} in {commas!r} is empty. "
+            "A label needs at least one character.",
+            param_hint="'--labels'",
+        )
+    return labels
 
 
 def _labels_of_file(file: str) -> tuple[str, ...]:

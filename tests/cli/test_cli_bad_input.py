@@ -33,8 +33,9 @@ CLASSIFY = [
     ("-m {m} --seed -1 x", 2, "seed=-1"),
     ("-m {m} --timeout 0 x", 2, "timeout=0.0"),
     ("-m {m} --context-len -1 x", 2, "context_len=-1"),
-    ("-m {m} --labels a,,b x", 2, "labels=''"),
-    ("-m {m} --labels  x", 2, "labels=''"),
+    ("-m {m} --labels a,,b x", 2, "label 2 of 3 in 'a,,b' is empty"),
+    ("-m {m} --labels a,, x", 2, "label 2 of 3 in 'a,,' is empty"),
+    ("-m {m} --labels  x", 2, "label 1 of 1 in '' is empty"),
     ("-m {m} --labels a,a x", 2, "labels holds 'a' more than once"),
     ("-m {m} --labels a --labels-file {d}/labels x", 2, "not both"),
     ("-m {m} --labels-file {d}/nowhere x", 2, "does not exist"),
@@ -53,7 +54,10 @@ CLASSIFY = [
     ("-m {m} --format xml x", 2, "'xml' is not one of"),
     ("-m {m} --format text --field a x", 2, "--field"),
     ("-m {m} --nonsense x", 2, "No such option"),
-    ("x", 2, "Missing option '-m'"),
+    ("-m {m} -i {d}/table.csv", 2, "table.csv: CSV is not read. Make JSONL of it"),
+    ("-m {m} -i {d}/TABLE.TSV", 2, "take each line as it is with --format text"),
+    ("x", 2, "Missing option '-m' / '--model'."),
+    ("x y", 2, "or set INFER_MODEL; infer-cli discover lists models"),
 ]
 OTHERS = [
     ("discover {d}/nowhere", 3, "no such file or directory"),
@@ -88,6 +92,8 @@ def rubbish(fake_model: Path) -> Path:
     (place / "plain.txt").write_text("plain\n")
     (place / "blank").write_text(" \n\n")
     (place / "labels").write_text("a\nb\n")
+    for name in ("table.csv", "TABLE.TSV"):
+        (place / name).write_text("text,label\nplain,a\n")
     (place / "latin1").write_bytes(b"caf\xe9\n")
     return place
 

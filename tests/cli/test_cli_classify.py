@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,44 @@ def test_the_template_is_literal(infer_cli: InferCli, fake_model: Path) -> None:
     assert row["prompt"] == text
 
 
+def test_the_first_five_failures_are_explained_and_the_others_counted(
+    infer_cli: InferCli, fake_model: Path
+) -> None:
+    arguments = ("classify", "-m", fake_model)
+    lines = "BOOM\n" * 40  # more than one block
+    errors = infer_cli(*arguments, stdin=lines).stderr.splitlines()
+    explained = [f"Error: line {n}: No beads left for this prompt." for n in range(1, 6)]
+    assert errors == [*explained, "and 35 more", "Error: 40 of 40 rows failed."]
+    five = infer_cli(*arguments, *["BOOM"] * 5).stderr
+    assert (five.count("No beads"), "more" in five) == (5, False)
+    assert infer_cli(*arguments, "BOOM").stderr.endswith("Error: 1 of 1 row failed.\n")
+    assert infer_cli(*arguments, "--json", stdin=lines).stderr == "Error: 40 of 40 rows failed.\n"
+
+
+def test_a_single_label_is_warned_of(infer_cli: InferCli, fake_model: Path) -> None:
+    one = infer_cli("classify", "-m", fake_model, "--labels", "a", "x")
+    assert (one.exit_code, one.stdout) == (0, "x\ta\t1.0000\t1.0000\n")
+    expected = "Warning: 'a' is the only label, and one label gets all the probability.\n"
+    assert one.stderr == expected
+    assert infer_cli("classify", "-m", fake_model, "--labels", "a,b", "x").stderr == ""
+
+
+def test_a_name_of_a_model_is_answered_with_its_path(
+    infer_cli: InferCli, fake_model: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / "core" / "models" / "tiny model"
+    store.parent.mkdir(parents=True)
+    fake_model.rename(store)
+    env = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    near = infer_cli("classify", "-m", "tiny model", "x", **env)
+    assert near.exit_code == 3
+    assert near.stderr.endswith(f"Did you mean -m '{store}'?\n")
+    for other in ("tiny", "models/tiny model", str(tmp_path / "tiny model")):
+        assert "Did you mean" not in infer_cli("classify", "-m", other, "x", **env).stderr
+    shutil.copytree(store, tmp_path / ".lmstudio" / "models" / "tiny model")
+    assert "Did you mean" not in infer_cli("classify", "-m", "tiny model", "x", **env).stderr
+
+
 @pytest.mark.parametrize(
     ("flags", "prompt"),
     [
@@ -148,5 +187,5 @@ def test_verbose_says_what_was_chosen_on_stderr(infer_cli: InferCli, fake_model:
     assert quiet.stderr == ""
     assert "backend: fake (" in verbose.stderr
     assert "device: abacus (it was on the desk)" in verbose.stderr
-    assert "1 rows in" in verbose.stderr
+    assert "1 row in" in verbose.stderr
     assert verbose.stdout == quiet.stdout

@@ -72,6 +72,36 @@ def test_nothing_in_nothing_out(classified: Any, stdin: str) -> None:
     assert classified(stdin) == (0, [])
 
 
+def test_an_input_without_prompts_is_warned_of(
+    infer_cli: InferCli, fake_model: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "empty.txt"
+    file.write_text("\n")
+    for flags, source in ([], "stdin"), (["-i", "-"], "stdin"), (["-i", file], str(file)):
+        result = infer_cli("classify", "-m", fake_model, *flags)
+        expected = (0, "", f"Warning: no prompts in {source}\n")
+        assert (result.exit_code, result.stdout, result.stderr) == expected
+
+
+def test_a_table_is_read_as_text_when_asked_for(classified: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("one,two\n")
+    code, rows = classified("", "-i", tmp_path / "a.csv", "--format", "text")
+    assert (code, prompts_of(rows)) == (0, ["one,two"])
+
+
+def test_a_prompt_that_is_the_name_of_a_file_is_warned_of(
+    infer_cli: InferCli, fake_model: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "news.txt"
+    file.write_text("text")
+    result = infer_cli("classify", "-m", fake_model, file)
+    assert (result.exit_code, result.stdout) == (0, f"{file}\t{file}\n")
+    assert result.stderr.startswith(f"Warning: {file} is read as a prompt.")
+    assert f"-i {file}\n" in result.stderr
+    for prompts in ([tmp_path], [file, file], [tmp_path / "other.txt"]):
+        assert infer_cli("classify", "-m", fake_model, *prompts).stderr == ""
+
+
 @pytest.mark.parametrize(
     ("line", "prompt", "identity"),
     [
@@ -182,5 +212,5 @@ def test_blocks_bound_the_memory_and_keep_the_order(
     batches.clear()
     lines = [f"row {n}" for n in range(2500)]
     _, rows = classified("\n".join(lines))
-    assert batches == [1024, 1024, 452]
+    assert batches == [32, 64, 128, 256, 512, 1024, 484]
     assert [(row["index"], row["prompt"]) for row in rows] == list(enumerate(lines))

@@ -44,6 +44,24 @@ def test_a_plugin_can_be_switched_off(infer_cli: InferCli) -> None:
     assert "No such command 'hello'" in off.stderr
 
 
+@pytest.mark.parametrize(("command", "extra"), [("conformance", "conformance"), ("convert", "mlx")])
+def test_a_command_of_another_distribution_is_answered_with_what_it_comes_with(
+    infer_cli: InferCli, command: str, extra: str
+) -> None:
+    none = {"CORE_DISABLE_PLUGINS": "conformance,mlx_native"}
+    missing = infer_cli.finish(command, "model.gguf", "out", env=none)
+    assert missing.exit_code == 2
+    expected = f"Error: {command!r} comes with core[{extra}]: pip install 'core[{extra}]'"
+    assert missing.stderr.splitlines()[-1] == expected
+    assert "Did you mean" not in missing.stderr
+
+
+def test_a_plugin_that_brings_the_command_is_asked(with_plugin: Callable[..., Finished]) -> None:
+    source = REGISTER + "cli.command('convert')(lambda: click.echo('converted'))"
+    done = with_plugin(source, "convert", CORE_DISABLE_PLUGINS="mlx_native")
+    assert (done.exit_code, done.stdout) == (0, "converted\n")
+
+
 def test_plugins_hear_of_loads_and_of_ends(infer_cli: InferCli, fake_model: Path) -> None:
     infer_cli("backends")  # imports the plugin
     diary = importlib.import_module("core_fake_hooks").DIARY

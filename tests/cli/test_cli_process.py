@@ -51,6 +51,28 @@ def test_a_terminal_gets_a_table(infer_cli: InferCli, fake_model: Path) -> None:
     assert len(row) <= 100
 
 
+def test_a_path_can_be_copied_from_a_narrow_terminal(infer_cli: InferCli, fake_model: Path) -> None:
+    narrow = {"COLUMNS": "40", "NO_COLOR": "1"}
+    _, shown = on_terminal(infer_cli, "discover", fake_model.parent, **narrow)
+    header, row, *_ = shown.splitlines()
+    assert row.split()[-1] == str(fake_model)
+    assert header.endswith(" PATH")  # spaces after it would show as an empty line
+    _, styled = on_terminal(infer_cli, "discover", fake_model.parent, COLUMNS="40")
+    assert styled.splitlines()[0].endswith(" \x1b[1mPATH\x1b[0m")
+
+
+def test_capabilities_stand_on_lines_of_their_own(infer_cli: InferCli) -> None:
+    _, shown = on_terminal(infer_cli, "backends", "-v", COLUMNS="60", NO_COLOR="1")
+    assert (
+        "\nfake\n"
+        "    classify, device_reporting, explaining, labels,\n"
+        "    logprobs, seed, tokenizing\n"
+    ) in shown
+    assert "CAPABILITIES" not in shown
+    _, brief = on_terminal(infer_cli, "backends", COLUMNS="60", NO_COLOR="1")
+    assert "tokenizing" not in brief
+
+
 def test_no_color_is_honoured(infer_cli: InferCli) -> None:
     _, styled = on_terminal(infer_cli, "backends")
     _, plain = on_terminal(infer_cli, "backends", NO_COLOR="1")
@@ -100,7 +122,7 @@ def test_interrupt_prints_what_is_done_and_exits_with_130(
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        process.stdin.write(b"x\n" * 1024 + b"one\nSLOW\ntwo\n")
+        process.stdin.write(b"x\n" * 32 + b"one\nSLOW\ntwo\n")
         process.stdin.close()
         first = process.stdout.readline()  # the first block is out, the second is at work
         process.send_signal(signal.SIGINT)
@@ -109,7 +131,7 @@ def test_interrupt_prints_what_is_done_and_exits_with_130(
     assert process.returncode == 130
     assert b"Traceback" not in errors
     assert [row["index"] for row in rows] == list(range(len(rows)))
-    assert len(rows) >= 1024
+    assert len(rows) >= 32
     assert all(row["error"] is None for row in rows)
 
 
@@ -152,10 +174,30 @@ def test_output_starts_before_the_input_ends(infer_cli: InferCli, fake_model: Pa
     with infer_cli.start("classify", "-m", fake_model, "-i", "-") as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(b"x\n" * 1024)
+        process.stdin.write(b"x\n" * 32)
         process.stdin.flush()
         assert process.stdout.readline() == b"x\tx\n"  # or this waits for ever
         process.stdin.close()
+
+
+def test_no_block_is_computed_for_a_reader_that_has_left(
+    infer_cli: InferCli, fake_model: Path
+) -> None:
+    with infer_cli.start("classify", "-m", fake_model, "-i", "-") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b"x\n" * 32)
+        process.stdin.flush()
+        assert process.stdout.readline() == b"x\tx\n"
+        process.stdout.close()
+        process.stdin.write(b"SLOW\n")  # to compute this would take for ever
+        process.stdin.close()
+        try:
+            assert process.wait(timeout=60) == 1
+        finally:
+            process.kill()
+        assert process.stderr.read() == b""
 
 
 def test_text_that_the_terminal_cannot_show(infer_cli: InferCli, fake_model: Path) -> None:
