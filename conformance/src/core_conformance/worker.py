@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_SLICE = 0.5  # seconds: a signal that comes just before a wait begins is heard when it ends
 
 
 class StillRunning(BaseException):
@@ -31,8 +34,10 @@ class Worker:
         """What ``job`` returns or raises. Raises `StillRunning` after so many seconds."""
         future: Future[T] = Future()
         self._jobs.put((future, job))
-        if not wait((future,), seconds).done:
-            raise StillRunning
+        end = time.monotonic() + seconds
+        while not wait((future,), max(0.0, min(_SLICE, end - time.monotonic()))).done:
+            if time.monotonic() >= end:
+                raise StillRunning
         return future.result()
 
     def stop(self) -> None:
