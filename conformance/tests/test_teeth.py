@@ -39,6 +39,7 @@ def verdict(request: pytest.FixtureRequest, path: str) -> Iterator[Verdict]:
         yield lambda name: found[name].result()
 
 
+@pytest.mark.slow  # test_guide.py runs it by default, as the command that an author types
 def test_every_saboteur_fails_what_it_must() -> None:
     assert selftest.run().problems == ()
 

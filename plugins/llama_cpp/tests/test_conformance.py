@@ -12,6 +12,7 @@ from core_llama_cpp.capabilities import BACKEND_CAPABILITIES
 Certify = Callable[[str, Path], set[str]]
 
 
+@pytest.mark.slow
 def test_llama_cpp_is_certified(certify: Certify, smollm2_gguf: Path) -> None:
     assert certify("llama_cpp", smollm2_gguf) == {each.value for each in BACKEND_CAPABILITIES}
 

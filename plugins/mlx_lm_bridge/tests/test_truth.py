@@ -77,7 +77,9 @@ def smollm2(smollm2_dir: Path, fast_blas: dict[str, str]) -> Iterator[core.TextM
         yield model
 
 
-@pytest.mark.parametrize("name", ["smollm2_dir", "gemma3_dir"])
+@pytest.mark.parametrize(
+    "name", ["smollm2_dir", pytest.param("gemma3_dir", marks=pytest.mark.slow)]
+)
 def test_equal_to_mlx_lm(
     name: str, request: pytest.FixtureRequest, fast_blas: dict[str, str]
 ) -> None:

@@ -135,7 +135,9 @@ LABELS = ("finance", "sports", "science", "technology")
 INSTRUCTION = "Name the field of this news in one word: finance, sports, science or technology.\n"
 
 
-@pytest.fixture(scope="module", params=["smollm2_dir", "gemma3_dir"])
+@pytest.fixture(
+    scope="module", params=["smollm2_dir", pytest.param("gemma3_dir", marks=pytest.mark.slow)]
+)
 def directory(request: pytest.FixtureRequest) -> Path:
     path: Path = request.getfixturevalue(request.param)
     return path
