@@ -12,6 +12,12 @@ from core_mlx_lm_bridge.capabilities import BACKEND_CAPABILITIES
 Certify = Callable[[str, Path], set[str]]
 
 
+@pytest.fixture(autouse=True)
+def workers_have_a_fast_blas(fast_blas: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in fast_blas.items():
+        monkeypatch.setenv(name, value)
+
+
 @pytest.mark.slow
 def test_mlx_lm_is_certified(certify: Certify, smollm2_dir: Path) -> None:
     assert certify("mlx_lm", smollm2_dir) == {each.value for each in BACKEND_CAPABILITIES}
