@@ -146,11 +146,13 @@ def measure(
 def growth(path: Path, count: int) -> int:
     """Resident bytes of a child that classified so many prompts, at their peak."""
     code = (
-        "import resource, sys, core; path, count = sys.argv[1], int(sys.argv[2])\n"
+        "import sys, core; path, count = sys.argv[1], int(sys.argv[2])\n"
+        "from benchmarks.classify_parts.worker import peak_bytes\n"
         "from benchmarks.gguf import FIRST, LABELS, news\n"
         "with core.load_model(path, backend='llama_cpp', parallel_slots=16) as model:\n"
         "    model.classify([f'{FIRST}{text} Field:' for text in news(count)], labels=LABELS)\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)\n"
+        # Not getrusage, whose ru_maxrss begins with what the parent held.
+        "print(peak_bytes())\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(path), str(count)],
