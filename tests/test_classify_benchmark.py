@@ -188,8 +188,8 @@ def test_the_readmes_table_has_a_ratio_for_each_peer() -> None:
     ]  # fmt: skip
     table = report.markdown(rows, OURS, ["mlx_lm default", "transformers"])
     assert table.splitlines()[2:] == [
-        "| m | (a) | 30.0 | 3.75 | - | 50% |",
-        "| m | (c) | 6.0 | - | - | - |",
+        "| m | (a) | 1 | 30.0 | 3.75 | - | 50% |",
+        "| m | (c) | 1 | 6.0 | - | - | - |",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any
 import pytest
 
 import core
+from benchmarks.classify_parts import machine, report
+from benchmarks.classify_parts.contestants import OURS, PEERS
+from benchmarks.classify_parts.measuring import Result
 from core.registry import REGISTRY
 
 ROOT = Path(__file__).parent.parent
@@ -55,6 +59,15 @@ def test_the_code_for_users_runs(smollm2_dir: Path, capsys: pytest.CaptureFixtur
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("finance")
     assert second.startswith("sports")
+
+
+def test_the_speeds_it_shows_are_the_recorded_ones() -> None:
+    """``python -m benchmarks.classify_parts.report benchmarks/results/classify.json`` prints them."""
+    written = json.loads((ROOT / "benchmarks" / "results" / "classify.json").read_text())
+    results = [Result(**row) for row in written["results"]]
+    peers = [peer for peer in PEERS if any(row.contestant == peer for row in results)]
+    assert report.markdown(results, OURS, peers) in README
+    assert machine.caption(written["machine"]) in README
 
 
 def test_every_link_and_make_target_exists() -> None:

@@ -87,15 +87,14 @@ def to_json(results: Sequence[Result], about: Mapping[str, Any]) -> str:
 
 def markdown(results: Sequence[Result], ours: str, peers: Sequence[str]) -> str:
     """A line for each model and workload: our speed, and how many times that of each peer."""
-    columns = ["model", "workload", "prompts/s", *(f"x {peer}" for peer in peers), "share of rate"]
+    columns = ["model", "workload", "prompts", "prompts/s", *(f"x {peer}" for peer in peers), "share of rate"]
     rows = [columns, ["---"] * len(columns)]
     for row in (result for result in results if result.contestant == ours):
         found = (ratio(results, row, peer) for peer in peers)
         ratios = ["-" if times is None else f"{times:.2f}" for times in found]
         share = "-" if row.share is None else f"{row.share:.0%}"
-        rows.append(
-            [row.model, f"({row.workload})", f"{row.prompts_per_second:.1f}", *ratios, share]
-        )
+        speed = f"{row.prompts_per_second:.1f}"
+        rows.append([row.model, f"({row.workload})", str(row.prompts), speed, *ratios, share])
     return "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
 
 
@@ -104,7 +103,9 @@ def main() -> None:
     from benchmarks.classify_parts.contestants import OURS, PEERS
 
     written = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    print(markdown([Result(**row) for row in written["results"]], OURS, list(PEERS)), end="")
+    results = [Result(**row) for row in written["results"]]
+    peers = [peer for peer in PEERS if any(row.contestant == peer for row in results)]
+    print(markdown(results, OURS, peers), end="")
 
 
 if __name__ == "__main__":
