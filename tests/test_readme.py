@@ -62,7 +62,7 @@ def test_the_code_for_users_runs(smollm2_dir: Path, capsys: pytest.CaptureFixtur
 
 
 def test_the_speeds_it_shows_are_the_recorded_ones() -> None:
-    """``python -m benchmarks.classify_parts.report benchmarks/results/classify.json`` prints them."""
+    """``python -m benchmarks.classify_parts.report`` prints the table of such a file."""
     written = json.loads((ROOT / "benchmarks" / "results" / "classify.json").read_text())
     results = [Result(**row) for row in written["results"]]
     peers = [peer for peer in PEERS if any(row.contestant == peer for row in results)]

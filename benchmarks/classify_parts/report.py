@@ -87,7 +87,8 @@ def to_json(results: Sequence[Result], about: Mapping[str, Any]) -> str:
 
 def markdown(results: Sequence[Result], ours: str, peers: Sequence[str]) -> str:
     """A line for each model and workload: our speed, and how many times that of each peer."""
-    columns = ["model", "workload", "prompts", "prompts/s", *(f"x {peer}" for peer in peers), "share of rate"]
+    ratios_to = [f"x {peer}" for peer in peers]
+    columns = ["model", "workload", "prompts", "prompts/s", *ratios_to, "share of rate"]
     rows = [columns, ["---"] * len(columns)]
     for row in (result for result in results if result.contestant == ours):
         found = (ratio(results, row, peer) for peer in peers)
