@@ -141,9 +141,9 @@ def test_device_memory_of_an_unread_stream_is_bounded(load: Load) -> None:
     request = unread._request
     assert request is not None
     peaks = []
-    for count in (300, 900, 1500):
+    for _ in range(3):  # each over as many steps, whenever this thread gets to run
         mx.reset_peak_memory()
-        eventually(partial(lambda least: request.drawn >= least, count))
+        eventually(partial(lambda least: request.drawn >= least, request.drawn + 500))
         peaks.append(mx.get_peak_memory())
     assert peaks[2] <= peaks[0] * 1.01
     within(model.close)
