@@ -132,7 +132,7 @@ class Profile:
     seconds: dict[str, float]
     share_of_rate: float  # of the products of the layers' matrices
     watched_seconds: float
-    seconds_unwatched: float
+    unwatched_seconds: float
 
 
 def profile(directory: str, workload: str, count: int, runs: int, rate: float) -> Profile:
@@ -172,8 +172,8 @@ def show(console: Console, found: Profile) -> None:
         table.add_row(part, f"{seconds:.3f}", f"{seconds / total:.1%}", rate)
     console.print(table)
     console.print(
-        f"{found.prompts / found.seconds_unwatched:.1f} prompts/s unwatched; watching made a run "
-        f"{found.watched_seconds / found.seconds_unwatched:.2f} times as long\n"
+        f"{found.prompts / found.unwatched_seconds:.1f} prompts/s unwatched; watching made a run "
+        f"{found.watched_seconds / found.unwatched_seconds:.2f} times as long\n"
     )
 
 

@@ -148,9 +148,9 @@ def growth(path: Path, count: int) -> int:
     code = (
         "import sys, core; path, count = sys.argv[1], int(sys.argv[2])\n"
         "from benchmarks.classify_parts.worker import peak_bytes\n"
-        "from benchmarks.gguf import FIRST, LABELS, news\n"
+        "from benchmarks.gguf import LABELS, shared\n"
         "with core.load_model(path, backend='llama_cpp', parallel_slots=16) as model:\n"
-        "    model.classify([f'{FIRST}{text} Field:' for text in news(count)], labels=LABELS)\n"
+        "    model.classify(shared(count), labels=LABELS)\n"
         # Not getrusage, whose ru_maxrss begins with what the parent held.
         "print(peak_bytes())\n"
     )

@@ -123,9 +123,10 @@ class Vocabulary:
 def _utf8(text: object) -> bytes:
     if not isinstance(text, str):
         raise TypeError(f"Only strings have tokens; this is a {type(text).__name__}.")
-    if (error := unicode_error(text)) is not None:
-        raise error
-    data = text.encode()
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise unicode_error(text) or error from None
     if len(data) > _LONGEST:
         raise RequestError(f"The prompt has {len(data)} bytes, and llama.cpp takes {_LONGEST}.")
     return data
