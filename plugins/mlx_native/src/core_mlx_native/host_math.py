@@ -1,8 +1,9 @@
-"""Activations and softmax on a CPU, through numpy.
+"""Activations, softmax and norms on a CPU, through numpy.
 
 MLX computes ``exp`` and ``tanh`` there one number at a time, on one core: 20 ns each, which is more
 than the matrix products around them take. numpy does it in vectors, here on all cores, and no
-less exactly.
+less exactly. Results are written over the first argument, which is given up: new memory for each,
+and a copy of it into MLX, took longer than the arithmetic.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ _WORTH_THREADS = 1 << 17
 
 
 def gated_silu(gate: mx.array, up: mx.array) -> mx.array:
-    """``silu(gate) * up``, float32 of any shape."""
+    """``silu(gate) * up``, float32 of any shape; in the place of ``gate``."""
     return _gated(gate, up, _sigmoid)
 
 
 def gated_gelu_tanh(gate: mx.array, up: mx.array) -> mx.array:
-    """``gelu(gate) * up`` in the tanh approximation, float32 of any shape."""
+    """``gelu(gate) * up`` in the tanh approximation; in the place of ``gate``."""
     return _gated(gate, up, _gelu_sigmoid)
 
 
@@ -42,27 +43,31 @@ GATED = {"silu": gated_silu, "gelu_tanh": gated_gelu_tanh}
 def softmax(scores: mx.array, mask: mx.array | None, cap: float | None = None) -> mx.array:
     """``softmax(softcap(scores) + mask)`` over the last axis: [B, kv heads, group * T, S].
 
-    ``mask`` is additive, [1 or B, 1, T, S]. No row may be masked whole.
+    ``mask`` is additive, [1 or B, 1, T, S]. No row may be masked whole. In the place of ``scores``.
     """
     batch, kv_heads, rows, size = scores.shape
-    x: Floats = np.asarray(scores).reshape(batch * kv_heads, rows, size)
+    scores, x = _given_up(scores)
+    x = x.reshape(batch * kv_heads, rows, size)
     hidden: Floats | None = None if mask is None else np.asarray(mask)[:, 0]
-    out = np.empty_like(x)
+    step = max(1, _BLOCK // (rows * size))
 
     def fill(part: slice) -> None:
-        for index in range(part.start, part.stop):
-            row = out[index]
-            source = x[index] if cap is None else np.tanh(x[index] / np.float32(cap)) * cap
-            np.copyto(row, source)
+        for start in range(part.start, part.stop, step):
+            block = x[start : min(start + step, part.stop)]
+            if cap is not None:
+                block /= np.float32(cap)
+                np.tanh(block, out=block)
+                block *= np.float32(cap)
             if hidden is not None:
-                shown = hidden[index // kv_heads if len(hidden) > 1 else 0]
-                row.reshape(-1, *shown.shape)[...] += shown
-            row -= row.max(axis=-1, keepdims=True)
-            np.exp(row, out=row)
-            row /= row.sum(axis=-1, keepdims=True)
+                owners = np.arange(start, start + len(block)) // kv_heads
+                shown = hidden[owners] if len(hidden) > 1 else hidden  # [block or 1, T, S]
+                block.reshape(len(block), -1, *shown.shape[1:])[...] += shown[:, None]
+            block -= block.max(axis=-1, keepdims=True)
+            np.exp(block, out=block)
+            block *= 1 / block.sum(axis=-1, keepdims=True)
 
     _on_all_cores(fill, len(x), rows * size)
-    return mx.array(out.reshape(scores.shape))
+    return scores
 
 
 def log_total(logits: mx.array) -> Floats:
@@ -80,19 +85,26 @@ def log_total(logits: mx.array) -> Floats:
 
 
 def _gated(gate: mx.array, up: mx.array, weigh: Callable[[Floats, Floats], None]) -> mx.array:
-    a: Floats = np.asarray(gate).reshape(-1)
-    b: Floats = np.asarray(up).reshape(-1)
-    out = np.empty_like(a)
+    gate, x = _given_up(gate)
+    a, b = x.reshape(-1), np.asarray(up).reshape(-1)
 
     def fill(part: slice) -> None:
+        room = np.empty(_BLOCK, np.float32)
         with np.errstate(over="ignore"):  # of a large negative gate: x / infinity is the 0 wanted
             for start in range(part.start, part.stop, _BLOCK):
                 block = slice(start, min(start + _BLOCK, part.stop))
-                weigh(a[block], out[block])
-                out[block] *= b[block]
+                weighed = room[: block.stop - start]
+                weigh(a[block], weighed)
+                np.multiply(weighed, b[block], out=a[block])
 
     _on_all_cores(fill, a.size, 1)
-    return mx.array(out.reshape(gate.shape))
+    return gate
+
+
+def _given_up(x: mx.array) -> tuple[mx.array, Floats]:
+    """An array that nobody reads any more, in one piece, and its numbers to write over."""
+    whole = mx.contiguous(x)
+    return whole, np.asarray(whole)
 
 
 def _sigmoid(x: Floats, out: Floats) -> None:

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from core import validate
+from core_mlx_native import allocator
 
 _lock = threading.Lock()  # for reading a limit, which MLX only tells when it is set
 _UNLIMITED = 2**62
@@ -40,6 +41,7 @@ def reset_peak_memory() -> None:
 def clear_cache() -> None:
     """Give unused memory back to the system."""
     _mlx().clear_cache()
+    allocator.give_back()
 
 
 def get_cache_limit() -> int:

@@ -87,4 +87,4 @@ class MlxModel(ClassifyingModel):
     def _free(self) -> None:
         self._engine.shutdown(ModelClosedError())
         self._loaded.decoder.clear()  # whoever still holds the model does not hold its weights
-        mx.clear_cache()
+        memory.clear_cache()

@@ -15,6 +15,7 @@ from core.options import LoadConfig
 from core.serving.failures import forget_frames
 from core.serving.owner import OwnerThread
 from core.types import Choice
+from core_mlx_native import allocator, memory
 from core_mlx_native.failures import is_out_of_memory
 from core_mlx_native.loader import load
 from core_mlx_native.model import MlxModel
@@ -35,12 +36,14 @@ def open_model(
         raise BackendUnavailableError(backend, AFTER_FORK)
     _process = os.getpid()
     device = mx.Device(mx.gpu if on_gpu else mx.cpu)
+    if not on_gpu:
+        allocator.keep_freed_memory()
     owner = OwnerThread(directory.name, partial(mx.stream, device), mx.synchronize)
     try:
         loaded = owner.run(lambda: load(directory, config, on_gpu))
     except BaseException as error:
         forget_frames(error)  # else whoever keeps the error keeps what was loaded so far
-        owner.close(mx.clear_cache)
+        owner.close(memory.clear_cache)
         if isinstance(error, MemoryError | RuntimeError) and is_out_of_memory(error):
             raise OutOfMemoryError(
                 f"{directory} does not fit the device's memory. Close other models, or load it "
