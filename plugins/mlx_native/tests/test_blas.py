@@ -116,6 +116,15 @@ def test_openblas_num_threads_is_respected() -> None:
     assert "1 thread)" in run(REPORT, PRINT, OPENBLAS_NUM_THREADS="1")["name"]
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"), [({}, "14"), ({"OPENBLAS_THREAD_TIMEOUT": "20"}, "20")]
+)
+def test_openblas_spins_briefly_unless_told_otherwise(given: dict[str, str], wanted: str) -> None:
+    spin = "import os; print(json.dumps({'spin': os.environ['OPENBLAS_THREAD_TIMEOUT']}))"
+    without = "import os; os.environ.pop('OPENBLAS_THREAD_TIMEOUT', None)\n" if not given else ""
+    assert run(without, REPORT, spin, **given) == {"spin": wanted}
+
+
 def test_bundled_leaves_mlx_as_it_is() -> None:
     facts = run(REPORT, PRODUCTS, PRINT, CORE_MLX_BLAS="bundled")
     assert not facts["active"]

@@ -28,7 +28,8 @@ def keep_freed_memory() -> bool:
     set_option = _function("mallopt")
     if set_option is None or _settled_by_user():
         return False
-    return all([set_option(option, value) for option, value in _KEPT.items()])
+    taken = [set_option(option, value) for option, value in _KEPT.items()]
+    return all(taken)
 
 
 def give_back() -> None:
