@@ -202,10 +202,10 @@ class EmptyPromptError(RequestError):
 class PromptTooLongError(RequestError):
     """The prompt does not fit the context. Attributes in tokens: ``length``, ``limit``."""
 
-    def __init__(self, length: int, limit: int) -> None:
-        self.length, self.limit = length, limit
+    def __init__(self, length: int, limit: int, what: str = "The prompt") -> None:
+        self.length, self.limit, self.what = length, limit, what
         super().__init__(
-            f"The prompt is {length} tokens long and the context holds {limit}. "
+            f"{what} is {length} tokens long and the context holds {limit}. "
             "Shorten it, or load the model with a larger context_len."
         )
 

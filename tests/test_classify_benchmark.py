@@ -193,6 +193,21 @@ def test_the_readmes_table_has_a_ratio_for_each_peer() -> None:
     ]
 
 
+def test_a_profiles_table_has_each_parts_share_and_what_is_left() -> None:
+    seconds = {"matrix products": 6.0, "softmax": 1.0, "norms": 2.0, "labels": 0.5, "rest": 0.5}
+    profile = {
+        "model": "m", "workload": "a", "prompts": 30, "seconds": seconds,
+        "share_of_rate": 0.9, "watched_seconds": 10.0, "unwatched_seconds": 8.0,
+    }  # fmt: skip
+    table = report.profile_markdown([profile], ["matrix products", "softmax"])
+    assert table.splitlines() == [
+        "| model | workload | prompts/s | matrix products | softmax | the rest "
+        "| products' share of rate |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| m | (a) | 3.8 | 60% | 10% | 30% | 90% |",
+    ]
+
+
 def test_marks_are_missed_in_words() -> None:
     ours = result(OURS, 3.0, peak_bytes=20)
     theirs = [result("mlx_lm default", 1.0, peak_bytes=10), result("mlx_lm best", 1.0)]

@@ -2,7 +2,8 @@
 
     python -m benchmarks.classify_parts.report FILE.json
 
-prints the table that the README shows, from what ``classify.py --json`` wrote.
+prints the table that the README shows, from what ``classify.py --json`` wrote, or the one in
+docs/mlx_native.md, from what ``classify_profile.py --json`` wrote.
 """
 
 from __future__ import annotations
@@ -28,6 +29,14 @@ _COLUMNS = (
     "share of rate",
     "peak GiB",
     "same labels",
+)
+PARTS = (  # of a profile, with a column each
+    "matrix products",
+    "attention's own products",
+    "softmax",
+    "activation",
+    "norms",
+    "rope",
 )
 _NOTE = (
     "tokens/s counts all prompt tokens, computed/s those that no reused prefix covers. The share "
@@ -89,21 +98,47 @@ def markdown(results: Sequence[Result], ours: str, peers: Sequence[str]) -> str:
     """A line for each model and workload: our speed, and how many times that of each peer."""
     ratios_to = [f"x {peer}" for peer in peers]
     columns = ["model", "workload", "prompts", "prompts/s", *ratios_to, "share of rate"]
-    rows = [columns, ["---"] * len(columns)]
+    rows = []
     for row in (result for result in results if result.contestant == ours):
         found = (ratio(results, row, peer) for peer in peers)
         ratios = ["-" if times is None else f"{times:.2f}" for times in found]
         share = "-" if row.share is None else f"{row.share:.0%}"
         speed = f"{row.prompts_per_second:.1f}"
         rows.append([row.model, f"({row.workload})", str(row.prompts), speed, *ratios, share])
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
+    return _lines(columns, rows)
+
+
+def profile_markdown(profiles: Sequence[Mapping[str, Any]], parts: Sequence[str]) -> str:
+    """A line for each model and workload: what part of the time each part of a pass takes.
+
+    The parts that are not named are one column, the last.
+    """
+    columns = ["model", "workload", "prompts/s", *parts, "the rest", "products' share of rate"]
+    rows = []
+    for profile in profiles:
+        seconds, total = profile["seconds"], sum(profile["seconds"].values())
+        named = [seconds[part] / total for part in parts]
+        speed = f"{profile['prompts'] / profile['unwatched_seconds']:.1f}"
+        shares = [*named, 1 - sum(named), profile["share_of_rate"]]
+        cells = [f"{share:.0%}" for share in shares]
+        rows.append([profile["model"], f"({profile['workload']})", speed, *cells])
+    return _lines(columns, rows)
+
+
+def _lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "".join(
+        f"| {' | '.join(cells)} |\n" for cells in [columns, ["---"] * len(columns), *rows]
+    )
 
 
 def main() -> None:
-    """Print the README's table."""
+    """Print the table of a file."""
     from benchmarks.classify_parts.contestants import OURS, PEERS
 
     written = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    if "profiles" in written:
+        print(profile_markdown(written["profiles"], PARTS), end="")
+        return
     results = [Result(**row) for row in written["results"]]
     peers = [peer for peer in PEERS if any(row.contestant == peer for row in results)]
     print(markdown(results, OURS, peers), end="")

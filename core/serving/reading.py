@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from core.errors import CoreError, RequestError
+from core.errors import CoreError, PromptTooLongError, RequestError
 from core.labels import label_paths
 from core.options import GenerateConfig
 from core.serving.label_tokens import LabelQuestion, LabelTokens
@@ -45,10 +45,24 @@ def classify_rows(
     encoded = model.tokenizer.encode_batch([prompts[index] for index in sound])
     for index, ids in zip(sound, encoded, strict=True):
         found[index] = ids_error(model, ids)
+        if found[index] is not None:
+            continue
+        question = labels.behind(prompts[index], ids) if config.labels else None
+        found[index] = _labels_error(model, question)
         if found[index] is None:
-            question = labels.behind(prompts[index], ids) if config.labels else None
             rows.append(Row(index, ids, question))
     return rows, {index: error for index, error in found.items() if error is not None}
+
+
+def _labels_error(model: ServedModel, question: LabelQuestion | None) -> CoreError | None:
+    """A label of several tokens that does not fit behind its prompt; its last one is not fed."""
+    if question is None:
+        return None
+    length = question.anchor + max(len(path) for path in question.trie.prefixes)
+    limit = model.info.context_length
+    if length <= limit:
+        return None
+    return PromptTooLongError(length, limit, "The prompt with its longest label")
 
 
 def labels_alone(config: GenerateConfig) -> bool:

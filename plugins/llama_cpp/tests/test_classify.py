@@ -187,8 +187,18 @@ def test_a_prompt_as_long_as_the_context(tiny_model: LlamaModel) -> None:
     whole, over = tiny_model.classify([prompt, prompt + "!"], return_logits=True)
     assert whole.error is None
     assert isinstance(over.error, PromptTooLongError)
-    labelled = tiny_model.classify([prompt], labels=["!!", '"'], label_prefix="")[0]
-    assert labelled.label is not None  # the cells of another slot are free
+
+
+def test_labels_fit_the_context_behind_their_prompt(tiny_model: LlamaModel) -> None:
+    limit = tiny_model.info.context_length
+    prompts = ["!" * limit, "!" * (limit - 1)]
+    over, fits = tiny_model.classify(prompts, labels=["!!", '"'], label_prefix="")
+    assert isinstance(over.error, PromptTooLongError)
+    assert (over.error.length, over.error.limit) == (limit + 1, limit)
+    assert "with its longest label" in str(over.error)
+    assert fits.label is not None
+    alone = tiny_model.classify(prompts[:1], labels=["!", '"'], label_prefix="")[0]
+    assert alone.label is not None  # one token, which is never fed
 
 
 def test_labels_that_no_cell_is_left_for(tiny_gguf: Callable[..., Path]) -> None:

@@ -188,6 +188,16 @@ def test_a_prompt_as_long_as_the_context_still_fits(checkpoint: Checkpoint) -> N
         assert isinstance(not_any_more.error, core.PromptTooLongError)
 
 
+def test_labels_fit_the_context_behind_their_prompt(checkpoint: Checkpoint) -> None:
+    with Cpu().load_model(checkpoint(), core.LoadConfig(context_len=8)) as model:
+        # " no ab" is two tokens, of which one is fed.
+        over, fits = model.classify([" no" * 8, " no" * 7], labels=["no ab", "ab"])
+        assert isinstance(over.error, core.PromptTooLongError)
+        assert (over.error.length, over.error.limit) == (9, 8)
+        assert fits.label is not None
+        assert model.classify(" no" * 8, labels=["no", "ab"])[0].label is not None
+
+
 def test_sampling_follows_its_options_and_its_seed(model: MlxModel) -> None:
     hot: dict[str, Any] = {"temperature": 5.0}
     [greedy] = model.classify(["ab"])
