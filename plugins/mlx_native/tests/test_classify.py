@@ -195,7 +195,7 @@ def test_labels_fit_the_context_behind_their_prompt(checkpoint: Checkpoint) -> N
         assert isinstance(over.error, core.PromptTooLongError)
         assert (over.error.length, over.error.limit) == (9, 8)
         assert fits.label is not None
-        assert model.classify(" no" * 8, labels=["no", "ab"])[0].label is not None
+        assert model.classify([" no" * 8], labels=["no", "ab"])[0].label is not None
 
 
 def test_sampling_follows_its_options_and_its_seed(model: MlxModel) -> None:
