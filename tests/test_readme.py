@@ -70,6 +70,13 @@ def test_the_speeds_it_shows_are_the_recorded_ones() -> None:
     assert machine.caption(written["machine"]) in README
 
 
+def test_the_profile_in_the_docs_is_the_recorded_one() -> None:
+    written = json.loads((ROOT / "benchmarks" / "results" / "classify_profile.json").read_text())
+    shown = (ROOT / "docs" / "mlx_native.md").read_text()
+    assert report.profile_markdown(written["profiles"], report.PARTS) in shown
+    assert machine.caption(written["machine"]) in shown
+
+
 def test_every_link_and_make_target_exists() -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", README):
         assert (ROOT / target).exists(), target
