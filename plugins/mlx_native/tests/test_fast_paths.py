@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import core
+from core_mlx_native import classify_pass
 from core_mlx_native import decoder as decoder_module
 from core_mlx_native.backend import Cpu
 from core_mlx_native.decoder import Decoder
@@ -191,6 +192,30 @@ def test_labels_only_leaves_out_what_takes_the_whole_vocabulary(
     assert result.probabilities == pytest.approx(whole.probabilities, abs=1e-6)
     assert (result.label, unlabelled.token) == (whole.label, whole.token)
     assert asked.logits is not None
+
+
+def test_the_head_runs_once_for_a_prompt_and_its_labels(
+    checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over the whole vocabulary it can take longer than a layer."""
+    rows: list[int] = []
+    real = Decoder.logits
+
+    def watched(self: Decoder, hidden: mx.array) -> mx.array:
+        rows.append(hidden.size // hidden.shape[-1])
+        return real(self, hidden)
+
+    prompts = ["ab c", "b", "abc abc"]
+    monkeypatch.setattr(Decoder, "logits", watched)
+    with loaded(checkpoint()) as model:
+        results = model.classify(prompts, labels=["a", "b"])
+        assert sum(rows) == len(prompts)
+        monkeypatch.setattr(classify_pass, "_read_at_ends", lambda rows: False)
+        wanted = model.classify(prompts, labels=["a", "b"])
+    assert sum(rows) == 3 * len(prompts)
+    for found, other in zip(results, wanted, strict=True):
+        assert found.token == other.token
+        assert found.logprobs == pytest.approx(other.logprobs, abs=TOLERANCE)
 
 
 @pytest.mark.parametrize(("step", "least", "most"), [(1, 10, 30), (16, 2, 3)])

@@ -19,7 +19,7 @@ from core_mlx_native import host_math
 from core_mlx_native.decoder import Between, nothing
 from core_mlx_native.failures import not_a_number
 from core_mlx_native.host import float_array, floats, ints, on_cpu
-from core_mlx_native.label_reader import label_head, read_labels
+from core_mlx_native.label_reader import full_head, label_head, read_labels
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.prefill import Prefill
 from core_mlx_native.reading import Prefix, read
@@ -64,8 +64,9 @@ def finish(model: LoadedModel, started: Started, config: GenerateConfig) -> list
     results = _tokens(model, started, config)
     questions = [row.question for row in started.rows if row.question is not None]
     if questions:
-        head = label_head if labels_only(model, config) else None
-        scores = read_labels(model.decoder, started.batch, questions, head)
+        head = label_head if labels_only(model, config) else full_head
+        logits = started.logits if _read_at_ends(started.rows) else None
+        scores = read_labels(model.decoder, started.batch, questions, head, logits)
         results = [with_scores(*pair) for pair in zip(results, scores, strict=True)]
     if labels_alone(config):
         results = [of_labels(result) for result in results]
@@ -97,11 +98,19 @@ def labels_only(model: LoadedModel, config: GenerateConfig) -> bool:
 
 
 def _positions(rows: Sequence[Row]) -> list[tuple[int, ...]]:
-    """Where each row is read: at its end, and where its labels begin."""
-    return [
-        (len(row.ids) - 1, row.question.anchor - 1 if row.question else len(row.ids) - 1)
-        for row in rows
-    ]
+    """Where each row is read: at its end, and, if that is elsewhere, where its labels begin."""
+    if _read_at_ends(rows):
+        return [(len(row.ids) - 1,) for row in rows]
+    return [(len(row.ids) - 1, _anchor(row) - 1) for row in rows]
+
+
+def _read_at_ends(rows: Sequence[Row]) -> bool:
+    """Whether the labels begin where the prompts end: the same logits tell both."""
+    return all(_anchor(row) == len(row.ids) for row in rows)
+
+
+def _anchor(row: Row) -> int:
+    return row.question.anchor if row.question else len(row.ids)
 
 
 def _logprobs(logits: mx.array, tokens: mx.array) -> list[float]:

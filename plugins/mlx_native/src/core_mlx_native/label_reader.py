@@ -10,6 +10,7 @@ Shapes: B rows, N trie nodes, H hidden size, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import mlx.core as mx
 
@@ -35,10 +36,12 @@ def read_labels(
     batch: Prefill,
     questions: Sequence[LabelQuestion],
     head: Head | None = None,
+    logits: mx.array | None = None,
 ) -> list[LabelScores]:
     """Score the labels of every row of a batch; ``questions[b]`` belongs to row b.
 
-    ``head`` reads the first tokens of the labels; without, as those behind them.
+    ``head`` reads the first tokens of the labels; without, as those behind them. ``logits`` [B, V]
+    are those that they are read off, where the head has run already.
     """
     groups: dict[int, list[int]] = {}
     for row, question in enumerate(questions):
@@ -47,9 +50,13 @@ def read_labels(
     for rows in groups.values():
         trie = questions[rows[0]].trie
         anchors = [questions[row].anchor for row in rows]
-        for row, logprobs in zip(
-            rows, _ask(decoder, batch.select(rows), anchors, trie, head or full_head), strict=True
-        ):
+        first = head or full_head
+        if logits is not None:
+            first = partial(
+                _known, logits if len(rows) == len(questions) else logits[mx.array(rows)]
+            )
+        found = _ask(decoder, batch.select(rows), anchors, trie, first)
+        for row, logprobs in zip(rows, found, strict=True):
             scores[row] = score_labels(trie, logprobs)
     return [scores[row] for row in range(len(questions))]
 
@@ -106,10 +113,9 @@ def full_head(decoder: Decoder, hidden: mx.array, children: Sequence[Sequence[in
     found: Edges = [[] for _ in range(rows)]
     for start in range(0, count, step):
         some = children[start : start + step]
-        picked = _pick(decoder.logits(hidden[:, start : start + step]), some)
-        for row, values in zip(found, float_rows(picked), strict=True):
-            ends = iter(values)
-            row.extend([next(ends) for _ in tokens] for tokens in some)
+        picked = _edges(decoder.logits(hidden[:, start : start + step]), some)
+        for row, edges in zip(found, picked, strict=True):
+            row.extend(edges)
     return found
 
 
@@ -120,6 +126,22 @@ def label_head(decoder: Decoder, hidden: mx.array, children: Sequence[Sequence[i
     """
     [tokens] = children
     return [[row] for row in float_rows(decoder.logits_of(hidden[:, 0], mx.array(list(tokens))))]
+
+
+def _known(
+    logits: mx.array, _decoder: Decoder, _hidden: mx.array, children: Sequence[Sequence[int]]
+) -> Edges:
+    """What `full_head` finds, where the logits [B, V] of its only node are there."""
+    return _edges(logits[:, None], children)
+
+
+def _edges(logits: mx.array, children: Sequence[Sequence[int]]) -> Edges:
+    """Log-probabilities of each node's children, from logits [B, N, V]."""
+    found: Edges = []
+    for values in float_rows(_pick(logits, children)):
+        ends = iter(values)
+        found.append([[next(ends) for _ in tokens] for tokens in children])
+    return found
 
 
 def _pick(logits: mx.array, children: Sequence[Sequence[int]]) -> mx.array:
