@@ -40,6 +40,11 @@ def test_what_the_device_likes_if_the_memory_holds_it(
     assert why in choice.reason
 
 
+def test_many_cores_have_enough_tokens_each() -> None:
+    values = [token_budget(NONE, FOOTPRINT, False, 20 * GB, lanes).value for lanes in (1, 2, 8)]
+    assert values == ["1024", "1024", "4096"]
+
+
 def test_the_option_wins() -> None:
     asked = core.LoadConfig(options={"token_budget": 77})
     assert token_budget(asked, FOOTPRINT, True, 1) == core.Choice("token_budget", "77", "asked for")

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import core
-from core_mlx_native import classify_pass, reading
+from core_mlx_native import reading, side_by_side
 from core_mlx_native.backend import Cpu
 from core_mlx_native.decoder import Layer
 from core_mlx_native.model import MlxModel
@@ -284,7 +284,7 @@ def test_out_of_memory_splits_the_batch_and_fails_only_the_row_that_does_not_fit
         return real(decoder, prompts, *rest)
 
     expected = model.classify(PROMPTS)
-    monkeypatch.setattr(classify_pass, "read", scarce)
+    monkeypatch.setattr(side_by_side, "read", scarce)
     results = model.classify(PROMPTS)
     for prompt, result, whole in zip(PROMPTS, results, expected, strict=True):
         if len(model.encode(prompt)) == longest:
@@ -299,7 +299,7 @@ def test_other_failures_of_the_device_are_not_swallowed(
     def broken(*_: Any) -> Any:
         raise RuntimeError("shapes do not fit")
 
-    monkeypatch.setattr(classify_pass, "read", broken)
+    monkeypatch.setattr(side_by_side, "read", broken)
     with pytest.raises(RuntimeError, match="shapes do not fit"):
         model.classify(["ab"])
 

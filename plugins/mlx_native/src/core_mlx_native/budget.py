@@ -13,6 +13,7 @@ from core.types import Choice
 from core_mlx_native.config import ModelConfig
 
 _CPU_TOKENS, _GPU_TOKENS = 1024, 16384
+_LANE_TOKENS = 512  # with fewer, each core would read the weights too often
 _FEWEST_TOKENS = 64
 _SHARE = 4  # a pass may take one part in four of the memory that is free
 _LOGIT_COPIES = 3  # of a row: raw, penalised, and what is drawn from
@@ -39,16 +40,17 @@ class Footprint:
 
 
 def token_budget(
-    options: LoadConfig, footprint: Footprint, on_gpu: bool, free: int | None
+    options: LoadConfig, footprint: Footprint, on_gpu: bool, free: int | None, lanes: int = 1
 ) -> Choice:
-    """Choose. ``free`` is the device's free memory in bytes, None where nobody knows.
+    """Choose. ``free`` is the device's free memory in bytes, None where nobody knows; ``lanes``
+    share a CPU's tokens.
 
     Raises `InvalidOptionError` for an option's wrong value.
     """
     asked = asked_integer(options, "token_budget", 1)
     if asked is not None:
         return asked
-    wanted = _GPU_TOKENS if on_gpu else _CPU_TOKENS
+    wanted = _GPU_TOKENS if on_gpu else max(_CPU_TOKENS, _LANE_TOKENS * lanes)
     if free is not None:
         fits = max(_FEWEST_TOKENS, free // _SHARE // footprint.token)
         if fits < wanted:

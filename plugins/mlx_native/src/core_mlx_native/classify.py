@@ -76,8 +76,8 @@ class Classifier:
         step = self.model.length_step
         own = [rounded_up(len(row.ids) - prefix.size, step) for row in rows]
         weights = [max(own[i], len(row.ids) // _PREFIX_SHARE, least) for i, row in enumerate(rows)]
-        budget, fast = self.model.token_budget, self.model.fast
-        for batch in micro_batches(weights, budget, in_order=not fast.sorted):
+        budget, unsorted = self.model.token_budget, not self.model.fast.sorted
+        for batch in micro_batches(weights, budget, in_order=unsorted, multiple=self.model.lanes):
             yield self._begin([rows[index] for index in batch], prefix)
 
     def _prefix(self, ids: Sequence[int], rows: int) -> Prefix | Exception:

@@ -5,13 +5,14 @@ Shapes: B rows, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 
 import mlx.core as mx
 import numpy as np
 
-from core.labels import with_scores
+from core.labels import LabelScores, with_scores
 from core.options import GenerateConfig
 from core.serving.reading import Row, labels_alone, of_labels
 from core.types import ClassifyResult, Token
@@ -22,19 +23,30 @@ from core_mlx_native.host import float_array, floats, ints, on_cpu
 from core_mlx_native.label_reader import full_head, label_head, read_labels
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.prefill import Prefill
-from core_mlx_native.reading import Prefix, read
+from core_mlx_native.reading import Prefix
 from core_mlx_native.sampling import logprobs as logprobs_of
 from core_mlx_native.sampling import sample
+from core_mlx_native.side_by_side import read_in_lanes
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A micro-batch on its way; ``logits`` [B, V] at each row's end, unless only labels count."""
+    """A micro-batch on its way: ``parts``, which hold its rows in order.
+
+    ``logits`` [B, V] at each row's end, unless only labels count.
+    """
 
     rows: Sequence[Row]
-    batch: Prefill
+    parts: Sequence[Prefill]
     logits: mx.array | None
     tokens: mx.array | None  # [B]
+
+    def slices(self) -> Iterator[tuple[Prefill, slice]]:
+        """Each part, and where its rows stand."""
+        start = 0
+        for part in self.parts:
+            yield part, slice(start, start + len(part.hidden))
+            start += len(part.hidden)
 
 
 def start(
@@ -45,28 +57,24 @@ def start(
     between: Between = nothing,
 ) -> Started:
     """Queue the forward pass; ``between`` two layers may raise."""
-    ends = [len(row.ids) - 1 for row in rows]
-    prompts, step = [row.ids for row in rows], model.length_step
-    batch = read(model.decoder, prompts, _positions(rows), prefix, model.fast, step, between)
-    if not any(row.question and len(row.question.trie.prefixes) > 1 for row in rows):
-        batch = replace(batch, cache=[])  # labels of several tokens alone need it again
+    prompts = [row.ids for row in rows]
+    # Labels of several tokens alone need the keys and values again.
+    keep = any(row.question and len(row.question.trie.prefixes) > 1 for row in rows)
+    parts = read_in_lanes(model, prompts, _positions(rows), prefix, keep, between)
     if labels_only(model, config):
-        mx.async_eval(batch.hidden)
-        return Started(rows, batch, None, None)
-    logits = model.decoder.logits(batch.hidden_at(ends))  # [B, V]
-    tokens = sample(logits, [row.ids for row in rows], config)  # [B]
+        mx.async_eval([part.hidden for part in parts])
+        return Started(rows, parts, None, None)
+    logits = model.decoder.logits(_at_ends(parts, prompts))  # [B, V]
+    tokens = sample(logits, prompts, config)  # [B]
     mx.async_eval(logits, tokens)
-    return Started(rows, batch, logits, tokens)
+    return Started(rows, parts, logits, tokens)
 
 
 def finish(model: LoadedModel, started: Started, config: GenerateConfig) -> list[ClassifyResult]:
     """Wait for the pass, and read it."""
     results = _tokens(model, started, config)
-    questions = [row.question for row in started.rows if row.question is not None]
-    if questions:
-        head = label_head if labels_only(model, config) else full_head
-        logits = started.logits if _read_at_ends(started.rows) else None
-        scores = read_labels(model.decoder, started.batch, questions, head, logits)
+    if any(row.question is not None for row in started.rows):
+        scores = _scores(model, started, config)
         results = [with_scores(*pair) for pair in zip(results, scores, strict=True)]
     if labels_alone(config):
         results = [of_labels(result) for result in results]
@@ -74,6 +82,23 @@ def finish(model: LoadedModel, started: Started, config: GenerateConfig) -> list
         ClassifyResult(error=not_a_number()) if bad else result
         for bad, result in zip(_broken(started), results, strict=True)
     ]
+
+
+def _scores(model: LoadedModel, started: Started, config: GenerateConfig) -> list[LabelScores]:
+    head = label_head if labels_only(model, config) else full_head
+    logits = started.logits if _read_at_ends(started.rows) else None
+    found: list[LabelScores] = []
+    for part, rows in started.slices():
+        questions = [row.question for row in started.rows[rows] if row.question is not None]
+        known = logits if logits is None else logits[rows]
+        found += read_labels(model.decoder, part, questions, head, known)
+    return found
+
+
+def _at_ends(parts: Sequence[Prefill], prompts: Sequence[Sequence[int]]) -> mx.array:
+    """The hidden state at each row's end: [B, H]."""
+    ends = iter([len(prompt) - 1 for prompt in prompts])
+    return mx.concatenate([part.hidden_at(list(islice(ends, len(part.hidden)))) for part in parts])
 
 
 def _tokens(model: LoadedModel, started: Started, config: GenerateConfig) -> list[ClassifyResult]:
@@ -122,6 +147,8 @@ def _logprobs(logits: mx.array, tokens: mx.array) -> list[float]:
 
 def _broken(started: Started) -> list[bool]:
     """Whether a row has a NaN."""
-    values = started.batch.hidden if started.logits is None else started.logits
-    nan = mx.isnan(values.reshape(len(started.rows), -1)).any(axis=-1)
-    return [bool(bad) for bad in ints(nan)]
+    values = [part.hidden for part in started.parts]
+    if started.logits is not None:
+        values = [started.logits]
+    nan = [mx.isnan(each.reshape(len(each), -1)).any(axis=-1) for each in values]
+    return [bool(bad) for bad in ints(mx.concatenate(nan))]

@@ -17,7 +17,8 @@ class FastPaths:
     ``prefix``: tokens that prompts begin with alike are computed once. ``sorted``: prompts of
     similar length run together. ``last_layer``: the last layer runs at the positions that are
     read alone. ``label_rows``: with ``labels_only``, the head runs for the labels' tokens alone.
-    ``host_math``: on a CPU, numpy computes activations and softmax. ``overlap``: on a GPU, a
+    ``host_math``: on a CPU, numpy computes activations and softmax. ``lanes``: on a CPU, each core
+    runs a part of a micro-batch of its own. ``overlap``: on a GPU, a
     micro-batch is queued while the one before runs.
     """
 
@@ -26,6 +27,7 @@ class FastPaths:
     last_layer: bool = True
     label_rows: bool = True
     host_math: bool = True
+    lanes: bool = True
     overlap: bool = True
 
     @classmethod

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from core.serving.host_cpus import usable_cores
 from core.serving.threads import begin
+from core_mlx_native.lanes import in_lane
 
 Floats = npt.NDArray[np.float32]
 Fill = Callable[[slice], None]
@@ -127,8 +128,8 @@ def _gelu_sigmoid(x: Floats, out: Floats) -> None:
 
 
 def _on_all_cores(fill: Fill, items: int, size: int) -> None:
-    """Fill a slice of the items on each core; alone where they are few."""
-    cores = _cores() if items * size >= _WORTH_THREADS else 1
+    """Fill a slice of the items on each core; alone where they are few, and in a lane."""
+    cores = 1 if in_lane() or items * size < _WORTH_THREADS else _cores()
     bounds = [items * core // cores for core in range(cores + 1)]
     parts = [slice(start, stop) for start, stop in pairwise(bounds)]
     waiting = [begin(_pool(), partial(fill, part)) for part in parts[1:]]

@@ -9,6 +9,7 @@ from typing import Protocol
 import mlx.core as mx
 from mlx import nn
 
+from core_mlx_native.lanes import settled
 from core_mlx_native.weights import Weights
 
 
@@ -95,7 +96,7 @@ class Linear(nn.Module):
             self.bias = weights.take(f"{name}.bias")
 
     def __call__(self, x: mx.array) -> mx.array:
-        y = self.matrix.product(x)
+        y = settled(self.matrix.product(x))
         return y + self.bias if "bias" in self else y
 
 
@@ -146,7 +147,7 @@ class RMSNorm(nn.Module):
         """``x`` normed, in ``dtype``, or in that of the weights."""
         wide = x if dtype is None else x.astype(dtype)
         normed = mx.fast.rms_norm(wide, self.weight, self.eps)
-        return normed.astype(dtype or self.weight.dtype)
+        return settled(normed.astype(dtype or self.weight.dtype))
 
 
 def silu(x: mx.array) -> mx.array:

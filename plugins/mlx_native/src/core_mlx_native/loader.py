@@ -18,6 +18,7 @@ from core_mlx_native.decoder import Decoder
 from core_mlx_native.devices import free_memory
 from core_mlx_native.fast import FastPaths
 from core_mlx_native.kv_cache import CacheShape
+from core_mlx_native.lanes import usable_lanes
 from core_mlx_native.stop_tokens import stop_tokens
 from core_mlx_native.tokenizer import Tokenizer
 from core_mlx_native.weights import load_weights
@@ -35,8 +36,9 @@ class LoadedModel:
     ``token_budget``: tokens of one prefill; ``row_tokens``: how many a row's logits count for in
     it; ``slots``: rows that decode together;
     ``prefill_chunk``: tokens of a prompt between two decode steps; ``length_step``: rows of
-    `classify` are padded to a multiple of so many tokens; ``overlap``: whether a step is
-    queued while the one before runs.
+    `classify` are padded to a multiple of so many tokens; ``lanes``: so many parts of a
+    micro-batch of `classify` run side by side; ``overlap``: whether a step is queued while the
+    one before runs.
     """
 
     config: ModelConfig
@@ -49,6 +51,7 @@ class LoadedModel:
     slots: int
     prefill_chunk: int
     length_step: int
+    lanes: int
     rotates: bool
     overlap: bool
     fast: FastPaths
@@ -93,6 +96,7 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
     chosen, fast = Choices.of(options, on_gpu), FastPaths.of(options)
     dtype, dequantize = chosen.dtype.value, chosen.dequantize.value == "True"
     footprint = Footprint.of(config, DTYPES[dtype])
+    lanes = usable_lanes() if fast.lanes and not on_gpu else 1
     token_budget(options, footprint, on_gpu, free=None)  # a wrong one is refused before the weights
     tokenizer = Tokenizer.from_directory(directory)
     if tokenizer.vocab_size > config.vocab_size:
@@ -103,7 +107,7 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
     stop_ids = stop_tokens(directory, tokenizer.library, config.vocab_size)
     on_host = fast.host_math and not on_gpu and dtype == "float32"
     decoder = load_decoder(directory, dtype, dequantize, on_host)
-    budget = token_budget(options, footprint, on_gpu, free_memory(on_gpu))
+    budget = token_budget(options, footprint, on_gpu, free_memory(on_gpu), lanes)
     return LoadedModel(
         config,
         decoder,
@@ -115,6 +119,7 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
         int(chosen.parallel_slots.value),
         int(chosen.prefill_chunk.value),
         int(chosen.length_step.value),
+        lanes,
         rotates=options.context_overflow == "rotate",
         overlap=on_gpu,
         fast=fast,
