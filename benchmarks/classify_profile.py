@@ -1,8 +1,9 @@
 """Where ``classify`` spends its time on a CPU, part by part of the forward pass.
 
 Each part is waited for before the next begins, so that what MLX puts off is counted where it
-belongs; on a CPU that costs little, and the line below each table says how much. Products of the
-layers' matrices are shown with their share of the machine's measured matrix-multiply rate::
+belongs; on a CPU that costs little, and the line below each table says how much. Where lanes run
+side by side, a part's time is their mean. Products of the layers' matrices are shown with their
+share of the machine's measured matrix-multiply rate::
 
     python benchmarks/classify_profile.py [--workloads a c] [--prompts 256] [--json FILE]
 """
@@ -15,11 +16,10 @@ import os
 import statistics
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from functools import wraps
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -31,73 +31,17 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.classify_parts import machine
+from benchmarks.classify_parts.clock import HEAD, PRODUCTS, Call, Clocks, timed
 from benchmarks.classify_parts.contestants import MODELS, fetch
 from benchmarks.classify_parts.runner import WARM_UP, Spec, spread
 from benchmarks.classify_parts.workloads import LABELS, WORKLOADS, prompts
 
-PRODUCTS = "matrix products"
-REST = "the rest: sums, masks, batches, results"
-Call = Callable[..., Any]
-
-
-class Clock:
-    """Seconds by part: each the time within it, less that of the parts within."""
-
-    def __init__(self) -> None:
-        self.seconds: defaultdict[str, float] = defaultdict(float)
-        self.operations: defaultdict[str, int] = defaultdict(int)
-        self._open, self._since = [REST], time.perf_counter()
-
-    def enter(self, part: str) -> None:
-        """Time counts for this part from now on."""
-        self._switch()
-        self._open.append(part)
-
-    def leave(self) -> None:
-        """And for the part around it again."""
-        self._switch()
-        self._open.pop()
-
-    def restart(self) -> None:
-        """Forget what was measured."""
-        self.seconds.clear()
-        self.operations.clear()
-        self._since = time.perf_counter()
-
-    def stop(self) -> None:
-        """Count what has passed."""
-        self._switch()
-
-    def _switch(self) -> None:
-        now = time.perf_counter()
-        self.seconds[self._open[-1]] += now - self._since
-        self._since = now
-
-
-def timed(clock: Clock, part: str, call: Call, operations: Call | None = None) -> Call:
-    """The same call, waited for before and behind it; ``operations`` counts those of a product."""
-    import mlx.core as mx
-
-    @wraps(call)
-    def within(*args: Any, **options: Any) -> Any:
-        mx.eval([a for a in args if isinstance(a, mx.array)])
-        clock.enter(part)
-        try:
-            found = call(*args, **options)
-            mx.eval(found if isinstance(found, mx.array | list | tuple) else [])
-        finally:
-            clock.leave()
-        if operations:
-            clock.operations[part] += operations(*args)
-        return found
-
-    return within
-
 
 @contextmanager
-def watched(clock: Clock) -> Iterator[None]:
+def watched(clocks: Clocks) -> Iterator[None]:
     """Every part of the product is timed while this is open."""
-    from core_mlx_native import attention, classify_pass, decoder, host_math, layers, rotation
+    from core_mlx_native import attention, classify_pass, decoder, host_math, lanes, layers
+    from core_mlx_native import rotation as rotations
     from core_mlx_native.tokenizer import Tokenizer
 
     def product(matrix: Any, x: Any) -> int:
@@ -110,15 +54,16 @@ def watched(clock: Clock) -> Iterator[None]:
         (host_math, "_gated", "activation", None),
         (host_math, "softmax", "softmax", None),
         (attention, "host_attention", "attention's own products", None),
-        (rotation.Rotation, "turn", "rope", None),
+        (rotations.Rotation, "turn", "rope", None),
         (layers.RMSNorm, "__call__", "norms", None),
-        (decoder.Decoder, "logits", "head", None),
+        (decoder.Decoder, "logits", HEAD, None),
         (classify_pass, "read_labels", "labels", None),
     ]
     with ExitStack() as stack:
         for owner, name, part, operations in parts:
-            made = timed(clock, part, getattr(owner, name), operations)
+            made = timed(clocks, part, getattr(owner, name), operations)
             stack.enter_context(patch.object(owner, name, made))
+        stack.enter_context(patch.object(lanes, "run", partial(clocks.run_lanes, lanes.run)))
         yield
 
 
@@ -149,8 +94,9 @@ def profile(directory: str, workload: str, count: int, runs: int, rate: float) -
 
         seconds(spread(texts, WARM_UP))
         unwatched = statistics.median(seconds(texts) for _ in range(runs))
-        clock = Clock()
-        with watched(clock):
+        clocks = Clocks()
+        clock = clocks.whole
+        with watched(clocks):
             clock.restart()
             slow = statistics.median(seconds(texts) for _ in range(runs))
             clock.stop()

@@ -18,10 +18,19 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 import core
-from benchmarks import classify, classify_gpu, classify_profile
+from benchmarks import classify, classify_gpu
 from benchmarks.classify_parts import measuring, report
 from benchmarks.classify_parts.chart import chart
 from benchmarks.classify_parts.checkpoint import GEMMA_3_1B
+from benchmarks.classify_parts.clock import (
+    HEAD,
+    PRODUCTS,
+    REST,
+    WAITING,
+    Clock,
+    Clocks,
+    timed,
+)
 from benchmarks.classify_parts.comparing import TITLES
 from benchmarks.classify_parts.contestants import (
     EACH_OFF,
@@ -43,6 +52,7 @@ from benchmarks.classify_parts.workloads import (
     prompts,
     sentence,
 )
+from core.serving.host_cpus import usable_cores
 
 TINY = {
     "hidden_size": 32,
@@ -308,12 +318,14 @@ def test_a_profile_counts_every_second_and_every_product(smollm2_dir: Path, tmp_
     file = tmp_path / "out.json"
     done = benchmark(
         "classify_profile.py", "--model", smollm2_dir, "--workloads", "a",
-        "--prompts", "4", "--runs", "2", "--json", file,
+        "--prompts", "8", "--runs", "2", "--json", file,
     )  # fmt: skip
     found = json.loads(file.read_text())["profiles"][0]
     parts = found["seconds"]
     assert {*report.PARTS, "tokeniser", "labels"} <= parts.keys()  # each column of the table
     assert all(seconds > 0 for seconds in parts.values())
+    if usable_cores() > 1:
+        assert WAITING in parts  # it ran in lanes
     # Two runs: their median is their mean.
     assert sum(parts.values()) == pytest.approx(found["watched_seconds"], rel=0.05)
     assert 0 < found["share_of_rate"] < 1.5  # the machine may be busy while the rate is measured
@@ -323,18 +335,43 @@ def test_a_profile_counts_every_second_and_every_product(smollm2_dir: Path, tmp_
 def test_the_clock_gives_each_part_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([0.0, 0.0, 1.0, 3.0, 6.0, 10.0, 15.0])  # made, restarted, then one each switch
     monkeypatch.setattr(time, "perf_counter", lambda: next(now))
-    clock = classify_profile.Clock()
+    clock = Clock()
     clock.restart()
     clock.enter("attention")
     clock.enter("softmax")
     clock.leave()
     clock.leave()
     clock.stop()
-    assert clock.seconds == {
-        classify_profile.REST: 1.0 + 5.0,
-        "attention": 2.0 + 4.0,
-        "softmax": 3.0,
-    }
+    assert clock.seconds == {REST: 1.0 + 5.0, "attention": 2.0 + 4.0, "softmax": 3.0}
+
+
+def test_lanes_share_the_time_that_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    whole, lanes = Clock(), [Clock(), Clock()]
+    for lane, seconds in zip(lanes, (6.0, 2.0), strict=True):
+        now = 0.0  # they begin together
+        lane.enter("softmax")
+        now += seconds
+        lane.operations["softmax"] += 10
+        lane.leave()
+    now = 7.0
+    whole.add(lanes)
+    assert whole.seconds == {"softmax": 4.0, REST: 0.0, WAITING: 3.0}
+    assert whole.operations == {"softmax": 20}
+
+
+def test_each_lane_has_its_own_clock_and_the_head_its_product() -> None:
+    def one_after_another(jobs: list[Any]) -> list[Any]:
+        return [job(3) for job in jobs]
+
+    clocks = Clocks()
+    product = timed(clocks, PRODUCTS, lambda x: x, lambda x: x)
+    head = timed(clocks, HEAD, product)
+    assert clocks.run_lanes(one_after_another, [product, head, product]) == [3, 3, 3]
+    assert clocks.whole.operations == {PRODUCTS: 6, HEAD: 3}
+    assert clocks.whole.seconds.keys() == {PRODUCTS, HEAD, REST, WAITING}
+    assert clocks.here is clocks.whole
 
 
 def test_quick_is_a_default_that_other_options_change() -> None:

@@ -37,6 +37,7 @@ PARTS = (  # of a profile, with a column each
     "activation",
     "norms",
     "rope",
+    "head",
 )
 _NOTE = (
     "tokens/s counts all prompt tokens, computed/s those that no reused prefix covers. The share "
