@@ -6,6 +6,7 @@ Calls from any thread are queued and run one after another, in order of arrival.
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401 - before _before_fork: a job may need its lock
 import os
 import queue
 import threading

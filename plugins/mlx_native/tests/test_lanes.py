@@ -146,6 +146,36 @@ def test_the_check_is_called_on_this_thread_alone_and_ends_all() -> None:
     assert callers == {threading.get_ident()}
 
 
+def test_a_lane_that_waits_for_others_looks_on() -> None:
+    waiting = threading.Event()
+    looks = 0
+
+    def check() -> None:
+        nonlocal looks
+        looks += 1
+        if waiting.is_set():
+            raise core.GenerationTimeout(1.0)
+
+    def go_on(check: Check) -> None:
+        while True:
+            check()
+
+    def end(check: Check) -> None:
+        waiting.set()
+
+    with pytest.raises(core.GenerationTimeout):
+        lanes.run([end, go_on], check)
+    assert looks == 1
+
+
+def test_a_lane_within_a_lane_leaves_it_one() -> None:
+    """A cancel's ``is_set()`` that classifies."""
+    inner: list[Any] = [lambda check: in_lane()]
+    assert lanes.run([lambda check: (lanes.run(inner, nothing), in_lane())], nothing) == [
+        ([True], True)
+    ]
+
+
 def test_host_arithmetic_stays_on_its_core_in_a_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     helped = []
     real = begin

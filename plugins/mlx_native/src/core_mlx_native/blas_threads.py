@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
-from core_mlx_native.blas import SYMBOL, blas_report
-from core_mlx_native.linker import global_owner, has_symbol
+from core_mlx_native.blas import blas_report
+from core_mlx_native.linker import has_symbol
 
 _OWN_THREADS = 1  # what openblas_get_parallel() says: 0 none, 1 pthreads, 2 OpenMP
 _PREFIXES = ("scipy_openblas", "openblas")
@@ -79,7 +79,7 @@ def _threads() -> Threads | None:
     """Of the library in front of MLX; it is there before `mlx.core` is."""
     if not blas_report().active:
         return None
-    library = ctypes.CDLL(blas_report().path or global_owner(SYMBOL))
+    library = ctypes.CDLL(blas_report().path)
     for prefix in _PREFIXES:
         if has_symbol(library, f"{prefix}_get_parallel"):
             if getattr(library, f"{prefix}_get_parallel")() != _OWN_THREADS:

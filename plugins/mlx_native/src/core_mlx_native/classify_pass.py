@@ -56,7 +56,7 @@ def start(
     config: GenerateConfig,
     between: Between = nothing,
 ) -> Started:
-    """Queue the forward pass; ``between`` two layers may raise."""
+    """Queue the forward pass, or run it in lanes; ``between`` two layers may raise."""
     prompts = [row.ids for row in rows]
     # Labels of several tokens alone need the keys and values again.
     keep = any(row.question and len(row.question.trie.prefixes) > 1 for row in rows)

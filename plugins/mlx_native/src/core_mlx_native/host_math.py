@@ -1,9 +1,9 @@
 """Activations, softmax and norms on a CPU, through numpy.
 
 MLX computes ``exp`` and ``tanh`` there one number at a time, on one core: 20 ns each, which is more
-than the matrix products around them take. numpy does it in vectors, here on all cores, and no
-less exactly. Results are written over the first argument, which is given up: new memory for each,
-and a copy of it into MLX, took longer than the arithmetic.
+than the matrix products around them take. numpy does it in vectors, here on all cores (in a lane on
+its own), and no less exactly. Results are written over the first argument, which is given up: new
+memory for each, and a copy of it into MLX, took longer than the arithmetic.
 """
 
 from __future__ import annotations

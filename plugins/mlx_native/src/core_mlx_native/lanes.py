@@ -23,6 +23,7 @@ T = TypeVar("T")
 Check = Callable[[], None]
 Job = Callable[[Check], T]  # calls the check now and then, which may raise
 
+_LOOK_SECONDS = 0.1  # between two checks of a lane that waits for others
 _here = threading.local()
 
 
@@ -54,13 +55,15 @@ def settled(x: mx.array) -> mx.array:
 def run(jobs: Sequence[Job[T]], check: Check) -> list[T]:
     """Run each job in a lane of its own, the first on this thread, which alone calls ``check``.
 
-    Returns their results, evaluated, or raises one's error once all have ended.
+    A job evaluates what it returns. Raises one's error, once all have ended.
     """
     over = threading.Event()
     with one_thread_each():
         others = [begin(_pool(), partial(_elsewhere, job, over)) for job in jobs[1:]]
         try:
             first = [_in_lane(jobs[0], partial(_look, over, check))]
+            while wait(others, _LOOK_SECONDS).not_done:
+                _look(over, check)
         except _OverError:
             first = []
         except BaseException:
@@ -90,11 +93,11 @@ def _elsewhere(job: Job[T], over: threading.Event) -> T:
 
 
 def _in_lane(job: Job[T], check: Check) -> T:
-    _here.lane = True
+    before, _here.lane = in_lane(), True
     try:
         return job(check)
     finally:
-        _here.lane = False
+        _here.lane = before
 
 
 def _look(over: threading.Event, check: Check | None = None) -> None:
