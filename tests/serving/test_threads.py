@@ -57,8 +57,9 @@ def test_its_error_waits_for_who_reads_it(pool: ThreadPoolExecutor) -> None:
 
 
 _FORK = """
-import concurrent.futures.thread as pools, os
+import os
 from core.serving.owner import OwnerThread
+import concurrent.futures.thread as pools  # behind it, as in a program
 
 held = []
 owner = OwnerThread("test", settle=lambda: held.append(pools._global_shutdown_lock.locked()))
