@@ -20,7 +20,7 @@ from core_mlx_native import host_math
 from core_mlx_native.decoder import Between, nothing
 from core_mlx_native.failures import not_a_number
 from core_mlx_native.host import float_array, floats, ints, on_cpu
-from core_mlx_native.label_reader import full_head, label_head, read_labels
+from core_mlx_native.label_reader import label_head, read_labels
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.prefill import Prefill
 from core_mlx_native.reading import Prefix
@@ -85,7 +85,7 @@ def finish(model: LoadedModel, started: Started, config: GenerateConfig) -> list
 
 
 def _scores(model: LoadedModel, started: Started, config: GenerateConfig) -> list[LabelScores]:
-    head = label_head if labels_only(model, config) else full_head
+    head = label_head if labels_only(model, config) else None
     logits = started.logits if _read_at_ends(started.rows) else None
     found: list[LabelScores] = []
     for part, rows in started.slices():
