@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from core.labels import LabelTrie, Path, build_trie, label_paths, label_texts
@@ -21,49 +21,78 @@ class LabelQuestion:
     trie: LabelTrie
 
 
+Tail = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Learnt:
+    """Labels behind the tail of a prompt: they begin ``back`` tokens before its end."""
+
+    text: str
+    back: int
+    trie: LabelTrie
+
+
 class LabelTokens:
     """Finds the token paths of one set of labels.
 
-    ``behind(prompt, ids)`` gives the number of the prompt's tokens that stand before the labels,
-    and the labels' trie. Prompts whose labels have the same tokens share one trie object.
+    Prompts whose labels have the same tokens share one trie object.
     """
 
     def __init__(self, tokenizer: ContinuingTokenizer, labels: Sequence[str], prefix: str) -> None:
         self._tokenizer, self._labels, self._prefix = tokenizer, labels, prefix
         self._lead = len(tokenizer.encode(""))  # BOS, or nothing
-        self._by_tail: dict[tuple[int, ...], tuple[str, int, LabelTrie] | None] = {}
+        self._by_tail: dict[Tail, _Learnt | None] = {}  # None: such a tail does not stand alone
         self._tries: dict[tuple[Path, ...], LabelTrie] = {}
 
-    def behind(self, prompt: str, ids: Sequence[int]) -> LabelQuestion:
-        """Raises `LabelError` when two labels cannot be told apart behind this prompt."""
-        tail = tuple(ids[-_TAIL:]) if len(ids) > _TAIL + self._lead else ()
-        if tail:
-            if tail not in self._by_tail:
-                self._by_tail[tail] = self._behind_tail(tail)
-            found = self._by_tail[tail]
-            if found is not None and prompt.endswith(found[0]):
-                return LabelQuestion(len(ids) - found[1], found[2])
-        return LabelQuestion(*self._behind_text(prompt, ids))
+    def behind(
+        self, prompts: Sequence[str], ids: Sequence[Sequence[int]]
+    ) -> Iterator[LabelQuestion]:
+        """The labels' question for each prompt, of which ``ids`` are the tokens.
 
-    def _behind_tail(self, tail: tuple[int, ...]) -> tuple[str, int, LabelTrie] | None:
-        """The same for the prompt's last tokens alone; None where they do not stand alone."""
-        text = self._tokenizer.decode(tail)
-        ids = self._tokenizer.encode(text)
-        if tuple(ids[self._lead :]) != tail:
-            return None
-        anchor, trie = self._behind_text(text, ids)
-        if anchor <= self._lead:
-            return None
-        return text, len(ids) - anchor, trie
+        Raises `LabelError` when two labels cannot be told apart behind one of them.
+        """
+        tails = [self._tail(tokens) for tokens in ids]
+        self._learn([tail for tail in dict.fromkeys(tails) if tail not in self._by_tail])
+        for prompt, tokens, tail in zip(prompts, ids, tails, strict=True):
+            learnt = self._by_tail[tail]
+            if learnt is not None and prompt.endswith(learnt.text):
+                yield LabelQuestion(len(tokens) - learnt.back, learnt.trie)
+            else:
+                texts = label_texts(prompt, self._labels, self._prefix)
+                continued = self._tokenizer.encode_continued(prompt, texts)
+                yield self._question(texts, tokens, continued)
 
-    def _behind_text(self, prompt: str, ids: Sequence[int]) -> tuple[int, LabelTrie]:
-        texts = label_texts(prompt, self._labels, self._prefix)
-        continued = self._tokenizer.encode_continued(prompt, texts)
+    def _tail(self, tokens: Sequence[int]) -> Tail:
+        """A prompt's last tokens, if there are more before them."""
+        return tuple(tokens[-_TAIL:]) if len(tokens) > _TAIL + self._lead else ()
+
+    def _learn(self, tails: Sequence[Tail]) -> None:
+        """Tokenise labels behind the text of each tail, all at once: the library has threads."""
+        self._by_tail |= dict.fromkeys(tails)
+        texts = [self._tokenizer.decode(tail) for tail in tails]
+        encoded = self._tokenizer.encode_batch(texts)
+        found = zip(tails, texts, encoded, strict=True)
+        alone = [each for each in found if each[0] and tuple(each[2][self._lead :]) == each[0]]
+        labels = [label_texts(text, self._labels, self._prefix) for _, text, _ in alone]
+        whole = [
+            text + label for (_, text, _), row in zip(alone, labels, strict=True) for label in row
+        ]
+        continued = iter(self._tokenizer.encode_batch(whole))
+        for (tail, text, ids), row in zip(alone, labels, strict=True):
+            question = self._question(row, ids, [next(continued) for _ in row])
+            if question.anchor > self._lead:
+                self._by_tail[tail] = _Learnt(text, len(ids) - question.anchor, question.trie)
+
+    def _question(
+        self, texts: Sequence[str], ids: Sequence[int], continued: Sequence[Sequence[int]]
+    ) -> LabelQuestion:
+        """Of labels with these texts behind a prompt with these tokens."""
         anchor, paths = label_paths(ids, continued, lambda: self._alone(texts))
         key = tuple(paths)
         if key not in self._tries:
             self._tries[key] = build_trie(self._labels, paths)
-        return anchor, self._tries[key]
+        return LabelQuestion(anchor, self._tries[key])
 
     def _alone(self, texts: Sequence[str]) -> list[list[int]]:
         return [self._tokenizer.encode(text)[self._lead :] for text in texts]

@@ -40,18 +40,25 @@ def classify_rows(
     """
     found = {index: text_error(prompt) for index, prompt in enumerate(prompts)}
     sound = [index for index, error in found.items() if error is None]
-    labels = LabelTokens(model.tokenizer, config.labels, config.label_prefix)
-    rows = []
     encoded = model.tokenizer.encode_batch([prompts[index] for index in sound])
-    for index, ids in zip(sound, encoded, strict=True):
-        found[index] = ids_error(model, ids)
-        if found[index] is not None:
-            continue
-        question = labels.behind(prompts[index], ids) if config.labels else None
-        found[index] = _labels_error(model, question)
-        if found[index] is None:
-            rows.append(Row(index, ids, question))
-    return rows, {index: error for index, error in found.items() if error is not None}
+    found |= {i: ids_error(model, ids) for i, ids in zip(sound, encoded, strict=True)}
+    rows = [Row(i, ids, None) for i, ids in zip(sound, encoded, strict=True) if found[i] is None]
+    if config.labels:
+        rows = _asked(model, prompts, rows, config)
+        found |= {row.index: _labels_error(model, row.question) for row in rows}
+    errors = {index: error for index, error in found.items() if error is not None}
+    return [row for row in rows if row.index not in errors], errors
+
+
+def _asked(
+    model: ServedModel, prompts: Sequence[str], rows: Sequence[Row], config: GenerateConfig
+) -> list[Row]:
+    """The rows with their labels' questions."""
+    labels = LabelTokens(model.tokenizer, config.labels, config.label_prefix)
+    questions = labels.behind([prompts[row.index] for row in rows], [row.ids for row in rows])
+    return [
+        Row(row.index, row.ids, question) for row, question in zip(rows, questions, strict=True)
+    ]
 
 
 def _labels_error(model: ServedModel, question: LabelQuestion | None) -> CoreError | None:

@@ -27,6 +27,10 @@ class ContinuingTokenizer(Protocol):
         """Ids of a prompt, with BOS where the model has one."""
         ...
 
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """`encode` for many texts."""
+        ...
+
     def encode_continued(self, prompt: str, continuations: Sequence[str]) -> list[list[int]]:
         """Ids of the prompt with each continuation behind it."""
         ...
@@ -38,10 +42,6 @@ class ContinuingTokenizer(Protocol):
 
 class ServedTokenizer(ContinuingTokenizer, Protocol):
     """Safe to use from several threads."""
-
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode` for many texts."""
-        ...
 
     def render_chat(self, messages: Sequence[Message]) -> RenderedPrompt:
         """The prompt that asks for the assistant's next turn."""

@@ -42,6 +42,10 @@ class Counting:
     def decode(self, ids: Sequence[int]) -> str:
         return self.tokenizer.decode(ids)
 
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        self.calls += 1
+        return self.tokenizer.encode_batch(texts)
+
     def encode_continued(self, prompt: str, continuations: Sequence[str]) -> list[list[int]]:
         self.calls += 1
         return self.tokenizer.encode_continued(prompt, continuations)
@@ -67,19 +71,29 @@ def from_whole_prompt(tokenizer: Tokenizer, prompt: str) -> tuple[int, list[tupl
 @given(st.text(min_size=1, max_size=80), st.sampled_from(ENDS))
 def test_any_prompt_and_any_end(tokenizer: Tokenizer, start: str, end: str) -> None:
     prompt = (start + end).encode(errors="ignore").decode()
-    found = LabelTokens(tokenizer, LABELS, " ").behind(prompt, tokenizer.encode(prompt))
+    [found] = LabelTokens(tokenizer, LABELS, " ").behind([prompt], [tokenizer.encode(prompt)])
     assert (found.anchor, list(found.trie.paths)) == from_whole_prompt(tokenizer, prompt)
 
 
-def test_prompts_with_one_end_are_tokenised_once_and_share_their_trie(
-    tokenizer: Tokenizer,
-) -> None:
+def test_prompts_with_one_end_share_their_trie(tokenizer: Tokenizer) -> None:
+    finder = LabelTokens(tokenizer, LABELS, " ")
+    prompts = [f"Sentence number {i} of some length.\nIts topic in one word is:" for i in range(20)]
+    found = list(finder.behind(prompts, tokenizer.encode_batch(prompts)))
+    assert len({id(question.trie) for question in found}) == 1
+    for prompt, question in zip(prompts, found, strict=True):
+        assert (question.anchor, list(question.trie.paths)) == from_whole_prompt(tokenizer, prompt)
+
+
+def test_all_ends_are_tokenised_in_two_calls_and_known_ones_in_none(tokenizer: Tokenizer) -> None:
+    """One end after another would take longer than a GPU takes for the prompts."""
     counting = Counting(tokenizer)
     finder = LabelTokens(counting, LABELS, " ")
-    prompts = [f"Sentence number {i} of some length.\nIts topic in one word is:" for i in range(20)]
-    found = [finder.behind(prompt, tokenizer.encode(prompt)) for prompt in prompts]
-    assert counting.calls == 1
-    assert len({id(question.trie) for question in found}) == 1
+    prompts = [f"A sentence of some length that is about subject {i} is:" for i in range(10, 40)]
+    ids = tokenizer.encode_batch(prompts)
+    found = list(finder.behind(prompts, ids))
+    assert counting.calls == 2
+    assert list(finder.behind(prompts[::-1], ids[::-1])) == found[::-1]
+    assert counting.calls == 4  # of no text
     for prompt, question in zip(prompts, found, strict=True):
         assert (question.anchor, list(question.trie.paths)) == from_whole_prompt(tokenizer, prompt)
 
@@ -88,7 +102,8 @@ def test_a_trailing_space_moves_the_labels_before_it(tokenizer: Tokenizer) -> No
     prompt = "The topic of this sentence about many things is: "
     ids = tokenizer.encode(prompt)
     finder = LabelTokens(tokenizer, ["finance"], " ")
-    found = finder.behind(prompt, ids)
+    [found] = finder.behind([prompt], [ids])
     assert found.anchor == len(ids) - 1
     stripped = prompt.rstrip()
-    assert found.trie.paths == finder.behind(stripped, tokenizer.encode(stripped)).trie.paths
+    [other] = finder.behind([stripped], [tokenizer.encode(stripped)])
+    assert found.trie.paths == other.trie.paths
