@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 R = TypeVar("R")
-_PASS = 32  # tokens that a pass of its own for a prefix costs, about
+_PASS = 32  # tokens that a pass of its own for a prefix costs on a CPU, about: it reads the weights
 _DEPTH = 16  # splits of splits; prompts that differ in more ways than that have little in common
 
 
@@ -25,17 +25,20 @@ class Group:
     rows: tuple[int, ...]
 
 
-def shared_prefixes(prompts: Sequence[Sequence[int]], limits: Sequence[int]) -> list[Group]:
+def shared_prefixes(
+    prompts: Sequence[Sequence[int]], limits: Sequence[int], cost: int = _PASS
+) -> list[Group]:
     """Divide the prompts into groups, each row into one.
 
     Of row i at most ``limits[i]`` tokens may be in a prefix. Rows that share nothing worth it are
-    one group, with an empty prefix.
+    one group, with an empty prefix. ``cost`` is that of a group's own pass, in tokens.
     """
     order = sorted(range(len(prompts)), key=lambda row: tuple(prompts[row]))
     common = [_common(prompts[a], prompts[b]) for a, b in pairwise(order)]
     groups: list[Group] = []
     alone: list[int] = []
-    for start, stop, prefix in _best(common, [limits[row] for row in order], 0, len(order), 0)[1]:
+    allowed = [limits[row] for row in order]
+    for start, stop, prefix in _best(common, allowed, cost, 0, len(order), 0)[1]:
         rows = tuple(order[start:stop])
         if prefix:
             groups.append(Group(prefix, rows))
@@ -45,10 +48,13 @@ def shared_prefixes(prompts: Sequence[Sequence[int]], limits: Sequence[int]) -> 
 
 
 def grouped(
-    rows: Sequence[R], prompts: Sequence[Sequence[int]], limits: Sequence[int]
+    rows: Sequence[R],
+    prompts: Sequence[Sequence[int]],
+    limits: Sequence[int],
+    cost: int = _PASS,
 ) -> Iterator[tuple[Sequence[int], list[R]]]:
     """The same for rows that are more than tokens: each group's prefix, and its rows."""
-    for group in shared_prefixes(prompts, limits):
+    for group in shared_prefixes(prompts, limits, cost):
         yield prompts[group.rows[0]][: group.prefix], [rows[row] for row in group.rows]
 
 
@@ -56,19 +62,21 @@ Part = tuple[int, int, int]  # start, stop, prefix
 
 
 def _best(
-    common: Sequence[int], limits: Sequence[int], start: int, stop: int, depth: int
+    common: Sequence[int], limits: Sequence[int], cost: int, start: int, stop: int, depth: int
 ) -> tuple[int, list[Part]]:
     """How many tokens are saved among the ordered rows from start to stop, and by what parts."""
     if stop - start < 2:
         return 0, [(start, stop, 0)]
     least = min(common[start : stop - 1])
     prefix = min(least, *limits[start:stop])
-    saved = (stop - start - 1) * prefix - _PASS
+    saved = (stop - start - 1) * prefix - cost
     whole = (saved, [(start, stop, prefix)]) if saved > 0 else (0, [(start, stop, 0)])
     if depth == _DEPTH or max(common[start : stop - 1]) == least:
         return whole
     cuts = [index + 1 for index in range(start, stop - 1) if common[index] == least]
-    parts = [_best(common, limits, a, b, depth + 1) for a, b in pairwise((start, *cuts, stop))]
+    parts = [
+        _best(common, limits, cost, a, b, depth + 1) for a, b in pairwise((start, *cuts, stop))
+    ]
     split = sum(part[0] for part in parts)
     return whole if whole[0] >= split else (split, [one for part in parts for one in part[1]])
 

@@ -54,6 +54,13 @@ def test_a_common_beginning_that_is_too_short_to_pay_is_left() -> None:
     assert shared_prefixes(rows, limits_of(rows)) == [Group(0, tuple(range(10)))]
 
 
+def test_a_device_on_which_a_pass_costs_more_makes_fewer_groups() -> None:
+    rows = [[1] * 40 + [index % 3] * 40 + [50 + index] for index in range(30)]
+    assert len(shared_prefixes(rows, limits_of(rows))) == 3
+    assert [group.prefix for group in shared_prefixes(rows, limits_of(rows), 1000)] == [40]
+    assert [group.prefix for group in shared_prefixes(rows, limits_of(rows), 2000)] == [0]
+
+
 def test_the_same_prompt_many_times_is_computed_once_but_for_its_end() -> None:
     rows = [[4] * 50] * 12
     assert shared_prefixes(rows, limits_of(rows)) == [Group(49, tuple(range(12)))]

@@ -11,7 +11,7 @@ from core.options import LoadConfig
 from core.serving.served import Memory
 from core.types import Choice, ModelInfo
 from core_mlx_native import memory
-from core_mlx_native.budget import Footprint, token_budget
+from core_mlx_native.budget import Footprint, pass_tokens, token_budget
 from core_mlx_native.chosen import DTYPES, Choices
 from core_mlx_native.config import ModelConfig, load_config
 from core_mlx_native.decoder import Decoder
@@ -48,6 +48,7 @@ class LoadedModel:
     stop_ids: frozenset[int]
     token_budget: int
     row_tokens: int
+    pass_tokens: int
     slots: int
     prefill_chunk: int
     length_step: int
@@ -116,6 +117,7 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
         stop_ids,
         int(budget.value),
         footprint.row_tokens,
+        pass_tokens(on_gpu),
         int(chosen.parallel_slots.value),
         int(chosen.prefill_chunk.value),
         int(chosen.length_step.value),
