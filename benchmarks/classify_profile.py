@@ -57,7 +57,8 @@ def watched(clocks: Clocks) -> Iterator[None]:
         (rotations.Rotation, "turn", "rope", None),
         (layers.RMSNorm, "__call__", "norms", None),
         (decoder.Decoder, "logits", HEAD, None),
-        (classify_pass, "read_labels", "labels", None),
+        (classify_pass, "ask_labels", "labels", None),
+        (classify_pass, "label_scores", "labels", None),
     ]
     with ExitStack() as stack:
         for owner, name, part, operations in parts:

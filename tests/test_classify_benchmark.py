@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -31,7 +32,7 @@ from benchmarks.classify_parts.clock import (
     Clocks,
     timed,
 )
-from benchmarks.classify_parts.comparing import TITLES
+from benchmarks.classify_parts.comparing import TITLES, Comparison
 from benchmarks.classify_parts.contestants import (
     EACH_OFF,
     NAMES,
@@ -42,7 +43,7 @@ from benchmarks.classify_parts.contestants import (
     variant,
 )
 from benchmarks.classify_parts.runner import Spec
-from benchmarks.classify_parts.turns import Run, Turns
+from benchmarks.classify_parts.turns import Run, Turns, python_path
 from benchmarks.classify_parts.workloads import (
     FEW_SHOT,
     INSTRUCTION,
@@ -53,6 +54,7 @@ from benchmarks.classify_parts.workloads import (
     sentence,
 )
 from core.serving.host_cpus import usable_cores
+from core.serving.prefixes import shared_prefixes
 
 TINY = {
     "hidden_size": 32,
@@ -121,6 +123,9 @@ def test_thousands_of_prompts_are_all_different_and_few_begin_alike() -> None:
     made = prompts("c", 4096)
     assert len(set(made)) == 4096
     assert len({" ".join(prompt.split()[:4]) for prompt in made[:256]}) > 200
+    words = [[hash(word) for word in prompt.split()] for prompt in made]
+    found = shared_prefixes(words, [len(row) - 4 for row in words])  # but for the question
+    assert max(group.prefix for group in found) <= 3
 
 
 @pytest.mark.parametrize(
@@ -226,6 +231,24 @@ def test_marks_are_missed_in_words() -> None:
         "m (a): 3.00 times mlx_lm default; at least 3.50 wanted, 5.00 aimed at",
         "m (a): 2.00 times the memory of mlx_lm default",
     ]
+
+
+def test_a_gpu_s_mark_that_was_not_measured_is_missed() -> None:
+    ours = [result(classify_gpu.OURS, 4_000.0, workload="c")]
+    comparison = Comparison(8, 1, {}, results=ours)
+    assert classify_gpu.missed(comparison, ["a", "b", "c"]) == [
+        "(a): not measured",
+        "(b): not measured",
+        "(c): 4,000 sentences/s, 5,000 wanted on an H200",
+    ]
+    assert not classify_gpu.missed(Comparison(8, 1, {}, results=ours), [])
+
+
+def test_a_process_of_ours_imports_what_this_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    assert python_path() == {"PYTHONPATH": f"{ROOT}{os.pathsep}/elsewhere"}
+    monkeypatch.delenv("PYTHONPATH")
+    assert python_path() == {"PYTHONPATH": str(ROOT)}
 
 
 def test_other_labels_are_a_missed_mark_but_not_those_of_rounded_weights() -> None:

@@ -20,13 +20,18 @@ Say = Callable[[str], None]
 _SETTLE_SECONDS = 0.3  # a library's threads spin for a while after their work
 
 
+def python_path() -> dict[str, str]:
+    """What a process needs to import these benchmarks, and whatever this one can."""
+    path = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+    return {"PYTHONPATH": os.pathsep.join(path)}
+
+
 class Worker:
     """The parent's end of a contestant's process. Raises `UnavailableError` when it cannot run."""
 
     def __init__(self, spec: Spec, environment: Mapping[str, str]) -> None:
         self.spec, self.about = spec, ""
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        added = {**environment, **spec.environment, "PYTHONPATH": path}
+        added = {**environment, **spec.environment, **python_path()}
         command = [spec.python, "-m", "benchmarks.classify_parts.worker", json.dumps(asdict(spec))]
         try:
             self._process = subprocess.Popen(

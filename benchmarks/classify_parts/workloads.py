@@ -53,7 +53,8 @@ def sentence(index: int, words: int = _SENTENCE_WORDS) -> str:
     """Text of this many words: a headline, and others of the same field behind it.
 
     Every later cycle through the file begins within its headlines, so that sentences of
-    different cycles share no beginning, and takes up with another neighbour.
+    different cycles share no beginning, and takes up with another neighbour: from the sixth on,
+    after two words.
     """
     cycle, row = divmod(index, len(headlines()))
     text, field = headlines()[row]
@@ -61,6 +62,8 @@ def sentence(index: int, words: int = _SENTENCE_WORDS) -> str:
     start = peers.index(text)
     taken = text.split()[cycle % 5 :]
     step = 1 + cycle // 5
+    if step > 1:
+        taken = taken[:2]
     while len(taken) < words:
         start = (start + step) % len(peers)
         taken += peers[start].split()
