@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from core_mlx_native import host_math
+from core_mlx_native import host_math, layers
 from core_mlx_native.host_math import Floats
 from core_mlx_native.layers import ACTIVATIONS, softcap
 
@@ -49,6 +51,29 @@ def test_many_numbers_are_shared_among_threads(name: str, monkeypatch: pytest.Mo
     found = np.array(host_math.GATED[name](gate, up))
     np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=1e-6)
     np.testing.assert_allclose(found, own, rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16])
+@pytest.mark.parametrize("name", list(ACTIVATIONS))
+def test_a_gpu_computes_a_gated_activation_as_one_function(
+    name: str, dtype: mx.Dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, up = (mx.random.normal((5, 9)).astype(dtype) for _ in range(2))
+    plain = layers.gated(name, gate, up)
+    compiled: list[bool] = []
+    real = mx.compile
+
+    def watched(function: Callable[..., mx.array], *, shapeless: bool) -> Callable[..., mx.array]:
+        compiled.append(shapeless)
+        return real(function, shapeless=shapeless)
+
+    monkeypatch.setattr(mx, "compile", watched)
+    monkeypatch.setattr(layers, "on_cpu", lambda: False)
+    layers._fused.cache_clear()
+    fused = [layers.gated(name, gate, up) for _ in range(2)]
+    layers._fused.cache_clear()
+    assert compiled == [True]  # once, for any shape
+    assert all(mx.array_equal(each, plain) and each.dtype == dtype for each in fused)
 
 
 @pytest.mark.parametrize("rows", [1, 3])

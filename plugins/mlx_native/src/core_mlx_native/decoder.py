@@ -13,7 +13,7 @@ from mlx import nn
 from core_mlx_native import host_math
 from core_mlx_native.attention import Attention, KeysValues, Past
 from core_mlx_native.config import ModelConfig
-from core_mlx_native.layers import ACTIVATIONS, Linear, Linears, RMSNorm, matrix, softcap
+from core_mlx_native.layers import Linear, Linears, RMSNorm, gated, matrix, softcap
 from core_mlx_native.layout import norm_names
 from core_mlx_native.rotation import Ends, Rotation, View
 from core_mlx_native.weights import Weights
@@ -34,13 +34,14 @@ class MLP(nn.Module):
         super().__init__()
         self.gate_up_proj = Linears(weights, [f"{name}.gate_proj", f"{name}.up_proj"])
         self.down_proj = Linear(weights, f"{name}.down_proj")
-        self._activation = ACTIVATIONS[config.family.activation]
-        self._gated = host_math.GATED[config.family.activation]
+        self._activation = config.family.activation
 
     def __call__(self, x: mx.array, host: bool = False) -> mx.array:
         """``host``: the activation runs in `host_math`."""
         gate, up = self.gate_up_proj(x)
-        return self.down_proj(self._gated(gate, up) if host else self._activation(gate) * up)
+        if host:
+            return self.down_proj(host_math.GATED[self._activation](gate, up))
+        return self.down_proj(gated(self._activation, gate, up))
 
 
 class Layer(nn.Module):

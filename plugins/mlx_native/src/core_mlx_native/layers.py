@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import accumulate
 from typing import Protocol
 
 import mlx.core as mx
 from mlx import nn
 
+from core_mlx_native.host import on_cpu
 from core_mlx_native.lanes import settled
 from core_mlx_native.weights import Weights
 
@@ -160,8 +162,27 @@ def gelu_tanh(x: mx.array) -> mx.array:
     return 0.5 * x * (1 + mx.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
 
 
-# mlx.nn's own activations are mx.compile'd, which on CPU starts a C++ compiler at run time.
 ACTIVATIONS = {"silu": silu, "gelu_tanh": gelu_tanh}
+
+
+def gated(activation: str, gate: mx.array, up: mx.array) -> mx.array:
+    """``activation(gate) * up``, of any shape.
+
+    On a GPU one kernel: ten, each over the whole width of the MLP, move as many bytes as would take
+    the time of the matrix products. On CPU mx.compile starts a C++ compiler at run time.
+    """
+    return (_product if on_cpu() else _fused)(activation)(gate, up)
+
+
+@cache
+def _product(activation: str) -> Callable[[mx.array, mx.array], mx.array]:
+    function = ACTIVATIONS[activation]
+    return lambda gate, up: function(gate) * up
+
+
+@cache
+def _fused(activation: str) -> Callable[[mx.array, mx.array], mx.array]:
+    return mx.compile(_product(activation), shapeless=True)
 
 
 def softcap(x: mx.array, cap: float) -> mx.array:
