@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from core.options import GenerateConfig
 from core.serving.request import seeded
-from core_mlx_native import groups, noise
+from core_mlx_native import groups, noise, sampling
 from core_mlx_native.host import float_rows, floats, ints
 from core_mlx_native.penalty import Repeats
 from core_mlx_native.sampling import RowSampling, draw, log_total, logprobs, sample
@@ -217,6 +217,17 @@ def test_a_step_can_be_queued_on_tokens_that_are_not_known_yet() -> None:
         repeats = repeats.after(tokens[-1])
     # With a penalty of 4: the logit 4 (now worth 1), then 3 (0.75), then 1, at the lowest id.
     assert [ints(pair) for pair in tokens] == [[1, 1], [2, 1], [1, 1], [1, 1]]
+
+
+def test_the_best_tokens_of_a_batch_take_no_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fresh one for each row took longer than all the rest on the host."""
+    monkeypatch.setattr(sampling, "seeded", None)
+    logits = mx.random.normal((6, 50)) + 9
+    best = ints(mx.argmax(logits, axis=-1))
+    second = ints(mx.argsort(-logits, axis=-1)[:, 1])
+    seen = [[token] for token in best]
+    assert ints(sample(logits, seen, GenerateConfig())) == best
+    assert ints(sample(logits, seen, GenerateConfig(repeat_penalty=1e9))) == second
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 100, 1000, 262_144])

@@ -95,12 +95,17 @@ def grouped(configs: Sequence[GenerateConfig]) -> tuple[Group, ...]:
     return tuple(Group.of(*kind, rows, configs) for kind, rows in members.items())
 
 
+def is_greedy(config: GenerateConfig) -> bool:
+    """Whether the best token is taken, without a draw."""
+    return config.temperature < _COLDEST
+
+
 def _column(values: list[float]) -> mx.array:
     return mx.array(values, mx.float32)[:, None]
 
 
 def _work(config: GenerateConfig) -> tuple[Work, int]:
-    if config.temperature < _COLDEST:
+    if is_greedy(config):
         return Work.GREEDY, 0
     if config.top_k > 0:
         return Work.BEST, max(_NARROWEST, 1 << (config.top_k - 1).bit_length())

@@ -19,8 +19,10 @@ import mlx.core as mx
 
 from core.options import GenerateConfig
 from core.serving.request import seeded
+from core_mlx_native import host_math
 from core_mlx_native.filters import in_blocks
-from core_mlx_native.groups import Group, grouped
+from core_mlx_native.groups import Group, grouped, is_greedy
+from core_mlx_native.host import on_cpu
 from core_mlx_native.penalty import Repeats
 
 
@@ -69,20 +71,27 @@ def sample(
     """
     count, vocab_size = logits.shape
     repeats = Repeats.of(prompts, [config.repeat_penalty] * count, vocab_size)
+    if is_greedy(config):  # no seed for each row, which takes longer than the rest
+        return mx.argmax(repeats.penalise(logits).astype(mx.float32), axis=-1)
     rows = RowSampling.of([seeded(config) for _ in range(count)])
     return draw(repeats.penalise(logits), rows, [step] * count)
 
 
-def logprobs(logits: mx.array, tokens: mx.array) -> mx.array:
+def logprobs(logits: mx.array, tokens: mx.array, total: mx.array | None = None) -> mx.array:
     """Log-probabilities of tokens [B] over the whole vocabulary: [B], from raw logits [B, V].
 
-    The model's own: without penalty, filters and temperature.
+    The model's own: without penalty, filters and temperature. ``total``: their `log_total`, known.
     """
     chosen = mx.take_along_axis(logits, tokens[:, None], axis=-1)[:, 0]
-    return chosen.astype(mx.float32) - log_total(logits)
+    return chosen.astype(mx.float32) - (log_total(logits) if total is None else total)
 
 
 def log_total(logits: mx.array) -> mx.array:
     """The logarithm of the sum of exponentials over the last axis: [...], from [..., V]."""
     parts = mx.logsumexp(in_blocks(logits.astype(mx.float32), -mx.inf), axis=-1)
     return mx.logsumexp(parts, axis=-1)
+
+
+def quick_log_total(logits: mx.array) -> mx.array:
+    """`log_total` of float32 logits; on a CPU through numpy, which waits for them."""
+    return mx.array(host_math.log_total(logits)) if on_cpu() else log_total(logits)

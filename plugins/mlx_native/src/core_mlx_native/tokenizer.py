@@ -35,6 +35,7 @@ class Tokenizer:
         template = files.chat_template or family_template(files.model_type, self._ids.keys())
         self._chat = ChatPrompts(template, files.special_texts, self._ids)
         self._token_bytes = TokenBytes(files.library)
+        self._texts: dict[int, str] = {}  # of tokens that were asked for
         self.special: tuple[str, ...] = tuple(self._ids)
         self.vocab_size: int = files.library.get_vocab_size(with_added_tokens=True)
         self.bos_id: int | None = files.bos_id
@@ -81,6 +82,11 @@ class Tokenizer:
 
     def token_text(self, id: int) -> str:
         """One token's own text; U+FFFD stands for bytes that are no whole character."""
+        if id not in self._texts:
+            self._texts[id] = self._token_text(id)
+        return self._texts[id]
+
+    def _token_text(self, id: int) -> str:
         token = self.library.id_to_token(id)
         if token is None or token in self._ids:
             return token or ""
