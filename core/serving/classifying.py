@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Protocol, Unpack
@@ -21,10 +22,8 @@ from core.serving.threads import begin
 from core.support import checked_prompts, checked_stream
 from core.types import ClassifyResult
 
-_FIRST_BLOCK, _BLOCK = 64, 1024  # of a stream: the first answers come early, the others share more
-_LIST_BLOCK = 8192  # of a list
-
-Tokenised = tuple[list[Row], dict[int, CoreError]]
+_STREAM = 64, 1024  # prompts of a block, first and last: early answers, and then more to share
+_LIST = 512, 8192
 
 
 class Classifier(Protocol):
@@ -32,9 +31,17 @@ class Classifier(Protocol):
 
     reused: int
 
-    def results(self, rows: Sequence[Row]) -> Iterator[tuple[Row, ClassifyResult]]:
-        """Each row's result, in whatever order they run best."""
+    def results(self, blocks: Iterable[Sequence[Row]]) -> Iterator[tuple[Row, ClassifyResult]]:
+        """Each row's result, in whatever order the rows of a block run best."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Prompts that were tokenised together: rows that can run, and the others' errors."""
+
+    rows: Sequence[Row]
+    errors: Mapping[int, CoreError]
 
 
 class Classification:
@@ -51,37 +58,53 @@ class Classification:
 
     def of_list(self, prompts: Sequence[str]) -> Iterator[ClassifyResult]:
         """One result per prompt, in order. Raises `core.LabelError`."""
-        starts = range(0, len(prompts), _LIST_BLOCK)
-        return self._in_blocks(prompts[start : start + _LIST_BLOCK] for start in starts)
+        return self._in_order(_blocks(iter(prompts), *_LIST))
 
     def of_stream(self, prompts: Iterable[object]) -> Iterator[ClassifyResult]:
         """One result per prompt, in order, in blocks of bounded size."""
-        return self._in_blocks(_blocks(iter(prompts)))
+        return self._in_order(_blocks(iter(prompts), *_STREAM))
 
-    def _in_blocks(self, blocks: Iterable[Sequence[str]]) -> Iterator[ClassifyResult]:
-        """A block is tokenised while the one before runs."""
-        with ThreadPoolExecutor(1, thread_name_prefix="core-tokenizer") as pool:
-            ahead: tuple[int, Future[Tokenised]] | None = None
-            for block in blocks:
-                following = (len(block), begin(pool, partial(self._tokenise, block)))
-                if ahead is not None:
-                    yield from self._run(ahead[0], ahead[1].result())
-                ahead = following
-            if ahead is not None:
-                yield from self._run(ahead[0], ahead[1].result())
-
-    def _tokenise(self, prompts: Sequence[str]) -> Tokenised:
-        return classify_rows(self._model, prompts, self._config)
-
-    def _run(self, count: int, tokenised: Tokenised) -> list[ClassifyResult]:
-        rows, errors = tokenised
-        found = {index: ClassifyResult(error=error) for index, error in errors.items()}
-        for row, result in self._classifier.results(rows):
+    def _in_order(self, blocks: Iterable[Sequence[str]]) -> Iterator[ClassifyResult]:
+        found: dict[int, ClassifyResult] = {}
+        following = 0
+        for row, result in self._classifier.results(self._rows(blocks, found)):
             found[row.index] = result
             if result.error is None:
                 self.prompt_tokens += len(row.ids)
                 self.read += 1
-        return [found[index] for index in range(count)]
+            while following in found:
+                yield found.pop(following)
+                following += 1
+        yield from (found[index] for index in sorted(found))
+
+    def _rows(
+        self, blocks: Iterable[Sequence[str]], found: dict[int, ClassifyResult]
+    ) -> Iterator[Sequence[Row]]:
+        """Those of each block; errors are ``found`` at once."""
+        for block in self._tokenised(blocks):
+            found |= {index: ClassifyResult(error=error) for index, error in block.errors.items()}
+            yield block.rows
+
+    def _tokenised(self, blocks: Iterable[Sequence[str]]) -> Iterator[Block]:
+        """Each block; the one behind it is tokenised while it runs."""
+        with ThreadPoolExecutor(1, thread_name_prefix="core-tokenizer") as pool:
+            ahead: Future[Block] | None = None
+            start = 0
+            for block in blocks:
+                following = begin(pool, partial(self._tokenise, block, start))
+                start += len(block)
+                if ahead is not None:
+                    yield ahead.result()
+                ahead = following
+            if ahead is not None:
+                yield ahead.result()
+
+    def _tokenise(self, prompts: Sequence[str], start: int) -> Block:
+        rows, errors = classify_rows(self._model, prompts, self._config)
+        return Block(
+            [replace(row, index=start + row.index) for row in rows],
+            {start + index: error for index, error in errors.items()},
+        )
 
 
 class ClassifyingModel(GeneratingModel):
@@ -141,8 +164,9 @@ class ClassifyingModel(GeneratingModel):
             self.record_reading(call.prompt_tokens, call.reused, call.read, clock.seconds)
 
 
-def _blocks(prompts: Iterator[object]) -> Iterator[list[str]]:
-    size, taken = _FIRST_BLOCK, 0
+def _blocks(prompts: Iterator[object], size: int, largest: int) -> Iterator[list[str]]:
+    """Blocks of ``size`` prompts, then of twice as many, up to the largest."""
+    taken = 0
     while block := checked_prompts("classify_iter", list(islice(prompts, size)), taken):
         yield block
-        size, taken = min(2 * size, _BLOCK), taken + len(block)
+        size, taken = min(2 * size, largest), taken + len(block)

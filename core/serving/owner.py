@@ -67,6 +67,15 @@ class OwnerThread:
         Raises `ModelClosedError` once closed. An interrupt of the waiting caller withdraws a job
         that has not begun. On this thread itself, it runs at once.
         """
+        future = self.submit(job)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def submit(self, job: Callable[[], T]) -> Future[T]:
+        """`run` for a caller that has something else to do meanwhile."""
         self.check_fork()
         future: Future[T] = Future()
         with self._lock:
@@ -75,12 +84,8 @@ class OwnerThread:
             if not self._here:
                 self._jobs.put((future, job))
         if self._here:
-            return job()
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+            _do(future, job)
+        return future
 
     def post(self, job: Callable[[], None]) -> bool:
         """Queue ``job`` and do not wait; it must not raise. False once closed."""

@@ -144,6 +144,14 @@ def test_a_stream_of_prompts_is_answered_in_blocks(tiny_model: LlamaModel) -> No
     assert tiny_model.metrics.generated_tokens == len(prompts) - 1
 
 
+def test_the_model_answers_another_call_while_a_stream_is_read(tiny_model: LlamaModel) -> None:
+    results = tiny_model.classify_iter(["ab", "abab", "b"] * 30, labels=["a", "b"])
+    for prompt, result in zip(["ab", "abab", "b"], results, strict=False):
+        [other] = tiny_model.classify([prompt], labels=["a", "b"])
+        assert other.probabilities == pytest.approx(result.probabilities, abs=1e-3)
+    assert len(list(results)) == 87
+
+
 def test_labels_of_several_tokens_are_scored_step_by_step(real_model: LlamaModel) -> None:
     labels = ("sports team", "sports car", "supercalifragilistic", "science")
     results = real_model.classify(PROMPTS * 9, labels=labels)

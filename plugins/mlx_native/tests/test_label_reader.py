@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.labels import LabelScores, build_trie, score_labels
 from core.labels import Path as TokenPath
-from core.labels import build_trie, score_labels
 from core.serving.label_tokens import LabelQuestion
 from core_mlx_native import label_reader
 from core_mlx_native.decoder import Decoder
 from core_mlx_native.host import floats
-from core_mlx_native.label_reader import read_labels, tree_chunks
+from core_mlx_native.label_reader import Asked, ask_labels, label_scores, tree_chunks
 from core_mlx_native.loader import load_decoder
 from core_mlx_native.prefill import last_logits, prefill
 
@@ -26,6 +26,10 @@ Checkpoint = Callable[..., Path]
 PROMPTS = [[5, 9, 13, 2, 40, 41, 42, 43, 44, 45, 46, 47], [7], [8, 8, 3, 60]]
 PATHS = [(3,), (3, 4), (3, 4, 5, 6), (9, 1), (9, 2), (50, 51, 52)]
 LABELS = [str(path) for path in PATHS]
+
+
+def read(asked: list[Asked]) -> list[LabelScores]:
+    return label_scores([each.read() for each in asked])
 
 
 def step_by_step(decoder: Decoder, prompt: list[int], path: TokenPath) -> float:
@@ -48,7 +52,7 @@ def test_every_label_scores_as_it_does_step_by_step(
     monkeypatch.setattr(label_reader, "_NODES", chunk)
     trie = build_trie(LABELS, PATHS)
     batch = prefill(decoder, PROMPTS)
-    found = read_labels(decoder, batch, [LabelQuestion(len(p), trie) for p in PROMPTS])
+    found = read(ask_labels(decoder, batch, [LabelQuestion(len(p), trie) for p in PROMPTS]))
     for prompt, scores in zip(PROMPTS, found, strict=True):
         for label, path in zip(LABELS, PATHS, strict=True):
             assert scores.logprobs[label] == pytest.approx(
@@ -59,7 +63,7 @@ def test_every_label_scores_as_it_does_step_by_step(
 def test_rows_may_begin_their_labels_earlier_and_have_tries_of_their_own(decoder: Decoder) -> None:
     one, other = build_trie(LABELS, PATHS), build_trie(["x", "y"], [(5, 6), (6,)])
     questions = [LabelQuestion(10, one), LabelQuestion(1, other), LabelQuestion(2, one)]
-    found = read_labels(decoder, prefill(decoder, PROMPTS), questions)
+    found = read(ask_labels(decoder, prefill(decoder, PROMPTS), questions))
     for prompt, question, scores in zip(PROMPTS, questions, found, strict=True):
         for label, path in zip(question.trie.labels, question.trie.paths, strict=True):
             expected = step_by_step(decoder, prompt[: question.anchor], path)
@@ -71,16 +75,16 @@ def test_a_head_read_in_pieces_gives_the_same(
 ) -> None:
     trie = build_trie(LABELS, PATHS)
     questions = [LabelQuestion(len(p), trie) for p in PROMPTS]
-    whole = read_labels(decoder, prefill(decoder, PROMPTS), questions)
+    whole = read(ask_labels(decoder, prefill(decoder, PROMPTS), questions))
     monkeypatch.setattr(label_reader, "_HEAD_FLOATS", 1)
-    pieces = read_labels(decoder, prefill(decoder, PROMPTS), questions)
+    pieces = read(ask_labels(decoder, prefill(decoder, PROMPTS), questions))
     for left, right in zip(whole, pieces, strict=True):
         assert left.logprobs == pytest.approx(right.logprobs, abs=1e-5)
 
 
 def test_label_mass_is_the_probability_of_the_first_tokens(decoder: Decoder) -> None:
     trie = build_trie(["a", "b"], [(3,), (9,)])
-    [scores] = read_labels(decoder, prefill(decoder, [[5]]), [LabelQuestion(1, trie)])
+    [scores] = read(ask_labels(decoder, prefill(decoder, [[5]]), [LabelQuestion(1, trie)]))
     probabilities = mx.softmax(last_logits(decoder, [[5]])[0])
     mass = (probabilities[3] + probabilities[9]).item()
     assert scores.label_mass == pytest.approx(mass, abs=1e-5)
@@ -112,7 +116,8 @@ def test_chunks_hold_every_node_and_all_of_its_ancestors(
 
 def test_the_comparison_can_tell_a_wrong_anchor(decoder: Decoder) -> None:
     trie = build_trie(LABELS, PATHS)
-    [scores] = read_labels(decoder, prefill(decoder, PROMPTS[:1]), [LabelQuestion(11, trie)])
+    asked = ask_labels(decoder, prefill(decoder, PROMPTS[:1]), [LabelQuestion(11, trie)])
+    [scores] = read(asked)
     expected = step_by_step(decoder, PROMPTS[0], PATHS[2])
     assert not math.isclose(scores.logprobs[LABELS[2]], expected, abs_tol=1e-2)
     assert score_labels(trie, [[0.0] * len(c) for c in trie.children]).label_mass == 1.0

@@ -7,7 +7,7 @@ with a common beginning share it in the cache.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from core.clock import RequestClock
 from core.labels import Path, with_scores
@@ -99,11 +99,16 @@ class Classifier:
         self._config, self._clock = config, clock
         self.reused = 0
 
-    def results(self, rows: Sequence[Row]) -> Iterator[tuple[Row, ClassifyResult]]:
-        """Each row's result, those first that begin alike."""
+    def results(self, blocks: Iterable[Sequence[Row]]) -> Iterator[tuple[Row, ClassifyResult]]:
+        """Each row's result, block by block."""
+        for rows in blocks:
+            yield from [(question.row, question.result()) for question in self._asked(rows)]
+
+    def _asked(self, rows: Sequence[Row]) -> list[Asked]:
+        """All of a block: whoever takes the results may have another call for the model."""
         asked = [Asked(row, seeded(self._config), self._token_text) for row in rows]
         most = [len(question.ids) - 1 for question in asked]
         with self._passes as passes:
             for prefix, group in grouped(asked, [question.ids for question in asked], most):
                 self.reused += ask(passes, prefix, group, self._clock).cached
-                yield from ((question.row, question.result()) for question in group)
+        return asked

@@ -6,6 +6,7 @@ Whatever goes wrong with one prompt becomes that row's ``error``; the other rows
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from core.clock import RequestClock
@@ -16,7 +17,7 @@ from core.serving.owner import OwnerThread
 from core.serving.prefixes import grouped
 from core.serving.reading import Row
 from core.types import ClassifyResult
-from core_mlx_native.classify_pass import Started, finish, labels_only, start
+from core_mlx_native.classify_pass import Answers, Started, labels_only, results, start
 from core_mlx_native.failures import is_out_of_memory, too_large
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.reading import NO_PREFIX, Prefix, run_prefix
@@ -28,11 +29,19 @@ Results = Iterator[tuple[Row, ClassifyResult]]
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A micro-batch that was started, or why it was not."""
+    """A micro-batch that is being started, or why it is not."""
 
     rows: Sequence[Row]
     prefix: Prefix
-    started: Started | Exception
+    started: Future[Started] | Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What came of it."""
+
+    begun: Begun
+    answers: Answers | Exception
 
 
 @dataclass(slots=True)
@@ -45,29 +54,42 @@ class Classifier:
     clock: RequestClock
     computed: int = field(default=0, init=False)
     reused: int = field(default=0, init=False)
+    _last_prefix: dict[tuple[int, ...], Prefix] = field(default_factory=dict, init=False)
 
-    def results(self, rows: Sequence[Row]) -> Results:
-        """Each row's result, in whatever order they run best."""
-        pending: Begun | None = None
-        for prefix, group in self._groups(rows):
-            for begun in self._begin_all(group, prefix):
-                if pending is not None:
-                    yield from self._end(pending)
-                pending = begun
-                if not self.model.overlaps_classify:
-                    yield from self._end(begun)
-                    pending = None
-        if pending is not None:
-            yield from self._end(pending)
+    def results(self, blocks: Iterable[Sequence[Row]]) -> Results:
+        """Each row's result, in whatever order they run best.
+
+        On a GPU, one micro-batch is queued before the one before is waited for, and Python works on
+        what was read while the owner thread queues the next.
+        """
+        running: Begun | None = None
+        read: Read | None = None
+        for begun in self._begin_all(blocks):
+            if read is not None:
+                yield from self._end(read)
+            read, running = None if running is None else self._read(running), begun
+            if not self.model.overlaps_classify:
+                yield from self._end(self._read(begun))
+                running = None
+        if read is not None:
+            yield from self._end(read)
+        if running is not None:
+            yield from self._end(self._read(running))
+
+    def _begin_all(self, blocks: Iterable[Sequence[Row]]) -> Iterator[Begun]:
+        """Queue micro-batches, one each time that one is asked for."""
+        for rows in blocks:
+            for prefix, group in self._groups(rows):
+                yield from self._begin_group(group, prefix)
 
     def _groups(self, rows: Sequence[Row]) -> Iterable[tuple[Sequence[int], Sequence[Row]]]:
         """Prefixes, each with the rows that begin with it."""
         if not self.model.fast.prefix:
             return [((), rows)]
-        return grouped(rows, [row.ids for row in rows], [_readable_from(row) for row in rows])
+        most = [_readable_from(row) for row in rows]
+        return grouped(rows, [row.ids for row in rows], most, self.model.pass_tokens)
 
-    def _begin_all(self, rows: Sequence[Row], prefix_ids: Sequence[int]) -> Iterator[Begun]:
-        """Start a group's micro-batches, one each time that one is asked for."""
+    def _begin_group(self, rows: Sequence[Row], prefix_ids: Sequence[int]) -> Iterator[Begun]:
         prefix = self._prefix(prefix_ids, len(rows))
         if isinstance(prefix, Exception):
             yield Begun(rows, NO_PREFIX, prefix)
@@ -83,61 +105,64 @@ class Classifier:
     def _prefix(self, ids: Sequence[int], rows: int) -> Prefix | Exception:
         if not ids:
             return NO_PREFIX
-        try:
-            self.clock.check()
-            prefix = self.owner.run(lambda: self._run_prefix(ids))
-        except RequestError as error:
-            return error
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-            return too_large(len(ids))
-        self.computed += len(ids)
-        self.reused += len(ids) * (rows - 1)
+        prefix = self._last_prefix.get(tuple(ids))
+        if prefix is None:
+            try:
+                self.clock.check()
+                prefix = self.owner.run(lambda: self._run_prefix(ids))
+            except RequestError as error:
+                return error
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                return too_large(len(ids))
+            self.computed += len(ids)
+            self.reused -= len(ids)
+            self._last_prefix = {tuple(ids): prefix}
+        self.reused += len(ids) * rows
         return prefix
 
     def _begin(self, rows: Sequence[Row], prefix: Prefix) -> Begun:
         try:
-            self.clock.check()
-            job = self.owner.run(lambda: self._start(rows, prefix))
+            return Begun(rows, prefix, self.owner.submit(lambda: self._start(rows, prefix)))
         except RequestError as error:
             return Begun(rows, prefix, error)
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-            return Begun(rows, prefix, error)
-        return Begun(rows, prefix, job)
 
     def _start(self, rows: Sequence[Row], prefix: Prefix) -> Started:
+        self.clock.check()
         return start(self.model, rows, prefix, self.config, self.clock.check)
 
     def _run_prefix(self, ids: Sequence[int]) -> Prefix:
         return run_prefix(self.model.decoder, ids, self.model.fast, self.clock.check)
 
-    def _end(self, begun: Begun) -> Results:
+    def _read(self, begun: Begun) -> Read:
+        """Wait for it. On the owner thread, as all of MLX's work is."""
+        if isinstance(begun.started, Exception):
+            return Read(begun, begun.started)
+        try:
+            return Read(begun, self.owner.run(begun.started.result().read))
+        except RequestError as error:
+            return Read(begun, error)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return Read(begun, error)
+
+    def _end(self, read: Read) -> Results:
         """The results; out of memory, those of its halves, down to the row that does not fit."""
-        rows, found = begun.rows, self._finish(begun.started)
-        if isinstance(found, list):
-            self.computed += sum(len(row.ids) - begun.prefix.size for row in rows)
-            yield from zip(rows, found, strict=True)
+        rows, prefix, found = read.begun.rows, read.begun.prefix, read.answers
+        if isinstance(found, Answers):
+            self.computed += sum(len(row.ids) - prefix.size for row in rows)
+            text = self.model.tokenizer.token_text
+            yield from zip(rows, results(found, self.config, text), strict=True)
         elif isinstance(found, RequestError):
             yield from ((row, ClassifyResult(error=found)) for row in rows)
         elif len(rows) == 1:
             yield rows[0], ClassifyResult(error=too_large(len(rows[0].ids)))
         else:
             half = len(rows) // 2
-            yield from self._end(self._begin(rows[:half], begun.prefix))
-            yield from self._end(self._begin(rows[half:], begun.prefix))
-
-    def _finish(self, started: Started | Exception) -> list[ClassifyResult] | Exception:
-        if isinstance(started, Exception):
-            return started
-        try:
-            return self.owner.run(lambda: finish(self.model, started, self.config))
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-            return error
+            yield from self._end(self._read(self._begin(rows[:half], prefix)))
+            yield from self._end(self._read(self._begin(rows[half:], prefix)))
 
 
 def _readable_from(row: Row) -> int:

@@ -1,52 +1,84 @@
-"""One micro-batch of ``classify``: started, so that a GPU works on it, and finished later.
+"""One micro-batch of ``classify``: started, so that a GPU works on it, and read later.
 
 Shapes: B rows, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 import mlx.core as mx
-import numpy as np
 
-from core.labels import LabelScores, with_scores
+from core.labels import with_scores
 from core.options import GenerateConfig
 from core.serving.reading import Row, labels_alone, of_labels
 from core.types import ClassifyResult, Token
-from core_mlx_native import host_math
 from core_mlx_native.decoder import Between, nothing
 from core_mlx_native.failures import not_a_number
-from core_mlx_native.host import float_array, floats, ints, on_cpu
-from core_mlx_native.label_reader import label_head, read_labels
+from core_mlx_native.host import bools, float_arrays, floats, ints
+from core_mlx_native.label_reader import (
+    Answered,
+    Asked,
+    Head,
+    ask_labels,
+    label_head,
+    label_scores,
+)
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.prefill import Prefill
 from core_mlx_native.reading import Prefix
 from core_mlx_native.sampling import logprobs as logprobs_of
-from core_mlx_native.sampling import sample
+from core_mlx_native.sampling import quick_log_total, sample
 from core_mlx_native.side_by_side import read_in_lanes
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """A micro-batch on its way: ``parts``, which hold its rows in order.
-
-    ``logits`` [B, V] at each row's end, unless only labels count.
+class Answers:
+    """What came of a micro-batch. ``tokens`` is None where only labels count, and ``labels`` empty
+    without; the rest is None where it is not asked for.
     """
 
     rows: Sequence[Row]
-    parts: Sequence[Prefill]
-    logits: mx.array | None
-    tokens: mx.array | None  # [B]
+    broken: Sequence[bool]  # of each row, whether it has a NaN
+    tokens: Sequence[int] | None
+    logprobs: Sequence[float] | None  # of the tokens
+    logits: Sequence[array[float]] | None
+    labels: Sequence[Answered]
 
-    def slices(self) -> Iterator[tuple[Prefill, slice]]:
-        """Each part, and where its rows stand."""
-        start = 0
-        for part in self.parts:
-            yield part, slice(start, start + len(part.hidden))
-            start += len(part.hidden)
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The same on its way: all that the device computes for it is queued.
+
+    What were queued later would wait for the next micro-batch.
+    """
+
+    rows: Sequence[Row]
+    broken: mx.array  # [B]
+    tokens: mx.array | None = None  # [B]
+    logprobs: mx.array | None = None  # [B]
+    logits: mx.array | None = None  # [B, V]
+    labels: Sequence[Asked] = ()
+
+    def queue(self) -> Started:
+        """Let the device begin."""
+        values = [asked.values for asked in self.labels]
+        mx.async_eval(self.broken, self.tokens, self.logprobs, self.logits, values)
+        return self
+
+    def read(self) -> Answers:
+        """Wait for it."""
+        return Answers(
+            self.rows,
+            bools(self.broken),
+            None if self.tokens is None else ints(self.tokens),
+            None if self.logprobs is None else floats(self.logprobs),
+            None if self.logits is None else float_arrays(self.logits),
+            [asked.read() for asked in self.labels],
+        )
 
 
 def start(
@@ -62,37 +94,55 @@ def start(
     keep = any(row.question and len(row.question.trie.prefixes) > 1 for row in rows)
     parts = read_in_lanes(model, prompts, _positions(rows), prefix, keep, between)
     if labels_only(model, config):
-        mx.async_eval([part.hidden for part in parts])
-        return Started(rows, parts, None, None)
+        broken = mx.concatenate([_has_nan(part.hidden) for part in parts])
+        return Started(rows, broken, labels=_labels(model, rows, parts, label_head, None)).queue()
     logits = model.decoder.logits(_at_ends(parts, prompts))  # [B, V]
     tokens = sample(logits, prompts, config)  # [B]
-    mx.async_eval(logits, tokens)
-    return Started(rows, parts, logits, tokens)
+    mx.async_eval(tokens)  # on a CPU, what follows reads the logits on the host
+    return Started(
+        rows,
+        _has_nan(logits),
+        tokens,
+        logprobs_of(logits, tokens, quick_log_total(logits)) if config.return_logprobs else None,
+        logits if config.return_logits else None,
+        _labels(model, rows, parts, None, logits if _read_at_ends(rows) else None),
+    ).queue()
 
 
-def finish(model: LoadedModel, started: Started, config: GenerateConfig) -> list[ClassifyResult]:
-    """Wait for the pass, and read it."""
-    results = _tokens(model, started, config)
-    if any(row.question is not None for row in started.rows):
-        scores = _scores(model, started, config)
-        results = [with_scores(*pair) for pair in zip(results, scores, strict=True)]
+def results(
+    answers: Answers, config: GenerateConfig, token_text: Callable[[int], str]
+) -> list[ClassifyResult]:
+    """Each row's result. Needs no device, and may run on any thread."""
+    found = _tokens(answers, token_text)
+    if answers.labels:
+        found = [
+            with_scores(*pair) for pair in zip(found, label_scores(answers.labels), strict=True)
+        ]
     if labels_alone(config):
-        results = [of_labels(result) for result in results]
+        found = [of_labels(result) for result in found]
     return [
         ClassifyResult(error=not_a_number()) if bad else result
-        for bad, result in zip(_broken(started), results, strict=True)
+        for bad, result in zip(answers.broken, found, strict=True)
     ]
 
 
-def _scores(model: LoadedModel, started: Started, config: GenerateConfig) -> list[LabelScores]:
-    head = label_head if labels_only(model, config) else None
-    logits = started.logits if _read_at_ends(started.rows) else None
-    found: list[LabelScores] = []
-    for part, rows in started.slices():
-        questions = [row.question for row in started.rows[rows] if row.question is not None]
-        known = logits if logits is None else logits[rows]
-        found += read_labels(model.decoder, part, questions, head, known)
-    return found
+def _labels(
+    model: LoadedModel,
+    rows: Sequence[Row],
+    parts: Sequence[Prefill],
+    head: Head | None,
+    logits: mx.array | None,
+) -> list[Asked]:
+    """The label questions of all lanes; none without labels."""
+    questions = [row.question for row in rows if row.question is not None]
+    asked: list[Asked] = []
+    begin = 0
+    for part in parts if questions else ():
+        end = begin + len(part.hidden)
+        known = logits if logits is None else logits[begin:end]
+        asked += ask_labels(model.decoder, part, questions[begin:end], head, known, begin)
+        begin = end
+    return asked
 
 
 def _at_ends(parts: Sequence[Prefill], prompts: Sequence[Sequence[int]]) -> mx.array:
@@ -101,19 +151,24 @@ def _at_ends(parts: Sequence[Prefill], prompts: Sequence[Sequence[int]]) -> mx.a
     return mx.concatenate([part.hidden_at(list(islice(ends, len(part.hidden)))) for part in parts])
 
 
-def _tokens(model: LoadedModel, started: Started, config: GenerateConfig) -> list[ClassifyResult]:
-    logits, tokens = started.logits, started.tokens
-    if logits is None or tokens is None:
-        return [ClassifyResult() for _ in started.rows]
-    ids = ints(tokens)
-    found = _logprobs(logits, tokens) if config.return_logprobs else [None] * len(ids)
-    text = model.tokenizer.token_text
+def _has_nan(values: mx.array) -> mx.array:
+    """Of each row: [B]."""
+    return mx.isnan(values.reshape(len(values), -1)).any(axis=-1)
+
+
+def _tokens(answers: Answers, token_text: Callable[[int], str]) -> list[ClassifyResult]:
+    if answers.tokens is None:
+        return [ClassifyResult() for _ in answers.rows]
+    nothing_asked = [None] * len(answers.rows)
+    every = zip(
+        answers.tokens,
+        answers.logprobs or nothing_asked,
+        answers.logits or nothing_asked,
+        strict=True,
+    )
     return [
-        ClassifyResult(
-            token=Token(token, text(token), logprob),
-            logits=float_array(logits[row]) if config.return_logits else None,
-        )
-        for row, (token, logprob) in enumerate(zip(ids, found, strict=True))
+        ClassifyResult(token=Token(token, token_text(token), logprob), logits=logits)
+        for token, logprob, logits in every
     ]
 
 
@@ -136,19 +191,3 @@ def _read_at_ends(rows: Sequence[Row]) -> bool:
 
 def _anchor(row: Row) -> int:
     return row.question.anchor if row.question else len(row.ids)
-
-
-def _logprobs(logits: mx.array, tokens: mx.array) -> list[float]:
-    if not on_cpu():
-        return floats(logprobs_of(logits, tokens))
-    chosen = mx.take_along_axis(logits, tokens[:, None], axis=-1)[:, 0]
-    return [float(value) for value in np.asarray(chosen) - host_math.log_total(logits)]
-
-
-def _broken(started: Started) -> list[bool]:
-    """Whether a row has a NaN."""
-    values = [part.hidden for part in started.parts]
-    if started.logits is not None:
-        values = [started.logits]
-    nan = [mx.isnan(each.reshape(len(each), -1)).any(axis=-1) for each in values]
-    return [bool(bad) for bad in ints(mx.concatenate(nan))]

@@ -13,6 +13,11 @@ def ints(values: mx.array) -> list[int]:
     return cast("list[int]", values.tolist())
 
 
+def bools(values: mx.array) -> list[bool]:
+    """A vector of truth values as a list."""
+    return cast("list[bool]", values.tolist())
+
+
 def floats(values: mx.array) -> list[float]:
     """A vector as a list."""
     return cast("list[float]", values.tolist())
@@ -28,6 +33,16 @@ def float_array(values: mx.array) -> array[float]:
     copied = array("f")
     copied.frombytes(memoryview(values).cast("B"))  # type: ignore[arg-type]  # its stubs forget it
     return copied
+
+
+def float_arrays(values: mx.array) -> list[array[float]]:
+    """An evaluated float32 matrix, row by row: nothing is queued on the device."""
+    size = values.shape[-1] * values.itemsize
+    raw = memoryview(values).cast("B")  # type: ignore[arg-type]  # its stubs forget it
+    rows = [array("f") for _ in range(len(values))]
+    for index, row in enumerate(rows):
+        row.frombytes(raw[index * size : (index + 1) * size])
+    return rows
 
 
 def on_cpu() -> bool:

@@ -41,7 +41,8 @@ def run_prefix(
     """Compute a prefix of one token at least."""
     end = [[len(ids) - 1]]
     cache = read(decoder, [ids], end, NO_PREFIX, fast, 1, between).cache
-    mx.eval([array for layer in cache for array in layer])
+    settle = mx.eval if on_cpu() else mx.async_eval  # lanes take what is computed
+    settle([array for layer in cache for array in layer])
     return Prefix(len(ids), cache)
 
 
