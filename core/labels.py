@@ -24,12 +24,14 @@ class LabelTrie:
 
     ``paths[i]`` are the tokens of ``labels[i]``. ``prefixes`` are the inner nodes, parents before
     children, ``()`` first; ``children[n]`` are the tokens that may follow ``prefixes[n]``.
+    ``shortest`` are the labels that no other one is the beginning of.
     """
 
     labels: tuple[str, ...]
     paths: tuple[Path, ...]
     prefixes: tuple[Path, ...]
     children: tuple[tuple[int, ...], ...]
+    shortest: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def build_trie(labels: Sequence[str], paths: Sequence[Path]) -> LabelTrie:
         for end, token in enumerate(path):
             followers.setdefault(path[:end], {})[token] = None
     children = tuple(tuple(tokens) for tokens in followers.values())
-    return LabelTrie(tuple(labels), tuple(paths), tuple(followers), children)
+    return LabelTrie(tuple(labels), tuple(paths), tuple(followers), children, _shortest(paths))
 
 
 def score_labels(trie: LabelTrie, logprobs: Sequence[Sequence[float]]) -> LabelScores:
@@ -94,7 +96,7 @@ def score_labels(trie: LabelTrie, logprobs: Sequence[Sequence[float]]) -> LabelS
         label=trie.labels[best],
         probabilities=dict(zip(trie.labels, probabilities, strict=True)),
         logprobs=dict(zip(trie.labels, scores, strict=True)),
-        label_mass=_mass(trie.paths, scores),
+        label_mass=_mass(trie, scores),
         margin=probabilities[best] - second,
     )
 
@@ -128,15 +130,18 @@ def _softmax(scores: Sequence[float]) -> list[float]:
     return [weight / total for weight in weights]
 
 
-def _mass(paths: Sequence[Path], scores: Sequence[float]) -> float:
+def _mass(trie: LabelTrie, scores: Sequence[float]) -> float:
     """Probability that the text goes on with any label; one that extends another adds nothing."""
+    return min(1.0, math.fsum([math.exp(scores[label]) for label in trie.shortest]))
+
+
+def _shortest(paths: Sequence[Path]) -> tuple[int, ...]:
     ends = set(paths)
-    first = (
-        math.exp(score)
-        for path, score in zip(paths, scores, strict=True)
+    return tuple(
+        label
+        for label, path in enumerate(paths)
         if not any(path[:end] in ends for end in range(1, len(path)))
     )
-    return min(1.0, math.fsum(first))
 
 
 def _common(left: Sequence[int], right: Sequence[int]) -> int:

@@ -13,7 +13,8 @@ from core.errors import InvalidOptionError
 def integer(option: str, value: object, low: int, high: int | None = None) -> int:
     """An ``int`` in ``low..high``; anything with ``__index__`` but a bool."""
     expected = f"an integer from {low} to {high}" if high is not None else f"an integer >= {low}"
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+    # int first: to ask a protocol takes 15 microseconds.
+    if isinstance(value, bool) or not isinstance(value, (int, SupportsIndex)):
         raise InvalidOptionError(option, value, expected)
     number = operator.index(value)
     if number < low or (high is not None and number > high):
