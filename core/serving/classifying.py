@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Protocol, Unpack
@@ -23,7 +23,7 @@ from core.support import checked_prompts, checked_stream
 from core.types import ClassifyResult
 
 _STREAM = 64, 1024  # prompts of a block, first and last: early answers, and then more to share
-_LIST = 512, 8192
+_LIST = 512, 8192  # the first is tokenised while nothing runs
 
 
 class Classifier(Protocol):
@@ -56,55 +56,49 @@ class Classification:
         """How many of the prompts' tokens did not have to be computed."""
         return min(self._classifier.reused, self.prompt_tokens)
 
-    def of_list(self, prompts: Sequence[str]) -> Iterator[ClassifyResult]:
+    def of_list(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         """One result per prompt, in order. Raises `core.LabelError`."""
-        return self._in_order(_blocks(iter(prompts), *_LIST))
+        with closing(self._tokenised(_slices(prompts))) as blocks:
+            return self._results(blocks)
 
     def of_stream(self, prompts: Iterable[object]) -> Iterator[ClassifyResult]:
-        """One result per prompt, in order, in blocks of bounded size."""
-        return self._in_order(_blocks(iter(prompts), *_STREAM))
+        """One result per prompt, in order. A block is answered before another one is asked for."""
+        with closing(self._tokenised(_blocks(iter(prompts)))) as blocks:
+            for block in blocks:
+                yield from self._results([block])
 
-    def _in_order(self, blocks: Iterable[Sequence[str]]) -> Iterator[ClassifyResult]:
+    def _results(self, blocks: Iterable[Block]) -> list[ClassifyResult]:
+        """Those of all blocks, which run one behind another without a pause."""
         found: dict[int, ClassifyResult] = {}
-        following = 0
-        for row, result in self._classifier.results(self._rows(blocks, found)):
+
+        def rows() -> Iterator[Sequence[Row]]:
+            for block in blocks:
+                found.update((i, ClassifyResult(error=error)) for i, error in block.errors.items())
+                yield block.rows
+
+        for row, result in self._classifier.results(rows()):
             found[row.index] = result
             if result.error is None:
                 self.prompt_tokens += len(row.ids)
                 self.read += 1
-            while following in found:
-                yield found.pop(following)
-                following += 1
-        yield from (found[index] for index in sorted(found))
+        return [found[index] for index in sorted(found)]
 
-    def _rows(
-        self, blocks: Iterable[Sequence[str]], found: dict[int, ClassifyResult]
-    ) -> Iterator[Sequence[Row]]:
-        """Those of each block; errors are ``found`` at once."""
-        for block in self._tokenised(blocks):
-            found |= {index: ClassifyResult(error=error) for index, error in block.errors.items()}
-            yield block.rows
-
-    def _tokenised(self, blocks: Iterable[Sequence[str]]) -> Iterator[Block]:
+    def _tokenised(self, blocks: Iterable[Sequence[str]]) -> Generator[Block, None, None]:
         """Each block; the one behind it is tokenised while it runs."""
         with ThreadPoolExecutor(1, thread_name_prefix="core-tokenizer") as pool:
             ahead: Future[Block] | None = None
-            start = 0
+            first = 0
             for block in blocks:
-                following = begin(pool, partial(self._tokenise, block, start))
-                start += len(block)
+                following = begin(pool, partial(self._tokenise, block, first))
+                first += len(block)
                 if ahead is not None:
                     yield ahead.result()
                 ahead = following
             if ahead is not None:
                 yield ahead.result()
 
-    def _tokenise(self, prompts: Sequence[str], start: int) -> Block:
-        rows, errors = classify_rows(self._model, prompts, self._config)
-        return Block(
-            [replace(row, index=start + row.index) for row in rows],
-            {start + index: error for index, error in errors.items()},
-        )
+    def _tokenise(self, prompts: Sequence[str], first: int) -> Block:
+        return Block(*classify_rows(self._model, prompts, self._config, first))
 
 
 class ClassifyingModel(GeneratingModel):
@@ -130,7 +124,7 @@ class ClassifyingModel(GeneratingModel):
         request = self.checked_classify(Capability.CLASSIFY, config, options)
         rows = checked_prompts("classify", prompts)
         with self._classification(request) as classification:
-            return list(classification.of_list(rows))
+            return classification.of_list(rows)
 
     def classify_iter(
         self,
@@ -164,9 +158,27 @@ class ClassifyingModel(GeneratingModel):
             self.record_reading(call.prompt_tokens, call.reused, call.read, clock.seconds)
 
 
-def _blocks(prompts: Iterator[object], size: int, largest: int) -> Iterator[list[str]]:
-    """Blocks of ``size`` prompts, then of twice as many, up to the largest."""
+def _sizes(size: int, largest: int) -> Iterator[int]:
+    """Of blocks: each twice the one before, up to the largest."""
+    while True:
+        yield size
+        size = min(2 * size, largest)
+
+
+def _slices(prompts: Sequence[str]) -> Iterator[Sequence[str]]:
+    first = 0
+    for size in _sizes(*_LIST):
+        if first >= len(prompts):
+            return
+        yield prompts[first : first + size]
+        first += size
+
+
+def _blocks(prompts: Iterator[object]) -> Iterator[Sequence[str]]:
     taken = 0
-    while block := checked_prompts("classify_iter", list(islice(prompts, size)), taken):
+    for size in _sizes(*_STREAM):
+        block = checked_prompts("classify_iter", list(islice(prompts, size)), taken)
+        if not block:
+            return
         yield block
-        size, taken = min(2 * size, largest), taken + len(block)
+        taken += len(block)

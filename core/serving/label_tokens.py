@@ -11,6 +11,7 @@ from core.serving.served import ContinuingTokenizer
 # A token that spans the border between prompt and label reaches back one token, in rare cases
 # two; what stands further back cannot change how the label is tokenised.
 _TAIL = 8
+_TOGETHER = 2048  # texts that are tokenised at once: the library takes 2 KB for each
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,10 @@ class LabelTokens:
         Raises `LabelError` when two labels cannot be told apart behind one of them.
         """
         tails = [self._tail(tokens) for tokens in ids]
-        self._learn([tail for tail in dict.fromkeys(tails) if tail not in self._by_tail])
+        new = [tail for tail in dict.fromkeys(tails) if tail not in self._by_tail]
+        step = max(1, _TOGETHER // max(1, len(self._labels)))
+        for start in range(0, len(new), step):
+            self._learn(new[start : start + step])
         for prompt, tokens, tail in zip(prompts, ids, tails, strict=True):
             learnt = self._by_tail[tail]
             if learnt is not None and prompt.endswith(learnt.text):

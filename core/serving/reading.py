@@ -32,19 +32,19 @@ class Pair:
 
 
 def classify_rows(
-    model: ServedModel, prompts: Sequence[str], config: GenerateConfig
+    model: ServedModel, prompts: Sequence[str], config: GenerateConfig, first: int = 0
 ) -> tuple[list[Row], dict[int, CoreError]]:
-    """Tokenise what can run; the errors of the other prompts, by their index.
+    """Tokenise what can run; the errors of the other prompts, by their index, which begins there.
 
     Raises `core.LabelError` when labels cannot be told apart.
     """
-    found = {index: text_error(prompt) for index, prompt in enumerate(prompts)}
+    found = {index: text_error(prompt) for index, prompt in enumerate(prompts, first)}
     sound = [index for index, error in found.items() if error is None]
-    encoded = model.tokenizer.encode_batch([prompts[index] for index in sound])
+    encoded = model.tokenizer.encode_batch([prompts[index - first] for index in sound])
     found |= {i: ids_error(model, ids) for i, ids in zip(sound, encoded, strict=True)}
     rows = [Row(i, ids, None) for i, ids in zip(sound, encoded, strict=True) if found[i] is None]
     if config.labels:
-        rows = _asked(model, prompts, rows, config)
+        rows = _asked(model, [prompts[row.index - first] for row in rows], rows, config)
         found |= {row.index: _labels_error(model, row.question) for row in rows}
     errors = {index: error for index, error in found.items() if error is not None}
     return [row for row in rows if row.index not in errors], errors
@@ -53,9 +53,9 @@ def classify_rows(
 def _asked(
     model: ServedModel, prompts: Sequence[str], rows: Sequence[Row], config: GenerateConfig
 ) -> list[Row]:
-    """The rows with their labels' questions."""
+    """The rows, each with its prompt's question about the labels."""
     labels = LabelTokens(model.tokenizer, config.labels, config.label_prefix)
-    questions = labels.behind([prompts[row.index] for row in rows], [row.ids for row in rows])
+    questions = labels.behind(prompts, [row.ids for row in rows])
     return [
         Row(row.index, row.ids, question) for row, question in zip(rows, questions, strict=True)
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import mlx.core as mx
@@ -12,7 +13,7 @@ import pytest
 import core
 from core_mlx_native import classify, classify_pass, devices
 from core_mlx_native.backend import Cpu
-from core_mlx_native.budget import Footprint, token_budget
+from core_mlx_native.budget import Footprint, pass_tokens, token_budget
 from core_mlx_native.config import load_config
 
 NONE = core.LoadConfig()
@@ -96,3 +97,19 @@ def test_rows_of_few_tokens_are_bounded_by_their_logits(
         sizes.clear()
         model.classify(["a"] * 300, labels=["b", "c"], labels_only=True)
         assert max(sizes) == 100
+
+
+def test_what_a_prefix_has_to_save(
+    checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Starting kernels takes a CUDA GPU as long for a narrow layer as for a wide one."""
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
+    tiny = load_config(checkpoint())
+    wide = replace(tiny, hidden_size=1152, intermediate_size=6912)
+    wide = replace(wide, num_heads=4, num_kv_heads=1, head_dim=256)
+    assert 4000 < pass_tokens(wide, on_gpu=True) < 4200
+    assert pass_tokens(tiny, on_gpu=True) > 100_000
+    assert pass_tokens(replace(wide, intermediate_size=10**6), on_gpu=True) == 32
+    assert pass_tokens(wide, on_gpu=False) == 32
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    assert pass_tokens(wide, on_gpu=True) == 32

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -20,6 +23,11 @@ from core_mlx_native.classify import Classifier
 from core_mlx_native.classify_pass import results, start
 from core_mlx_native.loader import load
 from core_mlx_native.reading import NO_PREFIX, Prefix
+
+
+class Pass:
+    """What a forward pass has computed."""
+
 
 PROMPTS = ["ab c", "b", "abc abc"]
 ASKED: list[dict[str, Any]] = [
@@ -129,3 +137,62 @@ def test_a_prefix_is_computed_once_for_all_blocks(
         assert (metrics.prompt_tokens, metrics.cached_prompt_tokens) == (tokens, 19 * prefix)
         alone = [model.classify([text])[0] for text in texts[:3]]
     assert [result.token for result in results[:3]] == [result.token for result in alone]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("text", ["", "ab"])
+def test_a_stream_is_answered_before_much_of_it_is_taken(
+    checkpoint: Callable[..., Path], overlap: bool, text: str
+) -> None:
+    """Whether or not any prompt of it can run."""
+    taken = 0
+
+    def source() -> Iterator[str]:
+        nonlocal taken
+        for _ in range(5000):
+            taken += 1
+            yield text
+
+    with Cpu().load_model(checkpoint(), core.LoadConfig()) as model:
+        model._loaded = replace(model._loaded, overlap=overlap)
+        results = model.classify_iter(source())
+        next(results)
+        assert taken == 64 + 128  # the second block is tokenised meanwhile
+        assert len(list(results)) == 4999
+
+
+def test_an_error_that_is_kept_keeps_no_thread(
+    checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Classifier, "_start", None)
+    with Cpu().load_model(checkpoint(), core.LoadConfig()) as model:
+        with pytest.raises(TypeError) as caught:
+            model.classify(["ab"] * 600)
+        assert caught.value.__traceback__ is not None
+        assert not [one for one in threading.enumerate() if "core-tokenizer" in one.name]
+
+
+def test_what_failed_for_lack_of_memory_holds_nothing_of_its_pass(
+    checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of its halves would begin with less."""
+    passes: list[weakref.ref[Pass]] = []
+    alive: list[int] = []
+
+    def scarce(self: Classifier, rows: Sequence[object], prefix: Prefix) -> object:
+        alive.append(sum(one() is not None for one in passes))
+        held = Pass()
+        passes.append(weakref.ref(held))
+        raise RuntimeError("[malloc] Unable to allocate 1 bytes")
+
+    monkeypatch.setattr(Classifier, "_start", scarce)
+    with Cpu().load_model(checkpoint(), core.LoadConfig()) as model:
+        gc.collect()
+        gc.disable()
+        try:
+            results = model.classify(["ab"] * 8)
+        finally:
+            gc.enable()
+    assert all(isinstance(result.error, core.OutOfMemoryError) for result in results)
+    assert len(alive) == 15
+    assert max(alive) <= 1

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.labels import label_paths, label_texts
+from core.serving import label_tokens
 from core.serving.label_tokens import LabelTokens
 from core_mlx_native.tokenizer import Tokenizer
 
@@ -34,7 +35,7 @@ class Counting:
     """A tokenizer that counts how often labels are tokenised."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer, self.calls = tokenizer, 0
+        self.tokenizer, self.calls, self.most = tokenizer, 0, 0
 
     def encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text)
@@ -44,6 +45,7 @@ class Counting:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         self.calls += 1
+        self.most = max(self.most, len(texts))
         return self.tokenizer.encode_batch(texts)
 
     def encode_continued(self, prompt: str, continuations: Sequence[str]) -> list[list[int]]:
@@ -93,9 +95,22 @@ def test_all_ends_are_tokenised_in_two_calls_and_known_ones_in_none(tokenizer: T
     found = list(finder.behind(prompts, ids))
     assert counting.calls == 2
     assert list(finder.behind(prompts[::-1], ids[::-1])) == found[::-1]
-    assert counting.calls == 4  # of no text
+    assert counting.calls == 2
     for prompt, question in zip(prompts, found, strict=True):
         assert (question.anchor, list(question.trie.paths)) == from_whole_prompt(tokenizer, prompt)
+
+
+def test_many_labels_are_tokenised_a_few_ends_at_a_time(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library takes 2 KB for each text: of all at once, gigabytes."""
+    monkeypatch.setattr(label_tokens, "_TOGETHER", 5 * len(LABELS))
+    counting = Counting(tokenizer)
+    prompts = [f"A sentence of some length that is about subject {i} is:" for i in range(10, 40)]
+    ids = tokenizer.encode_batch(prompts)
+    found = list(LabelTokens(counting, LABELS, " ").behind(prompts, ids))
+    assert counting.most == 5 * len(LABELS)
+    assert found == list(LabelTokens(tokenizer, LABELS, " ").behind(prompts, ids))
 
 
 def test_a_trailing_space_moves_the_labels_before_it(tokenizer: Tokenizer) -> None:

@@ -100,15 +100,11 @@ class Classifier:
         self.reused = 0
 
     def results(self, blocks: Iterable[Sequence[Row]]) -> Iterator[tuple[Row, ClassifyResult]]:
-        """Each row's result, block by block."""
+        """Each row's result, those first that begin alike."""
         for rows in blocks:
-            yield from [(question.row, question.result()) for question in self._asked(rows)]
-
-    def _asked(self, rows: Sequence[Row]) -> list[Asked]:
-        """All of a block: whoever takes the results may have another call for the model."""
-        asked = [Asked(row, seeded(self._config), self._token_text) for row in rows]
-        most = [len(question.ids) - 1 for question in asked]
-        with self._passes as passes:
-            for prefix, group in grouped(asked, [question.ids for question in asked], most):
-                self.reused += ask(passes, prefix, group, self._clock).cached
-        return asked
+            asked = [Asked(row, seeded(self._config), self._token_text) for row in rows]
+            most = [len(question.ids) - 1 for question in asked]
+            with self._passes as passes:
+                for prefix, group in grouped(asked, [question.ids for question in asked], most):
+                    self.reused += ask(passes, prefix, group, self._clock).cached
+                    yield from ((question.row, question.result()) for question in group)

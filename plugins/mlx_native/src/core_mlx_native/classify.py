@@ -40,21 +40,21 @@ class Begun:
 class Read:
     """What came of it."""
 
-    begun: Begun
+    rows: Sequence[Row]
+    prefix: Prefix
     answers: Answers | Exception
 
 
 @dataclass(slots=True)
 class Classifier:
-    """One call. ``computed`` and ``reused`` count tokens of prompts as they are run."""
+    """One call. ``reused`` counts tokens of prompts that others computed."""
 
     model: LoadedModel
     owner: OwnerThread
     config: GenerateConfig
     clock: RequestClock
-    computed: int = field(default=0, init=False)
     reused: int = field(default=0, init=False)
-    _last_prefix: dict[tuple[int, ...], Prefix] = field(default_factory=dict, init=False)
+    _last: tuple[Sequence[int], Prefix] = field(default=((), NO_PREFIX), init=False)
 
     def results(self, blocks: Iterable[Sequence[Row]]) -> Results:
         """Each row's result, in whatever order they run best.
@@ -64,17 +64,21 @@ class Classifier:
         """
         running: Begun | None = None
         read: Read | None = None
-        for begun in self._begin_all(blocks):
+        try:
+            for begun in self._begin_all(blocks):
+                if read is not None:
+                    yield from self._end(read)
+                read, running = None if running is None else self._read(running), begun
+                if not self.model.overlaps_classify:
+                    yield from self._end(self._read(begun))
+                    running = None
             if read is not None:
                 yield from self._end(read)
-            read, running = None if running is None else self._read(running), begun
-            if not self.model.overlaps_classify:
-                yield from self._end(self._read(begun))
-                running = None
-        if read is not None:
-            yield from self._end(read)
-        if running is not None:
-            yield from self._end(self._read(running))
+            if running is not None:
+                yield from self._end(self._read(running))
+        finally:
+            if running is not None and isinstance(running.started, Future):
+                running.started.cancel()  # of a call that ends before its results
 
     def _begin_all(self, blocks: Iterable[Sequence[Row]]) -> Iterator[Begun]:
         """Queue micro-batches, one each time that one is asked for."""
@@ -105,22 +109,19 @@ class Classifier:
     def _prefix(self, ids: Sequence[int], rows: int) -> Prefix | Exception:
         if not ids:
             return NO_PREFIX
-        prefix = self._last_prefix.get(tuple(ids))
-        if prefix is None:
+        if ids != self._last[0]:
             try:
                 self.clock.check()
-                prefix = self.owner.run(lambda: self._run_prefix(ids))
+                self._last = ids, self.owner.run(lambda: self._run_prefix(ids))
             except RequestError as error:
                 return error
             except (MemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise
                 return too_large(len(ids))
-            self.computed += len(ids)
             self.reused -= len(ids)
-            self._last_prefix = {tuple(ids): prefix}
         self.reused += len(ids) * rows
-        return prefix
+        return self._last[1]
 
     def _begin(self, rows: Sequence[Row], prefix: Prefix) -> Begun:
         try:
@@ -137,22 +138,24 @@ class Classifier:
 
     def _read(self, begun: Begun) -> Read:
         """Wait for it. On the owner thread, as all of MLX's work is."""
-        if isinstance(begun.started, Exception):
-            return Read(begun, begun.started)
+        return Read(begun.rows, begun.prefix, self._answers(begun.started))
+
+    def _answers(self, started: Future[Started] | Exception) -> Answers | Exception:
+        if isinstance(started, Exception):
+            return started
         try:
-            return Read(begun, self.owner.run(begun.started.result().read))
+            return self.owner.run(started.result().read)
         except RequestError as error:
-            return Read(begun, error)
+            return error.with_traceback(None)  # its frames hold what the pass has computed
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-            return Read(begun, error)
+            return error.with_traceback(None)
 
     def _end(self, read: Read) -> Results:
         """The results; out of memory, those of its halves, down to the row that does not fit."""
-        rows, prefix, found = read.begun.rows, read.begun.prefix, read.answers
+        rows, prefix, found = read.rows, read.prefix, read.answers
         if isinstance(found, Answers):
-            self.computed += sum(len(row.ids) - prefix.size for row in rows)
             text = self.model.tokenizer.token_text
             yield from zip(rows, results(found, self.config, text), strict=True)
         elif isinstance(found, RequestError):

@@ -171,18 +171,13 @@ def gated(activation: str, gate: mx.array, up: mx.array) -> mx.array:
     On a GPU one kernel: ten, each over the whole width of the MLP, move as many bytes as would take
     the time of the matrix products. On CPU mx.compile starts a C++ compiler at run time.
     """
-    return (_product if on_cpu() else _fused)(activation)(gate, up)
-
-
-@cache
-def _product(activation: str) -> Callable[[mx.array, mx.array], mx.array]:
-    function = ACTIVATIONS[activation]
-    return lambda gate, up: function(gate) * up
+    return ACTIVATIONS[activation](gate) * up if on_cpu() else _fused(activation)(gate, up)
 
 
 @cache
 def _fused(activation: str) -> Callable[[mx.array, mx.array], mx.array]:
-    return mx.compile(_product(activation), shapeless=True)
+    function = ACTIVATIONS[activation]
+    return mx.compile(lambda gate, up: function(gate) * up, shapeless=True)
 
 
 def softcap(x: mx.array, cap: float) -> mx.array:

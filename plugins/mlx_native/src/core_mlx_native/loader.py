@@ -117,7 +117,7 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
         stop_ids,
         int(budget.value),
         footprint.row_tokens,
-        pass_tokens(on_gpu),
+        pass_tokens(config, on_gpu),
         int(chosen.parallel_slots.value),
         int(chosen.prefill_chunk.value),
         int(chosen.length_step.value),
