@@ -41,6 +41,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.dist
+@pytest.mark.slow
 def test_from_an_empty_folder_to_a_certified_wheel(wheels: Path, tmp_path: Path) -> None:
     for name, text in FILES.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
