@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -16,11 +17,11 @@ import pytest
 import core
 from core.options import GenerateConfig
 from core.serving import classifying
-from core.serving.reading import classify_rows
+from core.serving.reading import Row, classify_rows
 from core_mlx_native import classify_pass, host, label_reader, sampling
 from core_mlx_native.backend import Cpu
 from core_mlx_native.classify import Classifier
-from core_mlx_native.classify_pass import results, start
+from core_mlx_native.classify_pass import Started, results, start
 from core_mlx_native.loader import load
 from core_mlx_native.reading import NO_PREFIX, Prefix
 
@@ -196,3 +197,27 @@ def test_what_failed_for_lack_of_memory_holds_nothing_of_its_pass(
     assert all(isinstance(result.error, core.OutOfMemoryError) for result in results)
     assert len(alive) == 15
     assert max(alive) <= 1
+
+
+def test_a_call_that_ends_early_withdraws_what_has_not_begun(
+    checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+    real = Classifier._start
+
+    def noted(self: Classifier, rows: Sequence[Row], prefix: Prefix) -> Started:
+        started.append(len(rows))
+        time.sleep(0.05)
+        return real(self, rows, prefix)
+
+    def interrupted(self: Classifier, begun: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Classifier, "_start", noted)
+    monkeypatch.setattr(Classifier, "_read", interrupted)
+    options = core.LoadConfig(options={"token_budget": 1, "without": ["prefix"]})
+    with Cpu().load_model(checkpoint(), options) as model:
+        model._loaded = replace(model._loaded, overlap=True)
+        with pytest.raises(KeyboardInterrupt):
+            model.classify(["ab", "c", "abc"])
+    assert len(started) == 1

@@ -66,9 +66,10 @@ class Classifier:
         read: Read | None = None
         try:
             for begun in self._begin_all(blocks):
+                before, running = running, begun
                 if read is not None:
                     yield from self._end(read)
-                read, running = None if running is None else self._read(running), begun
+                read = None if before is None else self._read(before)
                 if not self.model.overlaps_classify:
                     yield from self._end(self._read(begun))
                     running = None
