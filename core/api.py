@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from typing import Unpack
 
-from core import discovery, validate
-from core.choosing import unavailability
-from core.errors import BackendUnavailableError, UnsupportedModelError
-from core.known_plugins import how_to_read
-from core.model_files import model_formats, resolve_path
-from core.model_stores import discover_stores
+from core import validate
+from core.base import TextModelBase
+from core.choosing import with_refusals
+from core.errors import InvalidModelError, TokenizerError, UnsupportedModelError
+from core.models import discovery
+from core.models.files import resolve_path
+from core.models.stores import discover_stores
 from core.options import LoadConfig, LoadOptions, resolve_load
 from core.protocols import Backend, TextModel
 from core.registry import REGISTRY, BackendEntry
@@ -26,19 +27,27 @@ def load_model(
     """Load the model at ``path``: a directory with config.json and safetensors, or a GGUF file.
 
     Keywords win over ``config``. Without ``backend`` the best one of this machine is taken
-    (`default_backend`). Raises `ModelError`, `OptionError`, `BackendError`.
+    (`default_backend`). Raises `ModelError`, `OptionError`, `BackendError`, and TypeError for what
+    is no path.
     """
     resolved = resolve_load(config, options)
+    given: object = path
+    if not isinstance(given, str | bytes | os.PathLike):
+        raise TypeError(f"load_model() takes a path to a model, not a {type(given).__name__}.")
     location = resolve_path(path)
-    formats = model_formats(location)
-    if not resolved.backend:
-        return REGISTRY.default(location).load_model(location, resolved)
-    backend = REGISTRY.get(resolved.backend)
-    if reason := unavailability(backend):
-        raise BackendUnavailableError(resolved.backend, reason)
-    if not set(formats) & set(backend.formats):
-        raise UnsupportedModelError(_wrong_format(resolved.backend, location, formats))
-    return backend.load_model(location, resolved)
+
+    if resolved.backend:
+        return REGISTRY.suited(resolved.backend, location).load_model(location, resolved)
+
+    # The model keeps what the others said: its refusals name them.
+    choice = REGISTRY.choose(location)
+    try:
+        model = choice.backend.load_model(location, resolved)
+    except (InvalidModelError, TokenizerError, UnsupportedModelError) as error:
+        raise with_refusals(error, choice) from error
+    if choice.refusals and isinstance(model, TextModelBase):
+        model.refusals = choice.refusals
+    return model
 
 
 def backends() -> tuple[BackendEntry, ...]:
@@ -77,16 +86,8 @@ def discover(
     """Models on disk, read from their headers; nothing is copied or written.
 
     ``depth`` counts the levels of directories below ``base_dir``. Without ``base_dir``, the
-    places are searched where people keep models (`core.model_stores`), each in its own depth.
+    places are searched where people keep models (`core.models.stores`), each in its own depth.
     Raises `ModelNotFoundError` or `ModelAccessError` when ``base_dir`` cannot be listed.
     """
     depth = validate.integer("depth", depth, 0)
     return discover_stores() if base_dir is None else discovery.discover(base_dir, depth)
-
-
-def _wrong_format(name: str, location: str, formats: tuple[str, ...]) -> str:
-    others = REGISTRY.reading(formats)
-    wanted = " or ".join(formats)
-    known = f"use backend {others[0]!r}" if others else how_to_read(formats)
-    reads = ", ".join(sorted(REGISTRY.get(name).formats))
-    return f"Backend {name!r} reads {reads}; {location!r} is {wanted}. For that, {known}."

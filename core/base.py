@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
-from core.capability import Capability
 from core.errors import ModelClosedError
 from core.options import (
     ClassifyOptions,
@@ -16,9 +15,9 @@ from core.options import (
     resolve_classify,
     resolve_generate,
 )
-from core.protocols import TokenStream
+from core.protocols import Capability, TokenStream
 from core.support import unsupported
-from core.types import BatchResult, ClassifyResult, GenerateMetrics, Message
+from core.types import BatchResult, ClassifyResult, Conversation, GenerateMetrics
 
 
 class TextModelBase:
@@ -26,7 +25,11 @@ class TextModelBase:
 
     A refusal checks the options first, so that a wrong one is a TypeError here as everywhere,
     then raises `UnsupportedOperationError` with the names of the backends that do offer it.
+    ``refusals`` are the backends that `core.load_model` asked before this model's, and which
+    refused it, each with its reason.
     """
+
+    refusals: tuple[tuple[str, str], ...] = ()
 
     def __init__(self, backend: str) -> None:
         self._backend = backend
@@ -40,7 +43,7 @@ class TextModelBase:
 
     @property
     def metrics(self) -> GenerateMetrics:
-        """Of the last call that the calling thread finished; all zero before the first."""
+        """The metrics of the last call that this thread finished; all zero before the first."""
         return getattr(self._finished, "metrics", GenerateMetrics())
 
     def generate(
@@ -53,11 +56,11 @@ class TextModelBase:
         """Refused."""
         self.check_open()
         resolve_generate(config, options)
-        raise unsupported(Capability.GENERATE, self._backend)
+        raise unsupported(Capability.GENERATE, self._backend, self.refusals)
 
     def chat(
         self,
-        messages: Sequence[Message],
+        messages: Conversation,
         config: GenerateConfig | None = None,
         /,
         **options: Unpack[GenerateOptions],
@@ -65,7 +68,7 @@ class TextModelBase:
         """Refused."""
         self.check_open()
         resolve_generate(config, options, "chat")
-        raise unsupported(Capability.CHAT, self._backend)
+        raise unsupported(Capability.CHAT, self._backend, self.refusals)
 
     def classify(
         self,
@@ -77,7 +80,7 @@ class TextModelBase:
         """Refused."""
         self.check_open()
         resolve_classify(config, options)
-        raise unsupported(Capability.CLASSIFY, self._backend)
+        raise unsupported(Capability.CLASSIFY, self._backend, self.refusals)
 
     def batch_generate(
         self,
@@ -89,7 +92,7 @@ class TextModelBase:
         """Refused."""
         self.check_open()
         resolve_generate(config, options, "batch_generate")
-        raise unsupported(Capability.BATCH_GENERATE, self._backend)
+        raise unsupported(Capability.BATCH_GENERATE, self._backend, self.refusals)
 
     def check_open(self) -> None:
         """Raise `ModelClosedError` after ``close()``."""

@@ -86,17 +86,31 @@ class UnsupportedOptionError(OptionError):
 
     def __init__(self, option: str, backend: str, advice: str = "") -> None:
         self.option, self.backend = option, backend
-        advice = advice or f"Leave {option} at its default, or choose another backend."
+        advice = advice or f"Leave {option} at its default."
         super().__init__(f"Backend {backend!r} cannot honour the option {option!r}. {advice}")
 
 
 class UnsupportedOperationError(CoreError):
-    """A backend does not offer an operation. Attributes: ``operation``, ``backend``."""
+    """A backend does not offer an operation. Attributes: ``operation``, ``backend``.
 
-    def __init__(self, operation: str, backend: str, offered_by: Sequence[str] = ()) -> None:
+    ``refused`` are backends that do offer it, each with its reason not to load this model.
+    """
+
+    def __init__(
+        self,
+        operation: str,
+        backend: str,
+        offered_by: Sequence[str] = (),
+        refused: Sequence[tuple[str, str]] = (),
+    ) -> None:
         self.operation, self.backend, self.offered_by = operation, backend, tuple(offered_by)
+        self.refused = tuple(refused)
         names = ", ".join(offered_by)
-        hint = f"Backends that do: {names}." if names else "No installed backend does."
+        hint = f"Backends here that do: {names}." if names else "No backend on this machine does."
+        if refused:
+            told = "".join(f"\n  {name}: {reason}" for name, reason in refused)
+            others = f" {hint}" if names else ""
+            hint = f"What does refuses this model:{told}{others}"
         super().__init__(f"Backend {backend!r} does not offer {operation}. {hint}")
 
 
@@ -112,11 +126,14 @@ class UnknownBackendError(BackendError, LookupError):
 
 
 class BackendUnavailableError(BackendError):
-    """The backend is installed and cannot run here. Attributes: ``backend``, ``reason``."""
+    """The backend is installed and cannot run here. Attributes: ``backend``, ``reason``.
+
+    ``backend`` is empty where none was asked for, and none is there.
+    """
 
     def __init__(self, backend: str, reason: str) -> None:
         self.backend, self.reason = backend, reason
-        super().__init__(f"Backend {backend!r} is not available: {reason}")
+        super().__init__(f"Backend {backend!r} is not available: {reason}" if backend else reason)
 
 
 class BackendImportError(BackendError):
@@ -200,14 +217,30 @@ class EmptyPromptError(RequestError):
 
 
 class PromptTooLongError(RequestError):
-    """The prompt does not fit the context. Attributes in tokens: ``length``, ``limit``."""
+    """The prompt does not fit the context. Attributes in tokens: ``length``, ``limit``.
 
-    def __init__(self, length: int, limit: int, what: str = "The prompt") -> None:
+    ``own`` is the context that the model was made for, 0 where that is not known; ``at_least``: the
+    length is a lower bound, of a prompt too long to be tokenised.
+    """
+
+    def __init__(
+        self,
+        length: int,
+        limit: int,
+        what: str = "The prompt",
+        own: int = 0,
+        *,
+        at_least: bool = False,
+    ) -> None:
         self.length, self.limit, self.what = length, limit, what
-        super().__init__(
-            f"{what} is {length} tokens long and the context holds {limit}. "
-            "Shorten it, or load the model with a larger context_len."
-        )
+        self.own, self.at_least = own, at_least
+        if own and limit >= own:
+            advice = "Shorten it: the model was made for no more."
+        else:
+            most = f"of at most {own}" if own else "if it was made for one"
+            advice = f"Shorten it, or load the model with a larger context_len, {most}."
+        size = f"{'at least ' * at_least}{length} tokens"
+        super().__init__(f"{what} is {size} long and the context holds {limit}. {advice}")
 
 
 class ChatTemplateError(RequestError):
@@ -246,3 +279,9 @@ def _short(value: object, limit: int = 80) -> str:
     except Exception:  # noqa: BLE001 - integers beyond Python's print limit, foreign objects
         text = f"<{type(value).__name__} that cannot be shown>"
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def described(error: BaseException) -> str:
+    """An error in one line: ours speak for themselves, others need their type."""
+    name, text = type(error).__name__, str(error)
+    return text if type(error).__module__ == __name__ else f"{name}: {text}".rstrip(": ")

@@ -10,16 +10,16 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, Unpack, runtime_checkable
 
-from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
+from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, RequestOptions
 from core.protocols import TokenStream
 from core.training import TrainConfig, TrainingExample, TrainStep
 from core.types import (
     AttentionSnapshot,
     Choice,
     ClassifyResult,
+    Conversation,
     Device,
     MemoryReport,
-    Message,
     Score,
     Token,
 )
@@ -37,7 +37,7 @@ class Tokenizing(Protocol):
         """The text of these ids, special tokens left out."""
         ...
 
-    def render_chat(self, messages: Sequence[Message]) -> str:
+    def render_chat(self, messages: Conversation) -> str:
         """The prompt that ``chat`` would continue (a `RenderedPrompt`)."""
         ...
 
@@ -99,8 +99,19 @@ class ClassifyStreaming(Protocol):
 class Scoring(Protocol):
     """A model that scores given continuations."""
 
-    def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
-        """How likely ``continuations[i]`` is after ``prompts[i]``; errors per row."""
+    def score(
+        self,
+        prompts: Sequence[str],
+        continuations: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> list[Score]:
+        """How likely ``continuations[i]`` is after ``prompts[i]``.
+
+        What is wrong with one pair is its score's ``error``; so are `GenerationCancelled` and
+        `GenerationTimeout`. Raises TypeError for an unknown keyword, `OptionError` for a value.
+        """
         ...
 
 
@@ -108,8 +119,18 @@ class Scoring(Protocol):
 class AttentionInspector(Protocol):
     """A model that shows its attention keys."""
 
-    def inspect_attention(self, prompt: str, /) -> AttentionSnapshot:
-        """The keys that one prefill of this prompt computes."""
+    def inspect_attention(
+        self,
+        prompt: str,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> AttentionSnapshot:
+        """The keys that one prefill of this prompt computes.
+
+        Raises `RequestError` for a prompt that cannot run, or that ``cancel`` or ``timeout``
+        stopped; TypeError for an unknown keyword, `OptionError` for a value.
+        """
         ...
 
 
@@ -118,7 +139,7 @@ class MemoryReporting(Protocol):
     """A model that knows its device memory."""
 
     def memory(self) -> MemoryReport:
-        """What is held now, and the peak since the last reset."""
+        """The device memory held now, and the peak since the last reset."""
         ...
 
     def reset_peak_memory(self) -> None:
@@ -137,7 +158,11 @@ class Explaining(Protocol):
 
 @runtime_checkable
 class Trainable(Protocol):
-    """A model whose adapter can be trained in place."""
+    """A model whose adapter can be trained in place.
+
+    No backend of this version implements it: the first that does may add optional fields to
+    `TrainConfig`, `TrainingExample` and `TrainStep`, and changes nothing else.
+    """
 
     def train(
         self, examples: Sequence[TrainingExample], config: TrainConfig | None = None, /
@@ -155,7 +180,7 @@ class ModelProbe(Protocol):
     """A backend that can tell, cheaply, whether it would load a model."""
 
     def refusal(self, path: str | os.PathLike[str], /) -> str | None:
-        """Why it cannot, from config.json or the GGUF header alone; None when it can."""
+        """Why it would not load a model, by config.json or GGUF header; None when it would."""
         ...
 
 

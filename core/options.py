@@ -15,10 +15,10 @@ from typing import Literal, Protocol, TypedDict, TypeVar, cast, runtime_checkabl
 
 from core import validate
 from core.errors import InvalidOptionError, LabelError
+from core.sampling_options import SAMPLING_OPTIONS
 
 ContextOverflow = Literal["stop", "rotate"]
 _OVERFLOWS = ("stop", "rotate")
-_MAX_SEED = 2**64 - 1
 C = TypeVar("C", "GenerateConfig", "LoadConfig")
 
 
@@ -31,18 +31,24 @@ class CancelToken(Protocol):
         ...
 
 
-class SamplingOptions(TypedDict, total=False):
+class RequestOptions(TypedDict, total=False):
+    """Keywords that every operation knows, and all of ``score`` and ``inspect_attention``."""
+
+    cancel: CancelToken | None
+    timeout: float | None
+
+
+class SamplingOptions(RequestOptions, total=False):
     """Keywords that every operation which draws a token knows."""
 
     temperature: float
     top_k: int
+    typical_p: float
     top_p: float
     min_p: float
     repeat_penalty: float
     seed: int | None
     return_logprobs: bool
-    cancel: CancelToken | None
-    timeout: float | None
 
 
 class GenerateOptions(SamplingOptions, total=False):
@@ -78,8 +84,14 @@ class LoadOptions(TypedDict, total=False):
 class GenerateConfig:
     """Options of one request. A wrong value raises `InvalidOptionError` here, by name.
 
-    ``temperature=0`` is greedy; ``top_k=0``, ``top_p=1``, ``min_p=0`` and ``repeat_penalty=1``
-    are off. ``timeout`` is in seconds. With ``labels_only`` only ``label``, ``probabilities`` and
+    ``temperature=0`` is greedy, whatever the filters say; ``top_k=0``, ``typical_p=1``,
+    ``top_p=1``, ``min_p=0`` and ``repeat_penalty=1`` are off. The order is repeat penalty,
+    typical_p, top_p, min_p, top_k, temperature, draw, and the filters look at the distribution at
+    temperature 1. ``typical_p`` keeps the smallest set of tokens, those first whose surprisal is
+    nearest to the entropy, with a probability above it: one at least, and perhaps not the best.
+    To the other filters, what it drops is impossible.
+
+    ``timeout`` is in seconds. With ``labels_only`` only ``label``, ``probabilities`` and
     ``margin`` are wanted of the results: ``token``, ``logprobs`` and ``label_mass``, which take
     the head over the whole vocabulary, may stay None. A config may carry fields that an
     operation does not use.
@@ -88,6 +100,7 @@ class GenerateConfig:
     max_tokens: int = 256
     temperature: float = 0.0
     top_k: int = 0
+    typical_p: float = 1.0
     top_p: float = 1.0
     min_p: float = 0.0
     repeat_penalty: float = 1.0
@@ -106,18 +119,13 @@ class GenerateConfig:
         _normalise(
             self,
             max_tokens=validate.integer("max_tokens", self.max_tokens, 1),
-            temperature=validate.real("temperature", self.temperature, 0.0),
-            top_k=validate.integer("top_k", self.top_k, 0),
-            top_p=validate.real("top_p", self.top_p, 0.0, 1.0, above=True),
-            min_p=validate.real("min_p", self.min_p, 0.0, 1.0),
-            repeat_penalty=validate.real("repeat_penalty", self.repeat_penalty, 0.0, above=True),
-            seed=_seed(self.seed),
+            **{each.name: each.checked(getattr(self, each.name)) for each in SAMPLING_OPTIONS},
             stop=_stop(self.stop),
             stop_tokens=validate.integers("stop_tokens", self.stop_tokens, 0),
             return_logprobs=validate.flag("return_logprobs", self.return_logprobs),
             return_logits=validate.flag("return_logits", self.return_logits),
             labels=_labels(self.labels),
-            label_prefix=validate.text("label_prefix", self.label_prefix),
+            label_prefix=_label_prefix(self.label_prefix),
             labels_only=validate.flag("labels_only", self.labels_only),
             cancel=_cancel(self.cancel),
             timeout=_timeout(self.timeout),
@@ -128,6 +136,8 @@ class GenerateConfig:
 class LoadConfig:
     """Options of a load. ``context_len=0`` is the model's own, ``gpu_layers=-1`` is all layers.
 
+    With ``context_overflow="rotate"`` a generation that fills the context goes on, and the oldest
+    positions are dropped; a prompt longer than the context is refused all the same.
     ``parallel_slots=0`` is the backend's default. ``options`` are a backend's own, by name.
     """
 
@@ -167,6 +177,16 @@ def resolve_classify(config: GenerateConfig | None, options: ClassifyOptions) ->
     return _resolve(GenerateConfig, config, options, ClassifyOptions, "classify")
 
 
+def resolve_request(
+    config: GenerateConfig | None, options: RequestOptions, operation: str
+) -> GenerateConfig:
+    """Join a config with the keywords of ``score`` or ``inspect_attention``.
+
+    Raises like `resolve_generate`.
+    """
+    return _resolve(GenerateConfig, config, options, RequestOptions, operation)
+
+
 def resolve_load(config: LoadConfig | None, options: LoadOptions) -> LoadConfig:
     """Join a config with the keywords of ``load_model``; raises like `resolve_generate`."""
     return _resolve(LoadConfig, config, options, LoadOptions, "load_model")
@@ -178,9 +198,11 @@ def _resolve(kind: type[C], config: C | None, options: object, known: type, oper
     elif not isinstance(config, kind):
         wanted, got = kind.__name__, type(config).__name__
         raise TypeError(f"{operation}() takes a {wanted} as its config, got {got}.")
+
     keywords = cast("dict[str, object]", options)
     if not keywords:
         return config
+
     names = known.__annotations__
     for name in keywords:
         if name not in names:
@@ -203,10 +225,6 @@ def _stop(value: object) -> tuple[str, ...]:
     return validate.texts("stop", (value,) if isinstance(value, str) else value)
 
 
-def _seed(value: object) -> int | None:
-    return None if value is None else validate.integer("seed", value, 0, _MAX_SEED)
-
-
 def _timeout(value: object) -> float | None:
     return None if value is None else validate.real("timeout", value, 0.0, above=True)
 
@@ -221,10 +239,15 @@ def _labels(value: object) -> tuple[str, ...]:
     labels = validate.texts("labels", value)
     seen: set[str] = set()
     for label in labels:
+        validate.unicode("labels", label)
         if label in seen:
             raise LabelError(f"labels holds {label!r} more than once. Give each label once.")
         seen.add(label)
     return labels
+
+
+def _label_prefix(value: object) -> str:
+    return validate.unicode("label_prefix", validate.text("label_prefix", value))
 
 
 def _path(option: str, value: object) -> str | os.PathLike[str] | None:

@@ -1,30 +1,58 @@
-"""The contract: what every backend and every loaded model offers.
-
-A signature here never changes. New capability is a new optional protocol in
-``core/extensions.py``; configs may gain fields whose default changes nothing.
-"""
+"""The contract: what a backend can declare, and what it and every loaded model offer."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from types import TracebackType
 from typing import Protocol, Self, Unpack, runtime_checkable
 
-from core.capability import Capability
 from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, LoadConfig
 from core.types import (
     BatchResult,
     ClassifyResult,
+    Conversation,
     FinishReason,
     GenerateMetrics,
-    Message,
     ModelInfo,
     Token,
 )
 
 PROTOCOL_VERSION = 1
 """The version of this contract; a backend states the one it was written for."""
+
+
+class Capability(StrEnum):
+    """One name per thing that a backend may or may not offer.
+
+    An undeclared capability is refused with a typed error, never half-answered.
+    """
+
+    GENERATE = "generate"
+    CHAT = "chat"
+    CLASSIFY = "classify"
+    BATCH_GENERATE = "batch_generate"
+    # options
+    LABELS = "labels"
+    LOGITS = "logits"
+    LOGPROBS = "logprobs"
+    SEED = "seed"
+    PARALLEL = "parallel"
+    ROTATE = "rotate"
+    ADAPTERS = "adapters"
+    # optional protocols, one each (core/extensions.py)
+    TOKENIZING = "tokenizing"
+    SUBMITTING = "submitting"
+    BATCH_STREAMING = "batch_streaming"
+    CLASSIFY_STREAMING = "classify_streaming"
+    SCORING = "scoring"
+    ATTENTION_INSPECTOR = "attention_inspector"
+    MODEL_PROBE = "model_probe"
+    MEMORY_REPORTING = "memory_reporting"
+    TRAINABLE = "trainable"
+    DEVICE_REPORTING = "device_reporting"
+    EXPLAINING = "explaining"
 
 
 class TokenStream(Iterator[Token], Protocol):
@@ -35,12 +63,12 @@ class TokenStream(Iterator[Token], Protocol):
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """None until the stream has ended."""
+        """Why the stream ended; None until it has."""
         ...
 
     @property
     def metrics(self) -> GenerateMetrics:
-        """Of this stream; final once it has ended."""
+        """What this stream cost; final once it has ended."""
         ...
 
     def close(self) -> None:
@@ -75,7 +103,7 @@ class TextModel(Protocol):
 
     @property
     def metrics(self) -> GenerateMetrics:
-        """Of the last call that the calling thread finished."""
+        """What the last call cost that the calling thread finished."""
         ...
 
     def generate(
@@ -85,17 +113,24 @@ class TextModel(Protocol):
         /,
         **options: Unpack[GenerateOptions],
     ) -> TokenStream:
-        """Continue a prompt, token by token. The same seed gives the same tokens."""
+        """Continue a prompt, token by token. The same seed gives the same tokens.
+
+        Special tokens that a plain prompt spells are plain text, here as in every operation; in a
+        `RenderedPrompt` they are special tokens.
+        """
         ...
 
     def chat(
         self,
-        messages: Sequence[Message],
+        messages: Conversation,
         config: GenerateConfig | None = None,
         /,
         **options: Unpack[GenerateOptions],
     ) -> TokenStream:
-        """Answer a conversation, through the model's own chat template."""
+        """Answer a conversation, through the model's own chat template.
+
+        Raises TypeError or `OptionError`, with its index, for a message that is none.
+        """
         ...
 
     def classify(
@@ -156,7 +191,7 @@ class Backend(Protocol):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What it offers; everything else it refuses."""
+        """What the backend offers; everything else it refuses."""
         ...
 
     @property
@@ -165,11 +200,11 @@ class Backend(Protocol):
         ...
 
     def available(self) -> bool:
-        """Whether it can run on this machine. Does not raise."""
+        """Whether the backend can run on this machine. Does not raise."""
         ...
 
     def unavailable_reason(self) -> str | None:
-        """Why not, and what to do about it; None when it is available."""
+        """Why it cannot run here, and what to do about it; None when it is available."""
         ...
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> TextModel:

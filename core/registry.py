@@ -6,25 +6,29 @@ list them. An entry point names a `Backend`: an instance, a class, or a factory 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from core.capability import Capability
-from core.choosing import ANYTHING, BackendChoice, choose, described, unavailability
+from core.choosing import ANYTHING, BackendChoice, choose, unavailability
 from core.entry_points import EntryPointFailure, EntryPointRecord, read_group
 from core.errors import (
     AmbiguousBackendError,
     BackendError,
     BackendImportError,
+    BackendUnavailableError,
     ProtocolMismatchError,
     UnknownBackendError,
+    UnsupportedModelError,
+    described,
 )
 from core.extensions import DeviceReporting
-from core.known_plugins import rank, unknown_backend
-from core.protocols import PROTOCOL_VERSION, Backend
+from core.known_plugins import how_to_read, rank, unknown_backend
+from core.models.files import model_formats, resolve_path
+from core.protocols import PROTOCOL_VERSION, Backend, Capability
 from core.types import BackendStatus, Device
 
 GROUP = "core.backends"
@@ -101,11 +105,13 @@ class Registry:
         if registered is not None:
             _check_protocol(registered.protocol, f"Backend {name!r}")
             return registered
+
         record = self._record(name)
         with self._lock:
             loaded = self._loaded.get(record)
         if loaded is not None:
             return loaded
+
         backend = _load(record)
         with self._lock:  # of two threads that loaded it at once, both get the first one's
             return self._loaded.setdefault(record, backend)
@@ -115,6 +121,8 @@ class Registry:
         entries = [entry for entry in self.entries() if entry.name == name]
         distribution = ", ".join(entry.distribution for entry in entries)
         version = ", ".join(entry.version for entry in entries)
+
+        # Whatever a plugin raises is the reason.
         try:
             backend = self.get(name)
             reason = unavailability(backend)
@@ -122,35 +130,64 @@ class Registry:
             capabilities = tuple(sorted(str(item) for item in backend.capabilities))
         except ANYTHING as error:
             return BackendStatus(name, distribution, version, False, described(error))
+
         devices = _devices(backend)
         return BackendStatus(
             name, distribution, version, reason is None, reason, formats, capabilities, devices
         )
 
-    def offering(self, capability: Capability) -> tuple[str, ...]:
-        """Names of the backends that declare a capability; broken plugins are left out."""
-        return tuple(name for name, b in self._sound() if capability in b.capabilities)
+    def offering(
+        self, capability: Capability, formats: Collection[str] | None = None
+    ) -> tuple[str, ...]:
+        """Names of the backends that run here, read one of these formats and declare this."""
+        names = self.names() if formats is None else self.reading(formats)
+        return tuple(name for name, b in self._running(names) if capability in b.capabilities)
 
     def reading(self, formats: Collection[str]) -> tuple[str, ...]:
-        """Names of the backends that read one of these formats; broken plugins are left out."""
-        return tuple(name for name, b in self._sound() if set(formats) & set(b.formats))
+        """Names of the backends that run here and read one of these formats."""
+        sound = self._running(self.names())
+        return tuple(name for name, b in sound if set(formats) & set(b.formats))
 
-    def choose(self, path: str | os.PathLike[str]) -> BackendChoice:
+    def choose(
+        self, path: str | os.PathLike[str], needed: Capability | None = None
+    ) -> BackendChoice:
         """The best backend for a model, and why; raises like `core.choosing.choose`."""
-        return choose(self.names(), self.get, path)
+        return choose(self.names(), self.get, path, needed)
+
+    def suited(self, name: str, path: str | os.PathLike[str]) -> Backend:
+        """The backend of this name, which runs here and reads a model's format.
+
+        Raises like `get`, `BackendUnavailableError`, `UnsupportedModelError`, and what
+        `core.models.files.model_formats` raises.
+        """
+        formats = model_formats(path)
+        backend = self.get(name)
+        if reason := unavailability(backend):
+            raise BackendUnavailableError(name, reason)
+        if not set(formats) & set(backend.formats):
+            raise UnsupportedModelError(self._wrong_format(name, path, formats))
+        return backend
 
     def default(self, path: str | os.PathLike[str]) -> Backend:
         """The best backend for a model; raises like `choose`."""
         return self.choose(path).backend
 
-    def _sound(self) -> list[tuple[str, Backend]]:
-        sound = []
-        for name in self.names():
-            try:
-                sound.append((name, self.get(name)))
-            except BackendError:
-                continue
-        return sound
+    def _running(self, names: Iterable[str]) -> Iterator[tuple[str, Backend]]:
+        """The backends of these names that run here; broken plugins are left out."""
+        for name in names:
+            with contextlib.suppress(BackendError):
+                backend = self.get(name)
+                if unavailability(backend) is None:
+                    yield name, backend
+
+    def _wrong_format(
+        self, name: str, path: str | os.PathLike[str], formats: Collection[str]
+    ) -> str:
+        reads = ", ".join(sorted(self.get(name).formats)) or "no format"
+        what = f"Backend {name!r} reads {reads}; {resolve_path(path)!r} is {' or '.join(formats)}."
+        if others := self.reading(formats):
+            return f"{what} For that, use backend {others[0]!r}."
+        return f"{what} {how_to_read(formats, self.names())}".rstrip()
 
     def _record(self, name: str) -> EntryPointRecord:
         records, failures = read_group(GROUP)
@@ -184,6 +221,8 @@ def _load(record: EntryPointRecord) -> Backend:
             f"{who} could not be imported: {described(error)}. "
             f"Repair or uninstall {record.distribution}."
         ) from error
+
+    # The version first: another version may have other members.
     _check_protocol(protocol, who)
     if missing:
         raise BackendImportError(

@@ -7,20 +7,32 @@ that no option is ever dropped in silence.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, get_args
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar, get_args
 
 from core import validate
-from core.capability import Capability
 from core.errors import (
+    BackendError,
     ChatTemplateError,
+    EmptyPromptError,
     InvalidOptionError,
     RequestError,
     UnsupportedOperationError,
     UnsupportedOptionError,
 )
-from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, LoadConfig
+from core.options import (
+    ClassifyOptions,
+    GenerateConfig,
+    GenerateOptions,
+    LoadConfig,
+    RequestOptions,
+)
+from core.protocols import Capability
+from core.sampling_options import SAMPLING_OPTIONS
 from core.types import Choice, Message, Role
+
+T = TypeVar("T", covariant=True)
 
 OPTION_NEEDS = {
     "labels": Capability.LABELS,
@@ -28,8 +40,16 @@ OPTION_NEEDS = {
     "return_logprobs": Capability.LOGPROBS,
     "seed": Capability.SEED,
 }
+REFUSABLE = frozenset(each.name for each in SAMPLING_OPTIONS) - OPTION_NEEDS.keys()
+"""Options that no capability stands for: a backend that cannot honour one refuses it by name."""
+
+ASKED = "asked for"
+"""The reason of a choice that the user made."""
 
 CLASSIFYING = frozenset({Capability.CLASSIFY, Capability.CLASSIFY_STREAMING})
+_KEYS = {"role", "content"}
+_MESSAGE = "core.Message(role, content) or {'role': ..., 'content': ...}"
+_INSPECTING = frozenset({Capability.SCORING, Capability.ATTENTION_INSPECTOR})
 
 
 def refuse_options(
@@ -44,14 +64,20 @@ def refuse_options(
     ``unsupported`` names options that no capability stands for. Fields that belong to other
     operations do not apply and are not looked at.
     """
-    known = ClassifyOptions if operation in CLASSIFYING else GenerateOptions
+    known = _keywords(operation)
     for field in dataclasses.fields(config):
         name = field.name
         if name not in known.__annotations__ or getattr(config, name) == field.default:
             continue
         need = OPTION_NEEDS.get(name)
         if name in unsupported or (need is not None and need not in capabilities):
-            raise UnsupportedOptionError(name, backend)
+            raise _unsupported_option(name, backend, need)
+
+
+def _keywords(operation: Capability) -> type:
+    if operation in _INSPECTING:
+        return RequestOptions
+    return ClassifyOptions if operation in CLASSIFYING else GenerateOptions
 
 
 def refuse_load_options(
@@ -62,22 +88,49 @@ def refuse_load_options(
 ) -> None:
     """Raise for a load option that the backend cannot honour; ``own`` lists its ``options``."""
     if config.adapter_path is not None and Capability.ADAPTERS not in capabilities:
-        raise UnsupportedOptionError("adapter_path", backend)
+        raise _unsupported_option("adapter_path", backend, Capability.ADAPTERS)
     if config.context_overflow == "rotate" and Capability.ROTATE not in capabilities:
-        raise UnsupportedOptionError("context_overflow", backend)
+        raise _unsupported_option("context_overflow", backend, Capability.ROTATE)
     if config.parallel_slots > 1 and Capability.PARALLEL not in capabilities:
-        raise UnsupportedOptionError("parallel_slots", backend)
+        raise _unsupported_option("parallel_slots", backend, Capability.PARALLEL)
+
+    # One that another backend has, or a misspelt one.
     for name in config.options:
         if name not in own:
             known = ", ".join(sorted(own)) or "none"
             raise InvalidOptionError("options", name, f"one of {backend}'s own options ({known})")
 
 
-def unsupported(operation: Capability, backend: str) -> UnsupportedOperationError:
-    """The refusal of an operation, naming the installed backends that offer it."""
+def unsupported(
+    operation: Capability, backend: str, refusals: Sequence[tuple[str, str]] = ()
+) -> UnsupportedOperationError:
+    """The refusal of an operation, naming the backends that offer it here.
+
+    ``refusals``: backends that do not load this model, with their reasons.
+    """
+    offering, reasons = _offering(operation, backend), dict(refusals)
+    others = [name for name in offering if name not in reasons]
+    refused = [(name, reasons[name]) for name in offering if name in reasons]
+    return UnsupportedOperationError(operation.value, backend, others, refused)
+
+
+def _unsupported_option(
+    option: str, backend: str, need: Capability | None
+) -> UnsupportedOptionError:
+    others = () if need is None else _offering(need, backend)
+    advice = f"Leave {option} at its default, or use backend {others[0]!r}." if others else ""
+    return UnsupportedOptionError(option, backend, advice)
+
+
+def _offering(capability: Capability, instead: str) -> tuple[str, ...]:
+    """The backends that run here, read what another one reads, and declare what that one lacks."""
     from core.registry import REGISTRY  # not needed, and not loaded, unless something is refused
 
-    return UnsupportedOperationError(operation.value, backend, REGISTRY.offering(operation))
+    try:
+        formats = REGISTRY.get(instead).formats
+    except BackendError:  # not registered, as within a test
+        formats = None
+    return REGISTRY.offering(capability, formats)
 
 
 def checked_stream(operation: str, prompts: object) -> Iterable[Any]:
@@ -92,23 +145,33 @@ def checked_prompts(operation: str, prompts: object, first: int = 0) -> list[str
     rows = list(checked_stream(operation, prompts))
     wrong = next((i for i, row in enumerate(rows) if not isinstance(row, str)), None)
     if wrong is not None:
-        kind = type(rows[wrong]).__name__
+        value = rows[wrong]
+        kind = type(value).__name__
+        # What a column of a table holds where a text is missing.
+        missing = value is None or (isinstance(value, float) and math.isnan(value))
+        advice = " Leave rows without a text out." if missing else ""
         raise TypeError(
-            f"{operation}() takes strings as prompts; prompt {first + wrong} is a {kind}."
+            f"{operation}() takes strings as prompts; prompt {first + wrong} is a {kind}.{advice}"
         )
     return rows
 
 
+def checked_text(operation: str, text: object) -> str:
+    """The text. Raises TypeError for anything else."""
+    if not isinstance(text, str):
+        raise TypeError(f"{operation}() takes a string, not a {type(text).__name__}.")
+    return text
+
+
 def checked_messages(messages: object) -> list[Message]:
-    """The messages as a list. Raises TypeError for anything that is not a `Message` of text."""
+    """The messages as a list, mappings with the keys role and content among them.
+
+    Raises TypeError, with the message's index, for anything else, and for contents that are no
+    text.
+    """
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-        raise TypeError("A conversation is a sequence of core.Message(role, content).")
-    turns = list(messages)
-    for index, turn in enumerate(turns):
-        if not isinstance(turn, Message) or not isinstance(turn.content, str):
-            kind = type(turn).__name__
-            raise TypeError(f"Message {index} is a {kind}, not a core.Message with text content.")
-    return turns
+        raise TypeError(f"A conversation is a sequence of {_MESSAGE}.")
+    return [_message(index, turn) for index, turn in enumerate(messages)]
 
 
 def checked_conversation(messages: object) -> list[Message]:
@@ -119,9 +182,24 @@ def checked_conversation(messages: object) -> list[Message]:
     turns = checked_messages(messages)
     if not turns:
         raise ChatTemplateError("There are no messages to render. Give at least one.")
-    for turn in turns:
-        validate.one_of("role", turn.role, get_args(Role))
+    for index, turn in enumerate(turns):
+        validate.one_of(f"messages[{index}].role", turn.role, get_args(Role))
     return turns
+
+
+def _message(index: int, turn: object) -> Message:
+    if isinstance(turn, Mapping):
+        if set(turn) != _KEYS:
+            keys = ", ".join(map(repr, turn)) or "none"
+            raise TypeError(f"Message {index} has the keys {keys}: it is to be {_MESSAGE}.")
+        turn = Message(turn["role"], turn["content"])
+    if not isinstance(turn, Message):
+        raise TypeError(f"Message {index} is a {type(turn).__name__}, and not {_MESSAGE}.")
+    content: object = turn.content  # whatever it was made with
+    if not isinstance(content, str):
+        kind = type(content).__name__
+        raise TypeError(f"The content of message {index} is a {kind}, and not a string.")
+    return turn
 
 
 def checked_pairs(
@@ -136,8 +214,18 @@ def checked_pairs(
     return heads, tails
 
 
+def text_error(text: str, name: str = "prompt") -> RequestError | None:
+    """What keeps a prompt, or what ``name`` calls it, from being tokenised."""
+    if not text:
+        return EmptyPromptError(f"The {name} is empty. Give it at least one character.")
+    return unicode_error(text, name)
+
+
 def unicode_error(text: str, name: str = "prompt") -> RequestError | None:
-    """What keeps a text, or what ``name`` calls it, from having a UTF-8 form: lone surrogates."""
+    """The error of a text with lone surrogates, which has no UTF-8 form; None for a sound one.
+
+    ``name`` is what its message calls the text.
+    """
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -146,6 +234,44 @@ def unicode_error(text: str, name: str = "prompt") -> RequestError | None:
             f"{error.start}. Decode its source as UTF-8."
         )
     return None
+
+
+def block_sizes(first: int, largest: int) -> Iterator[int]:
+    """How many prompts of a stream run together, block by block: each time twice as many.
+
+    So the first answers come soon, and later prompts share more.
+    """
+    size = first
+    while True:
+        yield size
+        size = min(2 * size, largest)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chosen(Generic[T]):
+    """The value of an option, as the program uses it, and why it was chosen."""
+
+    name: str
+    value: T
+    reason: str
+
+    @property
+    def choice(self) -> Choice:
+        """As it is shown to a user."""
+        return Choice(self.name, str(self.value), self.reason)
+
+
+def asked_integer(
+    config: LoadConfig, name: str, low: int, high: int | None = None
+) -> Chosen[int] | None:
+    """What the user gave as this one of the backend's own options; None for nothing.
+
+    Raises `core.InvalidOptionError` for what is no integer from ``low`` to ``high``.
+    """
+    asked = config.options.get(name)
+    if asked is None:
+        return None
+    return Chosen(name, validate.integer(name, asked, low, high), ASKED)
 
 
 def chosen_backend(name: str, config: LoadConfig) -> Choice:

@@ -1,16 +1,29 @@
-"""From sampled tokens to text that is given out once and never taken back.
+"""The text of sampled tokens, which is given out once and never taken back.
 
 A token's text waits while a character of it is incomplete, and while it may turn out to be the
-beginning of a stop string. Backends supply the `Detokenizer`; the rest is the same for all.
+beginning of a stop string. A backend supplies the bytes of its tokens (`StreamDetokenizer`), a
+`Detokenizer` of its own, or the texts themselves (`TokenBuffer`); the rest is the same for all.
 """
 
 from __future__ import annotations
 
+import codecs
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from core.types import Token
+
+TokenBytes = Callable[[int, bool], bytes | None]
+"""The UTF-8 bytes of a token, perhaps a part of a character; None for one that has no text.
+
+The flag: no text stands before it, where some tokenizers strip a space. Any id may come.
+"""
+
+_CHARACTER_BYTES = 4  # UTF-8's longest
+_PER_BYTE = {0xDC00 + byte: "\ufffd" for byte in range(0x80, 0x100)}  # what surrogateescape makes
 
 
 class Detokenizer(Protocol):
@@ -18,7 +31,7 @@ class Detokenizer(Protocol):
 
     @property
     def incomplete(self) -> bool:
-        """Whether the last token ended inside a character: a later one, or `finish`, has it."""
+        """True if the last token ended inside a character: a later one, or `finish`, has it."""
         ...
 
     def add(self, token_id: int) -> str:
@@ -26,8 +39,46 @@ class Detokenizer(Protocol):
         ...
 
     def finish(self) -> str:
-        """What is left: U+FFFD for the bytes of an incomplete character, else ""."""
+        """The text that is left: U+FFFD for the bytes of an incomplete character, else ""."""
         ...
+
+
+class StreamDetokenizer:
+    """A `Detokenizer` that continues a prompt: one generation's state.
+
+    Bytes that are no UTF-8 become U+FFFD: one for each run that may have been a character, or with
+    ``per_byte`` one for each byte, as tokenizers with byte fallback have it.
+    """
+
+    def __init__(
+        self, token_bytes: TokenBytes, prompt: Sequence[int] = (), per_byte: bool = False
+    ) -> None:
+        self._bytes = token_bytes
+        errors = "surrogateescape" if per_byte else "replace"
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors)
+        self._first = True
+
+        # A prompt of token ids may end inside a character.
+        spoken = (id for id in reversed(prompt) if token_bytes(id, False) is not None)
+        for token_id in reversed(list(islice(spoken, _CHARACTER_BYTES))):
+            self.add(token_id)
+
+    @property
+    def incomplete(self) -> bool:
+        """True if the last token ended inside a character."""
+        return bool(self._decoder.getstate()[0])
+
+    def add(self, token_id: int) -> str:
+        """The text that this token completes; "" for a token without text."""
+        data = self._bytes(token_id, self._first)
+        if data is None:
+            return ""
+        self._first = False
+        return self._decoder.decode(data).translate(_PER_BYTE)
+
+    def finish(self) -> str:
+        """The text that is left: U+FFFD for the bytes of an incomplete character, else ""."""
+        return self._decoder.decode(b"", final=True).translate(_PER_BYTE)
 
 
 class StopMatcher:
@@ -51,6 +102,9 @@ class StopMatcher:
         """Read on. Returns the text that no match can include any more; "" after a match."""
         if self.matched is not None:
             return ""
+        if self._trie.empty:
+            return text
+
         held = len(self._held)
         self._held += text
         for end, char in enumerate(text, held + 1):
@@ -61,11 +115,11 @@ class StopMatcher:
         return self._release(len(self._held) - self._open())
 
     def finish(self) -> str:
-        """The text has ended: returns what was held back, up to a match if there is one."""
+        """End the text. Returns what was held back, up to a match if there is one."""
         return self._cut() if self._candidate else self._release(len(self._held))
 
     def _open(self) -> int:
-        """How many of the last characters may still grow into a stop string."""
+        """The number of the last characters that may still grow into a stop string."""
         return self._trie.open[self._node]
 
     def _consider(self, stop: str, end: int) -> None:
@@ -84,15 +138,13 @@ class StopMatcher:
         return text
 
 
-class TokenAssembler:
-    """Makes the `core.Token`s of one generation, each as soon as its text is settled.
+class TokenBuffer:
+    """Holds the `core.Token`s of one generation back until their text is settled.
 
-    A character that is split over tokens belongs, whole, to the last of them. The texts of all
-    tokens are the generated text, up to the first stop string.
+    The texts of all tokens that come out are the generated text, up to the first stop string.
     """
 
-    def __init__(self, detokenizer: Detokenizer, stops: Iterable[str] = ()) -> None:
-        self._detokenizer = detokenizer
+    def __init__(self, stops: Iterable[str] = ()) -> None:
         self._matcher = StopMatcher(stops)
         self._held: deque[_Held] = deque()
         self._length = 0  # of the text so far, in characters
@@ -100,61 +152,84 @@ class TokenAssembler:
 
     @property
     def stopped(self) -> bool:
-        """Whether a stop string was found: no further token will come out."""
+        """True if a stop string was found: no further token will come out."""
         return self._matcher.matched is not None
+
+    def hold(self, token: Token, incomplete: bool = False) -> list[Token]:
+        """Take a token; ``incomplete``: it ends inside a character that a later one completes.
+
+        Returns the tokens whose text is settled by it.
+        """
+        if self.stopped:
+            return []
+        start, self._length = self._length, self._length + len(token.text)
+        # With the character that it begins: that may belong to a stop string.
+        self._held.append(_Held(token, start, self._length + incomplete))
+        self._settled += len(self._matcher.feed(token.text))
+        return self._ready()
+
+    def release(self, tail: str = "") -> list[Token]:
+        """End the generation; ``tail`` is text of the last token.
+
+        Returns all tokens that are held, but for what a stop string cuts off.
+        """
+        if self.stopped:
+            return []
+        if self._held and tail:  # the token that left a character incomplete is among them
+            last = self._held.pop()
+            token = replace(last.token, text=last.token.text + tail)
+            self._held.append(_Held(token, last.start, last.start + len(token.text)))
+
+        self._settled += len(self._matcher.feed(tail)) + len(self._matcher.finish())
+        ready = self._ready()
+        ready += [held.token for held in self._held]  # where no tail came for what was incomplete
+        self._held.clear()
+        return ready
+
+    def _ready(self) -> list[Token]:
+        tokens = []
+        while self._held and self._held[0].needed <= self._settled:
+            tokens.append(self._held.popleft().token)
+        if self.stopped:
+            tokens += self._cut()
+        return tokens
+
+    def _cut(self) -> list[Token]:
+        """Drop all that is held, and return the part of it that stands before the stop string."""
+        held, self._held = self._held, deque()
+        return [
+            replace(token, text=token.text[: self._settled - start])
+            for token, start, _ in held
+            if start < self._settled
+        ]
+
+
+class TokenAssembler(TokenBuffer):
+    """Makes the `core.Token`s of one generation from ids, each as soon as its text is settled.
+
+    A character that is split over tokens belongs, whole, to the last of them.
+    """
+
+    def __init__(self, detokenizer: Detokenizer, stops: Iterable[str] = ()) -> None:
+        super().__init__(stops)
+        self._detokenizer = detokenizer
 
     def add(self, token_id: int, logprob: float | None = None) -> list[Token]:
         """Take a sampled token. Returns the tokens whose text is settled by it."""
         if self.stopped:
             return []
         text = self._detokenizer.add(token_id)
-        self._hold(token_id, logprob, text)
-        self._settled += len(self._matcher.feed(text))
-        return self._ready()
+        return self.hold(Token(token_id, text, logprob), self._detokenizer.incomplete)
 
     def finish(self) -> list[Token]:
-        """The generation has ended. Returns the tokens that were held back."""
-        if self.stopped:
-            return []
-        tail = self._detokenizer.finish()
-        if self._held:  # the token that left a character incomplete is among them
-            last = self._held.pop()
-            self._length -= len(last.text)
-            self._hold(last.id, last.logprob, last.text + tail)
-        self._settled += len(self._matcher.feed(tail)) + len(self._matcher.finish())
-        return self._ready()
-
-    def _hold(self, token_id: int, logprob: float | None, text: str) -> None:
-        start, self._length = self._length, self._length + len(text)
-        # With the character that it begins: that may belong to a stop string.
-        needed = self._length + self._detokenizer.incomplete
-        self._held.append(_Held(token_id, logprob, text, start, needed))
-
-    def _ready(self) -> list[Token]:
-        tokens = []
-        while self._held and self._held[0].needed <= self._settled:
-            token = self._held.popleft()
-            tokens.append(Token(token.id, token.text, token.logprob))
-        if self.stopped:
-            tokens += self._cut()
-        return tokens
-
-    def _cut(self) -> list[Token]:
-        """The token that brings text before the stop string and also text of it."""
-        held, self._held = self._held, deque()
-        return [
-            Token(token.id, token.text[: self._settled - token.start], token.logprob)
-            for token in held
-            if token.start < self._settled
-        ]
+        """End the generation. Returns the tokens that were held back."""
+        return [] if self.stopped else self.release(self._detokenizer.finish())
 
 
 class _Held(NamedTuple):
     """A token that waits until ``needed`` characters of the whole text are settled."""
 
-    id: int
-    logprob: float | None
-    text: str
+    token: Token
     start: int
     needed: int
 
@@ -175,6 +250,7 @@ class _StopTrie:
         for stop in stops:
             self._insert(stop)
         self._link()
+        self.empty = len(self._children) == 1
 
     def step(self, node: int, char: str) -> int:
         """The node after one more character."""
@@ -192,6 +268,7 @@ class _StopTrie:
                 self.found.append("")
                 self.open.append(depth)
             node = self._children[node][char]
+
         self.found[node] = stop
 
     def _link(self) -> None:
@@ -203,6 +280,7 @@ class _StopTrie:
             self.found[node] = self.found[node] or self.found[shorter]
             if not self._children[node]:
                 self.open[node] = self.open[shorter]
+
             for char, child in self._children[node].items():
                 self._failure[child] = self.step(shorter, char)
                 queue.append(child)

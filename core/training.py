@@ -1,4 +1,7 @@
-"""Options and reports of training an adapter (`core.Trainable`). Defaults are mlx-lm's."""
+"""Options and reports of training an adapter (`core.Trainable`). Defaults are mlx-lm's.
+
+Not implemented by any backend of this version; fields with defaults may be added.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from core.types import Message
 
 @dataclass(frozen=True, slots=True)
 class TrainingExample:
-    """A prompt and its completion, or a conversation whose assistant turns are learned."""
+    """A prompt and its completion, or a conversation whose assistant turns are learned.
+
+    See `core.Trainable`: no backend takes it yet.
+    """
 
     prompt: str = ""
     completion: str = ""
@@ -19,7 +25,10 @@ class TrainingExample:
 
 @dataclass(frozen=True, slots=True)
 class TrainConfig:
-    """LoRA hyperparameters. A wrong value raises `InvalidOptionError`."""
+    """LoRA hyperparameters. A wrong value raises `InvalidOptionError`.
+
+    See `core.Trainable`: no backend takes them yet.
+    """
 
     rank: int = 8
     scale: float = 20.0
@@ -43,7 +52,10 @@ class TrainConfig:
 
 @dataclass(frozen=True, slots=True)
 class TrainStep:
-    """One optimiser step: mean loss per token in nats, and how fast it went."""
+    """One optimiser step: mean loss per token in nats, and how fast it went.
+
+    See `core.Trainable`: no backend reports it yet.
+    """
 
     step: int
     loss: float

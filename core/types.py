@@ -8,8 +8,9 @@ a copy, and they are left out of ``repr`` and of comparison.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 Role = Literal["system", "user", "assistant"]
 FinishReason = Literal["stop", "length", "cancelled", "error"]
@@ -31,6 +32,10 @@ class Message:
 
     role: Role
     content: str
+
+
+Conversation: TypeAlias = Sequence[Message | Mapping[str, object]]
+"""The turns of a chat; ``{"role": ..., "content": ...}`` stands for a `Message`."""
 
 
 @dataclass(frozen=True, slots=True)

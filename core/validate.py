@@ -16,7 +16,10 @@ def integer(option: str, value: object, low: int, high: int | None = None) -> in
     # int first: to ask a protocol takes 15 microseconds.
     if isinstance(value, bool) or not isinstance(value, (int, SupportsIndex)):
         raise InvalidOptionError(option, value, expected)
-    number = operator.index(value)
+    try:
+        number = operator.index(value)
+    except TypeError:  # an array of numbers has the method, too
+        raise InvalidOptionError(option, value, expected) from None
     if number < low or (high is not None and number > high):
         raise InvalidOptionError(option, value, expected)
     return number
@@ -29,12 +32,15 @@ def real(
     expected = f"a finite number {'>' if above else '>='} {low:g}"
     if high != math.inf:
         expected += f" and <= {high:g}"
+
+    # What float() would take, and nobody means by a number.
     if isinstance(value, bool | str | bytes) or not isinstance(value, SupportsFloat):
         raise InvalidOptionError(option, value, expected)
     try:
         number = float(value)
-    except OverflowError:
+    except (ArithmeticError, TypeError, ValueError):  # too large, an array, a signalling NaN
         raise InvalidOptionError(option, value, expected) from None
+
     if not math.isfinite(number) or number > high or number < low or (above and number == low):
         raise InvalidOptionError(option, value, expected)
     return number
@@ -51,6 +57,16 @@ def text(option: str, value: object) -> str:
     """A string."""
     if not isinstance(value, str):
         raise InvalidOptionError(option, value, "a string")
+    return value
+
+
+def unicode(option: str, value: str) -> str:
+    """A string that has a UTF-8 form."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        expected = "valid Unicode text, with no lone surrogates"
+        raise InvalidOptionError(option, value, expected) from None
     return value
 
 

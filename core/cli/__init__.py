@@ -11,11 +11,10 @@ def main() -> None:
     """Run ``infer-cli``. Without the packages of the extra ``cli``: say so and exit with 1."""
     missing = _missing()
     if missing:
-        sys.stderr.write(
-            f"Error: infer-cli needs {', '.join(missing)}, which is not installed. "
-            "Install it with: pip install 'core[cli]'\n"
-        )
-        sys.exit(1)
+        from core.known_plugins import install_command
+
+        what = f"infer-cli needs {', '.join(missing)}, which is not installed."
+        sys.exit(f"Error: {what} Install it with: {install_command('cli')}")
     try:
         from core.cli.app import run
 

@@ -8,12 +8,13 @@ from typing import Any
 import click
 
 import core
-from core.cli import exits
+from core.cli import exits, streams
 from core.cli.backends import backends
 from core.cli.classify import classify
 from core.cli.discover import discover
 from core.cli.info import info
 from core.cli.plugins import Hooks
+from core.known_plugins import install_command
 
 _ELSEWHERE = {"conformance": "conformance", "convert": "mlx"}  # command: the extra it comes with
 
@@ -26,20 +27,25 @@ class InferGroup(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run as a program; what went wrong with plugins comes first, on stderr."""
         self.hooks.report()
-        return super().main(*args, **kwargs)
+        try:
+            # Where click shows its errors itself, it shows them as they are.
+            code = super().main(*args, **{**kwargs, "standalone_mode": False})
+        except Exception as error:  # noqa: BLE001 - this is where all of them end
+            code = exits.ended(error)
+        sys.exit(code or exits.OK)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """The chosen command; one that is not installed is answered with the pip command."""
         extra = _ELSEWHERE.get(args[0])
         if extra and args[0] not in self.commands and not ctx.resilient_parsing:
-            ctx.fail(f"{args[0]!r} comes with core[{extra}]: pip install 'core[{extra}]'")
+            ctx.fail(f"{args[0]!r} comes with core[{extra}]: {install_command(extra)}")
         return super().resolve_command(ctx, args)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> None:
         """Run the chosen command and tell the plugins how it ended."""
         ctx.obj = self.hooks  # commands tell them of events
         try:
-            result = super().invoke(ctx)
+            super().invoke(ctx)
         except BaseException as error:
             seen = exits.reported(error)
             self._finished(ctx, exits.code_of(error))
@@ -47,7 +53,6 @@ class InferGroup(click.Group):
                 raise
             raise seen from error
         self._finished(ctx, exits.OK)
-        return result
 
     def _finished(self, ctx: click.Context, code: int) -> None:
         command = ctx.invoked_subcommand or ""
@@ -80,7 +85,8 @@ def build() -> InferGroup:
 
 def run() -> None:
     """Run ``infer-cli`` on the arguments of this process; exits."""
-    for stream in (sys.stdout, sys.stderr):
-        # A character that the terminal's encoding lacks is shown as an escape, never an error.
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    build()(prog_name="infer-cli")
+    streams.prepare()
+    try:
+        build()(prog_name="infer-cli")
+    finally:
+        streams.settle()

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from core.cli import output
+from core.known_plugins import install_command
+from core.system.visible import visible
 
 if TYPE_CHECKING:
     from core.types import BackendStatus, Device
@@ -27,14 +29,13 @@ def backends(as_json: bool, verbose: bool) -> None:
 
     statuses = [REGISTRY.status(name) for name in REGISTRY.names()]
     for failure in REGISTRY.failures():
-        message = f"Warning: {failure.distribution} has unreadable entry points: {failure.error}"
-        click.echo(message, err=True)
+        output.warn(f"{failure.distribution} has unreadable entry points: {failure.error}")
     if as_json:
         output.write_json(statuses)
         return
     _write(statuses, verbose)
     if not statuses:
-        click.echo("No backend is installed. Install one with: pip install 'core[mlx]'", err=True)
+        output.say(f"No backend is installed. Install one with: {install_command('mlx')}")
 
 
 def _write(statuses: Sequence[BackendStatus], verbose: bool) -> None:
@@ -47,7 +48,7 @@ def _write(statuses: Sequence[BackendStatus], verbose: bool) -> None:
 
 def _capabilities(status: BackendStatus) -> str:
     text = ", ".join(status.capabilities) or "-"
-    return f"\n{output.visible(status.name)}\n{output.indented(text)}\n"
+    return f"\n{visible(status.name)}\n{output.indented(text)}\n"
 
 
 def _cells(status: BackendStatus) -> tuple[str, ...]:

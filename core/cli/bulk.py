@@ -16,21 +16,26 @@ from core.cli.results import Outcome
 from core.errors import CoreError, GenerationCancelled
 from core.options import GenerateConfig
 from core.protocols import TextModel
+from core.support import block_sizes
 from core.types import ClassifyResult
 
 FIRST_BLOCK, LARGEST_BLOCK = 32, 1024
+LARGEST_TEXT = 16 * 2**20
+"""Characters after which a block ends early."""
 
 
 def classify_blocks(
     model: TextModel, maker: PromptMaker, rows: Iterable[Row], config: GenerateConfig
 ) -> Iterator[list[Outcome]]:
-    """One list of outcomes per block of rows, in input order.
+    """Yield one list of outcomes per block of rows, in input order.
 
     On Ctrl-C the model is asked to stop, the rows that are done are yielded, and then
-    KeyboardInterrupt is raised. BrokenPipeError before a block that nobody would read.
+    KeyboardInterrupt is raised. Raises BrokenPipeError before a block that nobody
+    would read.
     """
     cancel = threading.Event()
     config = replace(config, cancel=cancel)
+
     for block in _blocks(rows):
         output.check_reader()
         with _interrupt_sets(cancel):
@@ -43,11 +48,23 @@ def classify_blocks(
 
 
 def _blocks(rows: Iterable[Row]) -> Iterator[list[tuple[int, Row]]]:
-    """Numbered rows by 32, 64, 128 ... up to 1,024: the first results should come soon."""
-    source, size = enumerate(rows), FIRST_BLOCK
-    while block := list(islice(source, size)):
+    """Number the rows, by 32, 64, 128 ... up to 1,024: the first results should come soon."""
+    source = enumerate(rows)
+    for size in block_sizes(FIRST_BLOCK, LARGEST_BLOCK):
+        block = list(_bounded(islice(source, size)))
+        if not block:
+            return
         yield block
-        size = min(2 * size, LARGEST_BLOCK)
+
+
+def _bounded(rows: Iterable[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
+    """Yield the rows up to the one with which their texts become too much to hold."""
+    length = 0
+    for row in rows:
+        yield row
+        length += len(row[1].text)
+        if length > LARGEST_TEXT:
+            return
 
 
 def _classified(
@@ -77,7 +94,7 @@ def _cancelled(outcome: Outcome) -> bool:
 
 @contextmanager
 def _interrupt_sets(cancel: threading.Event) -> Iterator[None]:
-    """The first Ctrl-C sets ``cancel`` instead of raising; a second one raises as ever."""
+    """Let the first Ctrl-C set ``cancel`` instead of raising; a second one raises as usual."""
     usual = signal.getsignal(signal.SIGINT)
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or usual is not signal.default_int_handler:

@@ -35,7 +35,7 @@ def _refuse_prompts(prompts: Sequence[str], file: str | None, form: str) -> None
         raise click.UsageError("No prompts. Give some as arguments, with -i FILE, or on stdin.")
     if file and file.lower().endswith(_TABLES) and form == "auto":
         raise click.UsageError(
-            f"{output.visible(file)}: CSV is not read. Make JSONL of it, with "
+            f"{file}: CSV is not read. Make JSONL of it, with "
             '{"text": "..."} on each line, or take each line as it is with --format text.'
         )
 
@@ -43,7 +43,10 @@ def _refuse_prompts(prompts: Sequence[str], file: str | None, form: str) -> None
 def warn(prompts: Sequence[str], labels: Sequence[str]) -> None:
     """Say on stderr what can be done as asked, and was hardly meant."""
     if len(labels) == 1:
-        output.warn(f"{labels[0]!r} is the only label, and one label gets all the probability.")
+        advice = " Commas stand between labels." if " " in labels[0] else ""
+        output.warn(
+            f"{labels[0]!r} is the only label, and one label gets all the probability.{advice}"
+        )
     if len(prompts) == 1 and os.path.isfile(prompts[0]):
-        name = output.visible(prompts[0])
+        name = prompts[0]
         output.warn(f"{name} is read as a prompt. To read the file of that name: -i {name}")

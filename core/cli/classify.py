@@ -68,9 +68,9 @@ def _rows(flags: dict[str, Any]) -> Iterator[Iterator[Row]]:
 def _run(flags: dict[str, Any], rows: Iterator[Row], labels: tuple[str, ...]) -> None:
     from dataclasses import replace
 
-    from core.capability import Capability
     from core.cli.loading import load
     from core.options import GenerateConfig, LoadConfig
+    from core.protocols import Capability
 
     options = settings.given(flags, (*settings.SAMPLING, "label_prefix"))
     config = GenerateConfig(labels=labels, **options)
@@ -79,7 +79,7 @@ def _run(flags: dict[str, Any], rows: Iterator[Row], labels: tuple[str, ...]) ->
         context_len=flags["context_len"],
         options=settings.parse_pairs(flags["pairs"]),
     )
-    loaded = load(flags["model"], load_config)
+    loaded = load(flags["model"], load_config, Capability.CLASSIFY)
     with loaded.model:
         if flags["verbose"]:
             _explain(loaded)
@@ -113,7 +113,7 @@ def _classify(
 
 
 def _source(flags: dict[str, Any]) -> str:
-    return "stdin" if flags["file"] in (None, "-") else output.visible(flags["file"])
+    return "stdin" if flags["file"] in (None, "-") else str(flags["file"])
 
 
 def _prompt_maker(flags: dict[str, Any], loaded: Loaded) -> PromptMaker:
@@ -128,5 +128,5 @@ def _prompt_maker(flags: dict[str, Any], loaded: Loaded) -> PromptMaker:
 
 def _explain(loaded: Loaded) -> None:
     for choice in loaded.choices():
-        click.echo(f"{choice.name}: {choice.value} ({choice.reason})", err=True)
-    click.echo(f"loaded in {loaded.seconds:.2f} s", err=True)
+        output.say(f"{choice.name}: {choice.value} ({choice.reason})")
+    output.say(f"loaded in {loaded.seconds:.2f} s")

@@ -31,11 +31,11 @@ def discover(directory: str | None, depth: int, as_json: bool) -> None:
         output.write_json(models)
         return
     output.write_table(_COLUMNS, map(_cells, models), whole=True)
-    click.echo(f"{output.counted(len(models), 'model')} found.", err=True)
+    output.say(f"{output.counted(len(models), 'model')} found.")
 
 
 def name_of(model: DiscoveredModel) -> str:
-    """What people call it: its file or directory; org/name in the Hugging Face cache."""
+    """A model's name for people: its file or directory; org/name in the Hugging Face cache."""
     path = Path(model.path)
     for parent in path.parents:
         if parent.name.startswith("models--"):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import traceback
 
 import click
 
 from core import errors
+from core.cli import output
+from core.cli.wording import in_flags
 
 OK = 0
 RUNTIME = 1
@@ -47,7 +50,7 @@ def code_of(error: BaseException) -> int:
 
 
 def reported(error: BaseException) -> BaseException:
-    """Say on stderr what went wrong; what click should see instead of ``error``.
+    """Say on stderr what went wrong; returns what click should see instead of ``error``.
 
     click's own exceptions and a reader of our output who left are click's to report.
     """
@@ -56,14 +59,29 @@ def reported(error: BaseException) -> BaseException:
     if not isinstance(error, Exception) or isinstance(error, _CLICKS_OWN) or _broken_pipe(error):
         return error
     if debugging():
-        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-    click.echo(f"Error: {describe(error)}", err=True)
+        output.say("".join(traceback.format_exception(error)), end="")
+    output.say(f"Error: {describe(error)}")
     return click.exceptions.Exit(code_of(error))
+
+
+def ended(error: Exception) -> int:
+    """The exit code for what got out of the program, and the last words about it on stderr."""
+    if isinstance(error, click.Abort):  # what click makes of Ctrl-C outside of a command
+        return INTERRUPTED
+    if isinstance(error, click.ClickException):
+        words = io.StringIO()
+        error.show(words)
+        output.say(words.getvalue(), end="")
+    elif not _broken_pipe(error):
+        reported(error)
+    return code_of(error)
 
 
 def describe(error: BaseException) -> str:
     """The message of an error of ours; type and message of any other."""
-    if isinstance(error, errors.CoreError | CommandFailed):
+    if isinstance(error, errors.CoreError):
+        return in_flags(error)
+    if isinstance(error, CommandFailed):
         return str(error)
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return text if debugging() else f"{text} (--debug shows the traceback)"

@@ -7,7 +7,7 @@ from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
 from core.api import discover
-from core.model_files import model_formats, read_config_json, resolve_path
+from core.models.files import model_formats, read_config_json, resolve_path
 
 if TYPE_CHECKING:
     from core.types import DiscoveredModel
@@ -26,6 +26,7 @@ def facts_of(path: str) -> dict[str, Any]:
     location = resolve_path(path)
     form = model_formats(location)[0]
     found = _discovered(location)
+
     facts: dict[str, Any] = {
         "path": location,
         "format": form,
@@ -35,6 +36,8 @@ def facts_of(path: str) -> dict[str, Any]:
         "quant_bits": found.quant_bits if found else None,
         "quant_group": found.quant_group if found else None,
     }
+
+    # Of a directory with GGUF files, the one that was discovered is read.
     file = found.path if found and form == "gguf" else location
     return facts | (_of_gguf(file) if form == "gguf" else _of_config(location))
 
@@ -56,7 +59,7 @@ def _of_config(directory: str) -> dict[str, object]:
 
 
 def _of_gguf(file: str) -> dict[str, object]:
-    from core.gguf_header import read_gguf
+    from core.models.gguf import read_gguf
 
     metadata = read_gguf(file).metadata
     architecture = metadata.get("general.architecture")

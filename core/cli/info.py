@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core.cli import output, settings
+from core.system.visible import visible
 
 if TYPE_CHECKING:
     from core.cli.loading import Loaded
@@ -23,12 +24,16 @@ def info(
 ) -> None:
     """Describe a model, and the backend for it."""
     from core.cli.facts import facts_of
-    from core.cli.loading import load
+    from core.cli.loading import load, with_known_path
+    from core.errors import ModelNotFoundError
     from core.options import LoadConfig
 
     options = settings.parse_pairs(pairs)
     config = LoadConfig(backend=backend, context_len=context_len, options=options)
-    facts = facts_of(model) | _backend(model, backend)
+    try:
+        facts = facts_of(model) | _backend(model, backend)
+    except ModelNotFoundError as error:
+        raise with_known_path(error, model) from error
     if wanted:
         loaded = load(model, config)
         with loaded.model:
@@ -40,7 +45,7 @@ def info(
 
 
 def _backend(path: str, name: str) -> dict[str, Any]:
-    """Which backend, why, and what speaks against those that stand before it."""
+    """The backend that is chosen, why, and what speaks against those that stand before it."""
     from core.cli.loading import choose
     from core.errors import BackendError, UnsupportedModelError
 
@@ -66,6 +71,7 @@ def _loaded(loaded: Loaded) -> dict[str, Any]:
 
 def _lines(facts: dict[str, Any]) -> Iterator[str]:
     for name, value in facts.items():
+        # Values with parts come as a line for each part.
         if name == "skipped":
             for backend, reason in value.items():
                 yield _line(f"not {backend}", reason)
@@ -74,6 +80,8 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
             for choice in value["choices"]:
                 yield _line(choice["name"], f"{choice['value']} ({choice['reason']})")
             yield _line("loaded in", f"{value['seconds']:.2f} s")
+
+        # Two facts that are one line, and what reads better in other words.
         elif name == "quant_bits":
             yield _line("quantisation", _quantisation(value, facts["quant_group"]))
         elif name == "quant_group":
@@ -91,4 +99,5 @@ def _quantisation(bits: int | None, group: int | None) -> str:
 
 
 def _line(name: str, value: str) -> str:
-    return f"{name + ':':<18}{output.visible(value)}\n"
+    lines = value.split("\n") if name == "reason" else [value]
+    return f"{name + ':':<18}" + ("\n" + 18 * " ").join(map(visible, lines)) + "\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import IO, Any
@@ -15,6 +15,12 @@ _JSON_NAMES = (".jsonl", ".ndjson")
 _LOOKS_LIKE_JSON = re.compile(rb'\s*\{\s*["}]')
 _ID_FIELDS = ("custom_id", "id")
 _TEXT_FIELDS = ("prompt", "text")
+
+MAX_LINE_BYTES = 16 * 2**20
+"""More than a context of a million tokens holds; a longer line is refused, unread."""
+MAX_SKIPPED_BYTES = 2**30
+"""The rest of such a line is passed over; where it goes on beyond this, the input is."""
+_CHUNK, _SHOWN = 2**20, 1000
 
 
 class InputError(RequestError):
@@ -54,20 +60,50 @@ def rows_of_stream(stream: IO[bytes], name: str, form: str, field: str | None) -
 
     ``auto`` is JSONL when the name ends in .jsonl or the first line looks like a JSON object.
     """
-    lines = ((n, line) for n, line in enumerate(_without_bom(stream), 1) if line.strip())
+    lines = ((n, line) for n, line in enumerate(_lines(stream), 1) if line.strip())
     first = next(lines, None)
     if first is None:
         return
+
     if form == "auto":
         json = name.endswith(_JSON_NAMES) or _LOOKS_LIKE_JSON.match(first[1])
         form = "jsonl" if json else "text"
+
     for number, line in chain([first], lines):
-        yield _row(f"line {number}", line.rstrip(b"\r\n"), form, field)
+        place = f"line {number}"
+        if len(line) > MAX_LINE_BYTES:
+            yield _too_long(place, line, name)
+        else:
+            yield _row(place, line.rstrip(b"\r\n"), form, field)
 
 
-def _without_bom(stream: Iterable[bytes]) -> Iterator[bytes]:
-    for number, line in enumerate(stream):
-        yield line.removeprefix(b"\xef\xbb\xbf") if number == 0 else line
+def _lines(stream: IO[bytes]) -> Iterator[bytes]:
+    """Lines, without a byte order mark; of one that is too long no more than shows that it is."""
+    line = stream.readline(MAX_LINE_BYTES + 1).removeprefix(b"\xef\xbb\xbf")
+    while line:
+        yield line
+        cut = len(line) > MAX_LINE_BYTES and not line.endswith(b"\n")
+        if cut and not _skip_rest(stream):
+            return
+        line = stream.readline(MAX_LINE_BYTES + 1)
+
+
+def _skip_rest(stream: IO[bytes]) -> bool:
+    """Pass over the rest of a line; False where it does not end, as that of /dev/zero."""
+    for _ in range(MAX_SKIPPED_BYTES // _CHUNK):
+        rest = stream.readline(_CHUNK)
+        if not rest or rest.endswith(b"\n"):
+            return True
+    return False
+
+
+def _too_long(place: str, line: bytes, name: str) -> Row:
+    source = "stdin" if name == "-" else name
+    problem = InputError(
+        f"{place} of {source} is longer than {MAX_LINE_BYTES} bytes, which is no prompt. Split it "
+        "into lines."
+    )
+    return Row(place, line[:_SHOWN].decode(errors="replace"), error=problem)
 
 
 def _row(place: str, line: bytes, form: str, field: str | None) -> Row:
@@ -103,14 +139,22 @@ def _record_row(
     body = record.get("body", record) if field is None else record
     if not isinstance(body, dict):
         raise InputError(f"{place}: body is not a JSON object. {_EXPECTED}")
+
+    # The text is in the field that was named, or in the first that usually holds it.
     names = (field,) if field is not None else _TEXT_FIELDS
     found = next((name for name in names if name in body), None)
     if found is not None:
         return Row(place, _text(place, found, body[found]), identity=identity)
+
+    # Without one, it may be a conversation.
     if field is None and "messages" in body:
         messages = _messages(place, body["messages"])
         return Row(place, messages[-1].content, messages, identity)
-    raise InputError(f"{place} has no {' or '.join(map(repr, names))}. {_EXPECTED}")
+
+    missing = f"{place} has no {' or '.join(map(repr, names))}."
+    if fields := ", ".join(map(repr, body)):
+        raise InputError(f"{missing} Its fields are {fields:.500}: name the text's with --field.")
+    raise InputError(f"{missing} {_EXPECTED}")
 
 
 def _text(place: str, name: str, value: object) -> str:

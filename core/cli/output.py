@@ -1,7 +1,12 @@
-"""Writing to stdout: JSON as UTF-8 bytes, tables on a terminal, tab-separated lines elsewhere."""
+"""All that infer-cli shows: data on stdout, what is said to people on stderr.
+
+JSON is UTF-8 bytes; listings are tables on a terminal, tab-separated lines elsewhere. Nothing gets
+to either stream that a terminal would obey, wherever a text comes from (`core.system.visible`).
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -9,11 +14,12 @@ import select
 import shutil
 import sys
 import textwrap
-import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from core.system.visible import visible, visible_json, visible_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,13 +61,13 @@ def write_table(
 
 
 def write_lines(rows: Iterable[Sequence[str]]) -> None:
-    """Tab-separated lines; tabs and newlines inside a value are shown as escapes."""
+    """Write tab-separated lines; tabs and newlines inside a value are shown as escapes."""
     write_text("".join("\t".join(map(visible, row)) + "\n" for row in rows))
 
 
 def write_text(text: str) -> None:
-    """Text as it is; characters that the encoding of stdout lacks become escapes."""
-    _write(text.encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
+    """Write lines of text; characters that the encoding of stdout lacks become escapes, too."""
+    _write_encoded(visible_lines(text))
 
 
 def draw(
@@ -84,7 +90,7 @@ def draw(
     with console.capture() as drawn:
         console.print(_table(columns, cells, room))
     # Without the spaces that fill a line, which a narrower terminal would wrap.
-    write_text("".join(line.rstrip() + "\n" for line in drawn.get().splitlines()))
+    _write_encoded("".join(line.rstrip() + "\n" for line in drawn.get().split("\n")[:-1]))
 
 
 def indented(text: str) -> str:
@@ -93,21 +99,31 @@ def indented(text: str) -> str:
     return textwrap.fill(visible(text), width, initial_indent=edge, subsequent_indent=edge)
 
 
+def say(message: str, *, end: str = "\n") -> None:
+    """Write something for people to read to stderr, or nothing where that is closed."""
+    with contextlib.suppress(OSError):
+        click.echo(visible_lines(message) + end, err=True, nl=False)
+
+
 def warn(message: str) -> None:
     """One warning on stderr."""
-    click.echo(f"Warning: {message}", err=True)
+    say(f"Warning: {message}")
+
+
+def hear_logs() -> None:
+    """Show what libraries log, from warnings on, as they would have it shown without a handler."""
+    import logging
+
+    class Heard(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            say(self.format(record))
+
+    logging.lastResort = Heard(logging.WARNING)
 
 
 def counted(number: int, unit: str) -> str:
     """``1 row``, ``2 rows``."""
     return f"{number} {unit}{'' if number == 1 else 's'}"
-
-
-def visible(text: str) -> str:
-    """The text with control characters as escapes, so that none reaches a terminal or a column."""
-    if text.isprintable():
-        return text
-    return "".join(_escaped(c) if unicodedata.category(c) in _HIDDEN else c for c in text)
 
 
 def human_size(size: int) -> str:
@@ -120,16 +136,18 @@ def human_size(size: int) -> str:
     return f"{size} B" if unit == "B" else f"{number:.1f} {unit}"
 
 
-# Controls, surrogates (of file names that are not UTF-8), line and paragraph separators.
-_HIDDEN = ("Cc", "Cs", "Zl", "Zp")
+_WIDEST = 100_000
+"""Columns that a terminal may claim to have."""
 
 
 def _console() -> Console:
     from rich.console import Console
 
-    console = Console(file=sys.stdout)
+    columns, lines = shutil.get_terminal_size()  # of COLUMNS and LINES, rich takes any digits
+    size: dict[str, Any] = {"width": min(columns, _WIDEST), "height": lines}
+    console = Console(file=sys.stdout, **size)
     # Where no colour is wanted, rich alone would keep bold.
-    return Console(file=sys.stdout, color_system=None) if console.no_color else console
+    return Console(file=sys.stdout, color_system=None, **size) if console.no_color else console
 
 
 def _table(columns: Sequence[str], cells: list[list[str]], room: int | None) -> Table:
@@ -148,6 +166,10 @@ def _table(columns: Sequence[str], cells: list[list[str]], room: int | None) -> 
     return table
 
 
+def _write_encoded(text: str) -> None:
+    _write(text.encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
+
+
 def _write(data: bytes) -> None:
     sys.stdout.flush()
     rest = memoryview(data)
@@ -160,10 +182,6 @@ def _encoded(value: object) -> bytes:
     import msgspec
 
     try:
-        return msgspec.json.encode(value)
+        return visible_json(msgspec.json.encode(value))
     except UnicodeEncodeError:  # a file name that is not UTF-8; JSON's own escapes can carry it
-        return json.dumps(msgspec.to_builtins(value)).encode("ascii")
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+        return visible_json(json.dumps(msgspec.to_builtins(value)).encode("ascii"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 import pluggy
 
-from core.cli import exits, hookspecs
+from core.cli import exits, hookspecs, output
 
 if TYPE_CHECKING:
     from core.entry_points import EntryPointRecord
@@ -60,7 +60,7 @@ class Hooks:
     def report(self, start: int = 0) -> None:
         """Print the failures from number ``start`` on, one line each, on stderr."""
         for failure in self.failures[start:]:
-            click.echo("Warning: " + " ".join(failure.split()), err=True)
+            output.warn(" ".join(failure.split()))
 
     def _names(self) -> list[str]:
         return [name for name, plugin in self._manager.list_name_plugin() if plugin is not None]
@@ -91,7 +91,7 @@ class Hooks:
             raise
         except BaseException as error:  # noqa: BLE001 - a plugin may also call sys.exit
             if exits.debugging():
-                traceback.print_exception(error)
+                output.say("".join(traceback.format_exception(error)), end="")
             self.failures.append(
                 f"hook plugin {name!r} failed and is left out: {type(error).__name__}: {error} "
                 f"({DISABLE}={name} switches it off)"

@@ -36,7 +36,7 @@ class Progress:
     ) -> None:
         self.clear()
         if self._summary:
-            click.echo(self._text(), err=True)
+            output.say(self._text())
 
     def add(self, count: int) -> None:
         """Count some more, and show it."""

@@ -14,7 +14,7 @@ PLACEHOLDER = "{text}"
 
 @dataclass(frozen=True, slots=True)
 class PromptMaker:
-    """How rows become prompts.
+    """Makes the prompts of rows.
 
     ``chat`` puts texts through the model's chat template as one user message, after ``system``
     if there is one. Conversations always go through it.
@@ -54,9 +54,8 @@ class PromptMaker:
     def _tokenizing(self) -> Tokenizing:
         if isinstance(self.model, Tokenizing):
             return self.model
-        from core.capability import Capability
-        from core.registry import REGISTRY
+        from core.protocols import Capability
+        from core.support import unsupported
 
-        raise UnsupportedOperationError(
-            "chat templates", self.backend, REGISTRY.offering(Capability.TOKENIZING)
-        )
+        offered_by = unsupported(Capability.TOKENIZING, self.backend).offered_by
+        raise UnsupportedOperationError("chat templates", self.backend, offered_by)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import click
-
 from core.cli import output
 from core.cli.inputs import Row
+from core.cli.wording import in_flags
+from core.errors import CoreError
 from core.types import ClassifyResult, Token
 
 Outcome = tuple[int, Row, ClassifyResult]  # index in the input, what was asked, what came out
@@ -41,19 +41,20 @@ class Failures:
             if result.error is not None:
                 self.count += 1
                 if self._explained and self.count <= self._SHOWN:
-                    click.echo(f"Error: {_explanation(row, result.error)}", err=True)
+                    output.say(f"Error: {_explanation(row, result.error)}")
 
     def end(self) -> None:
         """Say how many were not explained."""
         more = self.count - self._SHOWN
         if self._explained and more > 0:
-            click.echo(f"and {more} more", err=True)
+            output.say(f"and {more} more")
 
 
 def record(index: int, row: Row, result: ClassifyResult) -> dict[str, object]:
     """The JSON object of one row."""
     identity = {} if row.identity is None else {row.identity[0]: row.identity[1]}
     error = result.error
+
     return {
         "index": index,
         **identity,
@@ -82,5 +83,6 @@ def _cells(row: Row, result: ClassifyResult, with_labels: bool) -> tuple[str, ..
 
 
 def _explanation(row: Row, error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
+    words = in_flags(error) if isinstance(error, CoreError) else str(error)
+    text = " ".join(words.split()) or type(error).__name__
     return text if text.startswith(row.place) else f"{row.place}: {text}"

@@ -1,4 +1,4 @@
-"""From flags of the command line to the options of the library. Wrong flags are usage errors."""
+"""Flags of the command line, turned into options of the library; wrong ones are usage errors."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from typing import Any
 
 import click
 
-SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed", "timeout")
+from core.sampling_options import SAMPLING_OPTIONS
+
+SAMPLING = (*(option.name for option in SAMPLING_OPTIONS), "timeout")
+
+_MOST_LABELS = 64 * 2**20  # bytes of a file of labels
 
 
 def sampling_options(command: Any) -> Any:
     """Decorate a command with the flags of `SAMPLING`; those not given arrive as None."""
     flags = [
-        click.option("--temperature", "--temp", type=float, help="0 is greedy, the default."),
-        click.option("--top-k", type=int, help="Keep the k likeliest tokens; 0 is off."),
-        click.option("--top-p", type=float, help="Nucleus sampling; 1 is off."),
-        click.option("--min-p", type=float, help="Floor relative to the best token; 0 is off."),
-        click.option("--repeat-penalty", type=float, help="1 is off."),
-        click.option("--seed", type=int, help="Makes sampling repeatable."),
+        *(
+            click.option(*option.flags, option.name, type=option.kind, help=option.help)
+            for option in SAMPLING_OPTIONS
+        ),
         click.option("--timeout", type=float, help="Seconds that a block of rows may take."),
     ]
     for flag in reversed(flags):
@@ -65,6 +67,8 @@ def _value(text: str) -> object:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError):
         return text
+    except RecursionError:
+        raise click.BadParameter("its JSON is nested too deeply.", param_hint="'-o'") from None
 
 
 def parse_labels(commas: str | None, file: str | None) -> tuple[str, ...]:
@@ -88,11 +92,19 @@ def _labels_of_text(commas: str) -> tuple[str, ...]:
 
 
 def _labels_of_file(file: str) -> tuple[str, ...]:
+    with open(file, "rb") as stream:
+        data = stream.read(_MOST_LABELS + 1)
+    if len(data) > _MOST_LABELS:
+        raise click.BadParameter(
+            f"{file} is longer than {_MOST_LABELS} bytes.", param_hint="'--labels-file'"
+        )
+
     try:
-        with open(file, encoding="utf-8-sig") as lines:
-            labels = tuple(line.strip() for line in lines if line.strip())
+        lines = data.decode("utf-8-sig").splitlines()
+        labels = tuple(line.strip() for line in lines if line.strip())
     except UnicodeDecodeError:
         raise click.BadParameter(f"{file} is not UTF-8.", param_hint="'--labels-file'") from None
+
     if not labels:
         raise click.BadParameter(f"{file} holds no labels.", param_hint="'--labels-file'")
     return labels

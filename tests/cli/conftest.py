@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 ROOT = Path(__file__).parents[2]
 FAKE = Path(__file__).parent / "fake_backend"
+MAIN = "from core.cli import main; main()"
 _OURS = ("INFER_MODEL", "INFER_RAISE_ERRORS", "CORE_DISABLE_PLUGINS")
 
 
@@ -42,7 +43,7 @@ class InferCli:
     def start(self, *arguments: str | bytes | Path, **options: Any) -> subprocess.Popen[bytes]:
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         environment = self._environment(options.pop("env", {}))
-        script = options.pop("script", "from core.cli import main; main()")
+        script = options.pop("script", MAIN)
         command = [sys.executable, "-c", script, *arguments]
         streams: dict[str, Any] = {**pipes, **options}
         return subprocess.Popen[bytes](command, env=environment, **streams)
@@ -51,8 +52,38 @@ class InferCli:
         self, *arguments: str | bytes | Path, stdin: bytes = b"", **options: Any
     ) -> Finished:
         with self.start(*arguments, **options) as process:
-            out, err = process.communicate(stdin, timeout=120)
+            out, err = process.communicate(stdin, timeout=300)
         return Finished(process.returncode, out.decode(), err.decode())
+
+    def on_terminal(
+        self, *arguments: str | bytes | Path, script: str = MAIN, stdin: str = "", **env: str
+    ) -> tuple[int, str]:
+        """Exit code and what a terminal of 100 columns showed, stdout and stderr together."""
+        import pty  # not on every system
+
+        ours, theirs = pty.openpty()
+        settings = {"COLUMNS": "100", "TERM": "xterm-256color", **env}
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+        if stdin:
+            del streams["stdin"]
+        with self.start(*arguments, env=settings, script=script, **streams) as process:
+            os.close(theirs)
+            if process.stdin is not None:
+                process.stdin.write(stdin.encode())
+                process.stdin.close()
+            shown = b""
+            while chunk := self.read(ours):
+                shown += chunk
+        os.close(ours)
+        return process.returncode, shown.decode().replace("\r\n", "\n")
+
+    @staticmethod
+    def read(terminal: int) -> bytes:
+        """What a terminal was sent; nothing at the end."""
+        try:
+            return os.read(terminal, 65536)
+        except OSError:  # Linux's way to say that the other side is closed
+            return b""
 
     def beside(self, *folders: Path) -> InferCli:
         """The same with more distributions installed (processes only)."""

@@ -88,7 +88,7 @@ def test_the_first_five_failures_are_explained_and_the_others_counted(
     arguments = ("classify", "-m", fake_model)
     lines = "BOOM\n" * 40  # more than one block
     errors = infer_cli(*arguments, stdin=lines).stderr.splitlines()
-    explained = [f"Error: line {n}: No beads left for this prompt." for n in range(1, 6)]
+    explained = [f"Error: line {n}: No beads left for BOOM." for n in range(1, 6)]
     assert errors == [*explained, "and 35 more", "Error: 40 of 40 rows failed."]
     five = infer_cli(*arguments, *["BOOM"] * 5).stderr
     assert (five.count("No beads"), "more" in five) == (5, False)
@@ -102,6 +102,8 @@ def test_a_single_label_is_warned_of(infer_cli: InferCli, fake_model: Path) -> N
     expected = "Warning: 'a' is the only label, and one label gets all the probability.\n"
     assert one.stderr == expected
     assert infer_cli("classify", "-m", fake_model, "--labels", "a,b", "x").stderr == ""
+    blank = infer_cli("classify", "-m", fake_model, "--labels", "yes no", "x").stderr
+    assert blank.endswith("gets all the probability. Commas stand between labels.\n")
 
 
 def test_a_name_of_a_model_is_answered_with_its_path(
@@ -113,7 +115,9 @@ def test_a_name_of_a_model_is_answered_with_its_path(
     env = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
     near = infer_cli("classify", "-m", "tiny model", "x", **env)
     assert near.exit_code == 3
-    assert near.stderr.endswith(f"Did you mean -m '{store}'?\n")
+    assert near.stderr.endswith(f"Did you mean '{store}'?\n")
+    described = infer_cli("info", "tiny model", **env)
+    assert (described.exit_code, described.stderr) == (3, near.stderr)
     for other in ("tiny", "models/tiny model", str(tmp_path / "tiny model")):
         assert "Did you mean" not in infer_cli("classify", "-m", other, "x", **env).stderr
     shutil.copytree(store, tmp_path / ".lmstudio" / "models" / "tiny model")
@@ -141,7 +145,7 @@ def test_chat_is_refused_for_a_model_without_chat_templates(
     result = infer_cli("classify", "-m", fake_model, "--backend", "fake_plain", "--chat", "hi")
     assert result.exit_code == 1
     assert "Error: Backend 'fake_plain' does not offer chat templates" in result.stderr
-    assert "fake" in result.stderr.split("Backends that do:")[1]
+    assert "fake" in result.stderr.split("Backends here that do:")[1]
 
 
 def test_labels_from_a_file_may_hold_commas(
@@ -152,6 +156,12 @@ def test_labels_from_a_file_may_hold_commas(
     result = infer_cli("classify", "-m", fake_model, "--json", "--labels-file", file, "no")
     assert list(rows_of(result)[0]["probabilities"]) == ["yes, of course", "no"]
     assert rows_of(result)[0]["label"] == "no"
+
+
+def test_a_label_that_is_no_text_is_a_usage_error(infer_cli: InferCli, fake_model: Path) -> None:
+    result = infer_cli("classify", "-m", fake_model, "--labels", "a,n\udcffo", "hi")
+    assert result.exit_code == 2
+    assert "--labels 'n\\udcffo' is not valid" in result.stderr
 
 
 def test_ten_thousand_labels(infer_cli: InferCli, fake_model: Path) -> None:
@@ -189,3 +199,20 @@ def test_verbose_says_what_was_chosen_on_stderr(infer_cli: InferCli, fake_model:
     assert "device: abacus (it was on the desk)" in verbose.stderr
     assert "1 row in" in verbose.stderr
     assert verbose.stdout == quiet.stdout
+
+
+@pytest.mark.parametrize("flags", [[], ["--backend", "fake"]])
+def test_the_backend_is_asked_once_whether_it_can_run(
+    infer_cli: InferCli, fake_model: Path, flags: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = type(importlib.import_module("core_fake").FAKE)
+    asked: list[object] = []
+
+    def available(self: object) -> bool:
+        asked.append(self)
+        return True
+
+    monkeypatch.setattr(fake, "available", available)
+    result = infer_cli("classify", "-m", fake_model, *flags, "a text")
+    assert result.exit_code == 0, result.stderr
+    assert len(asked) == 1

@@ -154,6 +154,8 @@ BAD_LINES = [
     (b"[1, 2]", "is not a JSON object"),
     (b'"text"', "is not a JSON object"),
     (b"{}", "has no 'prompt' or 'text'"),
+    (b'{"body": {}, "message": "x"}', "has no 'prompt' or 'text'. A line is"),
+    (b'{"message": "x", "id": 1}', "Its fields are 'message', 'id': name the text's with --field"),
     (b'{"text": 3}', "'text' is not a string"),
     (b'{"prompt": ["a"]}', "'prompt' is not a string"),
     (b'{"text": "\\ud800"}', "is not valid JSON"),
@@ -214,3 +216,59 @@ def test_blocks_bound_the_memory_and_keep_the_order(
     _, rows = classified("\n".join(lines))
     assert batches == [32, 64, 128, 256, 512, 1024, 484]
     assert [(row["index"], row["prompt"]) for row in rows] == list(enumerate(lines))
+
+
+def test_a_line_that_is_too_long_is_its_own_row_s_error(
+    infer_cli: InferCli, fake_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.cli.inputs.MAX_LINE_BYTES", 100)
+    file = tmp_path / "lines.txt"
+    file.write_bytes(b"one\n" + b"x" * 3000000 + b"\ntwo\n" + b"y" * 101)
+    done = infer_cli("classify", "-m", fake_model, "-i", file)
+    assert done.exit_code == 5
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert [text[:3] for text, _ in rows] == ["one", "xxx", "two", "yyy"]
+    assert len(rows[1][0]) == 101
+    for place in ("line 2", "line 4"):
+        words = f"Error: {place} of {file} is longer than 100 bytes"
+        assert words in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no /dev/zero")
+def test_a_prompt_that_is_too_long_is_told_in_flags(infer_cli: InferCli, fake_model: Path) -> None:
+    done = infer_cli("classify", "-m", fake_model, "LONG")
+    assert "load the model with a larger --context-len, of at most 64." in done.stderr
+
+
+def test_a_line_without_an_end(infer_cli: InferCli, fake_model: Path) -> None:
+    done = infer_cli("classify", "-m", fake_model, "-i", "/dev/zero")
+    assert done.exit_code == 5
+    assert "line 1 of /dev/zero is longer than 16777216 bytes" in done.stderr
+
+
+def test_a_block_ends_early_where_its_texts_are_long(
+    infer_cli: InferCli, fake_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.cli.bulk.LARGEST_TEXT", 1000)
+    infer_cli("classify", "-m", fake_model, "x")  # imports the fake
+    batches = importlib.import_module("core_fake").BATCHES
+    batches.clear()
+    done = infer_cli("classify", "-m", fake_model, stdin="x" * 600 + "\n" + "y" * 600 + "\nz\n")
+    assert done.exit_code == 0
+    assert batches == [2, 1]
+
+
+def test_labels_of_a_file_without_an_end(
+    infer_cli: InferCli, fake_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.cli.settings._MOST_LABELS", 10)
+    (tmp_path / "labels").write_text("a\nb\nc\nd\ne\nf\n")
+    done = infer_cli("classify", "-m", fake_model, "--labels-file", tmp_path / "labels", "x")
+    assert done.exit_code == 2
+    assert "is longer than 10 bytes" in done.stderr
+
+
+def test_json_of_an_option_that_is_nested_too_deeply(infer_cli: InferCli, fake_model: Path) -> None:
+    done = infer_cli("classify", "-m", fake_model, "-o", "speed=" + "[" * 100_000, "x")
+    assert done.exit_code == 2
+    assert "nested too deeply" in done.stderr

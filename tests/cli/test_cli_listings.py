@@ -77,12 +77,13 @@ def test_discover_lists_models(infer_cli: InferCli, fake_model: Path) -> None:
     assert result.stderr == "1 model found.\n"
 
 
-def test_discover_json_is_one_array(infer_cli: InferCli, fake_model: Path) -> None:
+def test_discover_json_is_one_array(infer_cli: InferCli, fake_model: Path, tmp_path: Path) -> None:
     models = json.loads(infer_cli("discover", fake_model.parent, "--json").stdout)
     assert [model["path"] for model in models] == [str(fake_model)]
     assert models[0]["size_bytes"] == 10
-    deeper = infer_cli("discover", fake_model.parent.parent, "--depth", "0", "--json")
-    assert json.loads(deeper.stdout) == []
+    assert fake_model.parent == tmp_path  # one folder too deep for what follows
+    shallow = infer_cli("discover", tmp_path, "--depth", "0", "--json")
+    assert json.loads(shallow.stdout) == []
 
 
 def test_discover_survives_names_that_are_not_utf8(
@@ -108,6 +109,9 @@ def test_discover_names_a_model_of_the_hugging_face_cache_as_people_do(
     nowhere = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     result = infer_cli("discover", HF_HUB_CACHE=str(hub), **nowhere)
     assert result.stdout.splitlines()[1].split("\t")[0] == "org/name"
+    for command in (("info", "org/name"), ("classify", "-m", "org/name", "x")):
+        near = infer_cli(*command, HF_HUB_CACHE=str(hub), **nowhere)
+        assert (near.exit_code, near.stderr.endswith(f"Did you mean {snapshot}?\n")) == (3, True)
 
 
 def test_info_reads_config_json(infer_cli: InferCli, fake_model: Path) -> None:

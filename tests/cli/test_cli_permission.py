@@ -82,7 +82,7 @@ def test_without_permission(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == code, done.stderr
     assert "Error: " in done.stderr

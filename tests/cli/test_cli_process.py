@@ -17,31 +17,10 @@ if TYPE_CHECKING:
 pty = pytest.importorskip("pty", reason="there are no pseudo-terminals on this system")
 
 
-def on_terminal(infer_cli: InferCli, *arguments: str | Path, **env: str) -> tuple[int, str]:
-    """Exit code and what a terminal of 100 columns showed, stdout and stderr together."""
-    ours, theirs = pty.openpty()
-    settings = {"COLUMNS": "100", "TERM": "xterm-256color", **env}
-    streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
-    with infer_cli.start(*arguments, env=settings, **streams) as process:
-        os.close(theirs)
-        shown = b""
-        while chunk := _read(ours):
-            shown += chunk
-    os.close(ours)
-    return process.returncode, shown.decode().replace("\r\n", "\n")
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:  # Linux's way to say that the other side is closed
-        return b""
-
-
 def test_a_terminal_gets_a_table(infer_cli: InferCli, fake_model: Path) -> None:
     prompt = "a [red]markup[/red] \x1b[31m" + "long " * 40
     arguments = ("classify", "-m", fake_model, "--labels", "a,b", prompt)
-    code, shown = on_terminal(infer_cli, *arguments, NO_COLOR="1")
+    code, shown = infer_cli.on_terminal(*arguments, NO_COLOR="1")
     header, row, *rest = shown.splitlines()
     assert (code, rest) == (0, [])
     assert header.split() == ["TEXT", "LABEL", "PROBABILITY", "MARGIN"]
@@ -53,29 +32,29 @@ def test_a_terminal_gets_a_table(infer_cli: InferCli, fake_model: Path) -> None:
 
 def test_a_path_can_be_copied_from_a_narrow_terminal(infer_cli: InferCli, fake_model: Path) -> None:
     narrow = {"COLUMNS": "40", "NO_COLOR": "1"}
-    _, shown = on_terminal(infer_cli, "discover", fake_model.parent, **narrow)
+    _, shown = infer_cli.on_terminal("discover", fake_model.parent, **narrow)
     header, row, *_ = shown.splitlines()
     assert row.split()[-1] == str(fake_model)
     assert header.endswith(" PATH")  # spaces after it would show as an empty line
-    _, styled = on_terminal(infer_cli, "discover", fake_model.parent, COLUMNS="40")
+    _, styled = infer_cli.on_terminal("discover", fake_model.parent, COLUMNS="40")
     assert styled.splitlines()[0].endswith(" \x1b[1mPATH\x1b[0m")
 
 
 def test_capabilities_stand_on_lines_of_their_own(infer_cli: InferCli) -> None:
-    _, shown = on_terminal(infer_cli, "backends", "-v", COLUMNS="60", NO_COLOR="1")
+    _, shown = infer_cli.on_terminal("backends", "-v", COLUMNS="60", NO_COLOR="1")
     assert (
         "\nfake\n"
         "    classify, device_reporting, explaining, labels,\n"
         "    logprobs, seed, tokenizing\n"
     ) in shown
     assert "CAPABILITIES" not in shown
-    _, brief = on_terminal(infer_cli, "backends", COLUMNS="60", NO_COLOR="1")
+    _, brief = infer_cli.on_terminal("backends", COLUMNS="60", NO_COLOR="1")
     assert "tokenizing" not in brief
 
 
 def test_no_color_is_honoured(infer_cli: InferCli) -> None:
-    _, styled = on_terminal(infer_cli, "backends")
-    _, plain = on_terminal(infer_cli, "backends", NO_COLOR="1")
+    _, styled = infer_cli.on_terminal("backends")
+    _, plain = infer_cli.on_terminal("backends", NO_COLOR="1")
     assert "\x1b[1m" in styled
     assert "\x1b" not in plain
 
@@ -84,17 +63,17 @@ def test_json_is_neither_wrapped_nor_coloured_on_a_terminal(
     infer_cli: InferCli, fake_model: Path
 ) -> None:
     prompt = "word " * 100
-    _, shown = on_terminal(infer_cli, "classify", "-m", fake_model, "--json", prompt)
+    _, shown = infer_cli.on_terminal("classify", "-m", fake_model, "--json", prompt)
     assert json.loads(shown)["prompt"] == prompt
     assert shown.count("\n") == 1
-    _, shown = on_terminal(infer_cli, "discover", fake_model.parent, "--json", FORCE_COLOR="1")
+    _, shown = infer_cli.on_terminal("discover", fake_model.parent, "--json", FORCE_COLOR="1")
     assert json.loads(shown)[0]["model_type"] == "fake"
 
 
 def test_no_prompt_at_all_on_a_terminal_is_a_usage_error(
     infer_cli: InferCli, fake_model: Path
 ) -> None:
-    code, shown = on_terminal(infer_cli, "classify", "-m", fake_model)
+    code, shown = infer_cli.on_terminal("classify", "-m", fake_model)
     assert code == 2
     assert "Error: No prompts." in shown
 
@@ -105,7 +84,7 @@ def test_progress_is_shown_on_a_terminal_only(infer_cli: InferCli, fake_model: P
     with infer_cli.start(*arguments, stderr=theirs) as process:
         os.close(theirs)
         shown = b""
-        while chunk := _read(ours):
+        while chunk := infer_cli.read(ours):
             shown += chunk
         assert process.stdout is not None
         assert process.stdout.read() == b"x\tx\ny\ty\n"
@@ -194,7 +173,7 @@ def test_no_block_is_computed_for_a_reader_that_has_left(
         process.stdin.write(b"SLOW\n")  # to compute this would take for ever
         process.stdin.close()
         try:
-            assert process.wait(timeout=60) == 1
+            assert process.wait(timeout=300) == 1
         finally:
             process.kill()
         assert process.stderr.read() == b""
@@ -204,7 +183,7 @@ def test_text_that_the_terminal_cannot_show(infer_cli: InferCli, fake_model: Pat
     env = {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
     done = infer_cli.finish("classify", "-m", fake_model, "snow ☃", env=env)
     assert (done.exit_code, done.stdout) == (0, "snow \\u2603\t\\u2603\n")
-    code, shown = on_terminal(infer_cli, "classify", "-m", fake_model, "snow ☃", **env)
+    code, shown = infer_cli.on_terminal("classify", "-m", fake_model, "snow ☃", **env)
     assert (code, "\\u2603" in shown) == (0, True)
     as_json = infer_cli.finish("classify", "-m", fake_model, "--json", "snow ☃", env=env)
     assert json.loads(as_json.stdout)["prompt"] == "snow ☃"
@@ -220,10 +199,11 @@ def test_a_missing_package_is_answered_with_the_pip_command(infer_cli: InferCli,
     )
     done = infer_cli.finish("--help", script=without)
     assert done.exit_code == 1
-    assert done.stderr == (
+    assert done.stderr.startswith(
         f"Error: infer-cli needs {name}, which is not installed. "
-        "Install it with: pip install 'core[cli]'\n"
+        "Install it with: pip install --find-links DIST 'core[cli]' "
     )
+    assert done.stderr.count("\n") == 1
 
 
 def test_help_imports_nothing_that_it_does_not_need(infer_cli: InferCli) -> None:

@@ -12,11 +12,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from core.capability import Capability
-from core.errors import EmptyPromptError, GenerationCancelled, OutOfMemoryError
+from core.errors import (
+    EmptyPromptError,
+    GenerationCancelled,
+    InvalidModelError,
+    OutOfMemoryError,
+    PromptTooLongError,
+)
 from core.options import GenerateConfig, LoadConfig, resolve_classify
-from core.support import refuse_load_options, refuse_options
-from core.types import Choice, ClassifyResult, Device, GenerateMetrics, Message, ModelInfo, Token
+from core.protocols import Capability
+from core.support import checked_messages, refuse_load_options, refuse_options
+from core.types import (
+    Choice,
+    ClassifyResult,
+    Conversation,
+    Device,
+    GenerateMetrics,
+    ModelInfo,
+    Token,
+)
 
 _LOAD_OPTIONS = ("speed",)
 
@@ -43,6 +57,9 @@ class FakeBackend:
         refuse_load_options(config, self.name, self.capabilities, _LOAD_OPTIONS)
         if os.path.basename(path) == "crash":
             raise RuntimeError("the loader has a bug")
+        if os.path.exists(said := os.path.join(path, "error.txt")):
+            with open(said) as file:
+                raise InvalidModelError(file.read())
         self.loaded.append(config)
         kind = FakeModel if Capability.TOKENIZING in self.capabilities else PlainModel
         return kind(self)
@@ -82,18 +99,22 @@ class FakeModel(PlainModel):
     def decode(self, ids: Sequence[int]) -> str:
         return bytes(ids).decode(errors="replace")
 
-    def render_chat(self, messages: Sequence[Message]) -> str:
-        return "".join(f"<{m.role}>{m.content}</{m.role}>" for m in messages)
+    def render_chat(self, messages: Conversation) -> str:
+        turns = checked_messages(messages)
+        return "".join(f"<{m.role}>{m.content}</{m.role}>" for m in turns)
 
     def choices(self) -> list[Choice]:
-        return [Choice("device", "abacus", "it was on the desk")]
+        device = self._backend.loaded[-1].options.get("speed", "abacus")
+        return [Choice("device", str(device), "it was on the desk")]
 
 
 def _classified(prompt: str, config: GenerateConfig) -> ClassifyResult:
     if not prompt:
         return ClassifyResult(error=EmptyPromptError("The prompt is empty."))
+    if "LONG" in prompt:
+        return ClassifyResult(error=PromptTooLongError(9, 8, own=64))
     if "BOOM" in prompt:
-        return ClassifyResult(error=OutOfMemoryError("No beads left for this prompt."))
+        return ClassifyResult(error=OutOfMemoryError(f"No beads left for {prompt}."))
     while "SLOW" in prompt:
         if config.cancel is not None and config.cancel.is_set():
             return ClassifyResult(error=GenerationCancelled())

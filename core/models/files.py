@@ -1,0 +1,171 @@
+"""Where a model is and what it is made of, with one typed error for each way that can fail."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import stat
+from collections.abc import Iterator
+from typing import BinaryIO, cast
+
+from core.errors import InvalidModelError, ModelAccessError, ModelError, ModelNotFoundError
+from core.types import ModelFormat
+
+MAX_JSON_BYTES = 64 * 2**20
+"""No configuration is near this size; a file that is would only fill the memory."""
+
+# A pipe that nobody writes to would be waited for; Windows has no such flag, and needs O_BINARY.
+_AT_ONCE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_MODEL_DIRECTORY = "A model directory holds config.json and *.safetensors files, or a *.gguf file."
+
+
+def resolve_path(path: str | os.PathLike[str]) -> str:
+    """The absolute form of a path, ``~`` expanded.
+
+    Raises `ModelNotFoundError` when it is empty, or relative to a directory that was deleted.
+    """
+    text = os.fsdecode(path)
+    if not text:
+        raise ModelNotFoundError("The model's path is empty. Give a directory or a .gguf file.")
+    try:
+        return os.path.abspath(os.path.expanduser(text))
+    except FileNotFoundError as error:
+        raise ModelNotFoundError(
+            f"{text!r} is relative to the working directory of this process, which was deleted. "
+            "Give an absolute path, or change to a directory that is there."
+        ) from error
+
+
+@contextlib.contextmanager
+def typed_errors(path: str) -> Iterator[None]:
+    """Turn what the operating system says about ``path`` into a `ModelError`."""
+    try:
+        yield
+    except ModelError:  # typed already; some are OSErrors too
+        raise
+    except PermissionError as error:
+        raise ModelAccessError(
+            f"No permission to read {path!r}. Change its permissions, and those of the "
+            "directories above it, or run as a user who may read it."
+        ) from error
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ModelNotFoundError(
+            f"There is no model at {path!r}: no such file or directory. Models are read from "
+            "disk, never downloaded; `infer-cli discover` lists those on this machine."
+        ) from error
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        reason = getattr(error, "strerror", None) or error
+        raise ModelNotFoundError(f"{path!r} cannot be read: {reason}. Check the path.") from error
+
+
+def model_formats(path: str | os.PathLike[str]) -> tuple[ModelFormat, ...]:
+    """The formats that a model is stored in, the one to prefer first; weights are not checked.
+
+    Raises `ModelNotFoundError` (nothing there, or nothing that is a model), `ModelAccessError`
+    (no permission) and `InvalidModelError` (called .gguf and is not GGUF).
+    """
+    location = resolve_path(path)
+    with typed_errors(location):
+        mode = os.stat(location).st_mode
+        if stat.S_ISDIR(mode):
+            return _directory_formats(location, os.listdir(location))
+        if not stat.S_ISREG(mode):
+            raise ModelNotFoundError(f"{location!r} is not a file. {_MODEL_DIRECTORY}")
+        return _file_formats(location)
+
+
+def open_model_file(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a regular file for reading; nothing else is ever opened and waited for, or read.
+
+    Raises `ModelNotFoundError`, `ModelAccessError`, and `InvalidModelError` for a pipe or a device.
+    """
+    location = resolve_path(path)
+    with typed_errors(location):
+        descriptor = os.open(location, _AT_ONCE)
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISREG(mode):
+            return open(descriptor, "rb")
+        os.close(descriptor)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    raise _broken(location, "it is a pipe or a device, not a file")
+
+
+def read_model_file(path: str | os.PathLike[str], limit: int) -> bytes:
+    """The whole of a regular file of at most ``limit`` bytes.
+
+    Raises like `open_model_file`, and `InvalidModelError` for a larger file, before it is read.
+    """
+    with open_model_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise _broken(resolve_path(path), f"it is larger than {limit} bytes")
+        with typed_errors(resolve_path(path)):
+            return file.read(size)
+
+
+def read_config_json(directory: str | os.PathLike[str]) -> dict[str, object]:
+    """The ``config.json`` of a model directory; raises like `read_json_object`."""
+    return read_json_object(os.path.join(resolve_path(directory), "config.json"))
+
+
+def read_json_object(path: str | os.PathLike[str]) -> dict[str, object]:
+    """A JSON file that holds an object.
+
+    Raises `ModelNotFoundError`, `ModelAccessError`, or `InvalidModelError` for anything else.
+    """
+    location = resolve_path(path)
+    data = read_model_file(location, MAX_JSON_BYTES)
+
+    try:
+        value = json.loads(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise _broken(location, f"it is not UTF-8 (byte {error.start})") from error
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise _broken(location, reason) from error
+
+    if not isinstance(value, dict):
+        raise _broken(location, f"it holds a {type(value).__name__}, not an object")
+    return cast("dict[str, object]", value)
+
+
+def is_gguf_name(name: str) -> bool:
+    """Whether a file name is a GGUF model's; ``mmproj`` files are image encoders, not models."""
+    lower = name.lower()
+    return lower.endswith(".gguf") and not lower.startswith(("mmproj", "."))
+
+
+def _directory_formats(location: str, names: list[str]) -> tuple[ModelFormat, ...]:
+    has_config = "config.json" in names
+    has_gguf = any(is_gguf_name(name) for name in names)
+    has_tensors = any(name.endswith(".safetensors") for name in names)
+    # Without any weights it still is a (broken) safetensors model: its loader says what is missing.
+    if has_config and (has_tensors or not has_gguf):
+        return ("safetensors", "gguf") if has_gguf else ("safetensors",)
+    if has_gguf:
+        return ("gguf",)
+    raise ModelNotFoundError(f"There is no model in {location!r}. {_MODEL_DIRECTORY}")
+
+
+def _file_formats(location: str) -> tuple[ModelFormat, ...]:
+    with open_model_file(location) as file:
+        if file.read(4) == b"GGUF":  # the name does not count: Ollama's files have no suffix
+            return ("gguf",)
+    if location.lower().endswith(".gguf"):
+        raise InvalidModelError(
+            f"{location!r} is not a GGUF file: it does not begin with 'GGUF'. Download it again."
+        )
+    directory = os.path.dirname(location)
+    raise ModelNotFoundError(
+        f"{location!r} is a file, and not a GGUF file. For a model in safetensors give its "
+        f"directory, perhaps {directory!r}."
+    )
+
+
+def _broken(location: str, reason: str) -> InvalidModelError:
+    return InvalidModelError(
+        f"{location!r} cannot be used: {reason}. Download or convert the model again."
+    )

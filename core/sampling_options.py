@@ -1,0 +1,145 @@
+"""The options of drawing a token, one row each: what they mean everywhere is derived from here.
+
+From this table come the checks of `core.GenerateConfig`, the flags of ``infer-cli``, what a
+backend refuses until it honours it (`core.support.REFUSABLE`), and the values with which the
+conformance suite asks. `core.options` names each option once more, literally, in the config and in
+the keywords, for type checkers read no table; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from core import validate
+
+Number = float | int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingOption:
+    """One row of the table.
+
+    At its default, an option changes nothing about a greedy answer.
+    """
+
+    name: str
+    kind: type[float] | type[int]
+    default: Number | None
+    """The neutral value: a filter or a penalty is off there."""
+    low: Number
+    high: Number = math.inf
+    above: bool = False
+    """True if ``low`` itself is out of range."""
+    telling: Number
+    """A value that shows: with it a model draws otherwise than with the default."""
+    wrong: Number
+    """A value out of range."""
+    help: str
+    """The help text of its flag on the command line."""
+    short: tuple[str, ...] = ()
+    """Other spellings of its flag."""
+    filters: bool = False
+    """True if it takes away tokens that would else be drawn."""
+    only_best: Number | None = None
+    """The value at which a filter leaves the best token alone, where there is one."""
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Spellings on the command line, the plain one first."""
+        return ("--" + self.name.replace("_", "-"), *self.short)
+
+    def checked(self, value: object) -> Number | None:
+        """The value in its plain form. Raises `InvalidOptionError` for one out of range."""
+        if value is None and self.default is None:
+            return None
+        if self.kind is int:
+            high = None if self.high == math.inf else int(self.high)
+            return validate.integer(self.name, value, int(self.low), high)
+        return validate.real(self.name, value, self.low, self.high, above=self.above)
+
+
+SAMPLING_OPTIONS = (
+    SamplingOption(
+        name="temperature",
+        kind=float,
+        default=0.0,
+        low=0.0,
+        telling=0.5,
+        wrong=-1.0,
+        help="0 is greedy, the default.",
+        short=("--temp",),
+    ),
+    SamplingOption(
+        name="top_k",
+        kind=int,
+        default=0,
+        low=0,
+        telling=2,
+        wrong=-1,
+        help="Keep the k likeliest tokens; 0 is off.",
+        filters=True,
+        only_best=1,
+    ),
+    SamplingOption(
+        name="typical_p",
+        kind=float,
+        default=1.0,
+        low=0.0,
+        high=1.0,
+        above=True,
+        telling=0.5,
+        wrong=0.0,
+        help="Locally typical sampling; 1 is off.",
+        filters=True,
+    ),
+    SamplingOption(
+        name="top_p",
+        kind=float,
+        default=1.0,
+        low=0.0,
+        high=1.0,
+        above=True,
+        telling=0.5,
+        wrong=0.0,
+        help="Nucleus sampling; 1 is off.",
+        filters=True,
+        only_best=1e-6,
+    ),
+    SamplingOption(
+        name="min_p",
+        kind=float,
+        default=0.0,
+        low=0.0,
+        high=1.0,
+        telling=0.5,
+        wrong=2.0,
+        help="Floor relative to the best token; 0 is off.",
+        filters=True,
+        only_best=1.0,
+    ),
+    SamplingOption(
+        name="repeat_penalty",
+        kind=float,
+        default=1.0,
+        low=0.0,
+        above=True,
+        telling=1.5,
+        wrong=0.0,
+        help="1 is off.",
+    ),
+    SamplingOption(
+        name="seed",
+        kind=int,
+        default=None,
+        low=0,
+        high=2**64 - 1,
+        telling=1,
+        wrong=-1,
+        help="Makes sampling repeatable.",
+    ),
+)
+"""All options, in the order of `core.GenerateConfig`, of the flags, and of the refusals."""
+
+FILTERS = tuple(option for option in SAMPLING_OPTIONS if option.filters)
+"""The options that say which tokens may be drawn."""

@@ -1,0 +1,140 @@
+"""Child processes that no interrupt loses: started on another thread, ended when they are dropped.
+
+Python raises Ctrl-C wherever its main thread is. Within `subprocess.Popen` that may be just behind
+the fork, before the new process's number is stored: then nobody can ever wait for that process.
+Signal handlers run on no other thread.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import subprocess
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+_Made = SimpleQueue[tuple[BaseException | None, list[T]]]
+_END_SECONDS = 5.0  # a killed process may have much memory to give back
+_FIRST_PAUSE_SECONDS = 0.0005
+_LONGEST_PAUSE_SECONDS = 0.02
+
+
+class Closing(Protocol):
+    """A descriptor that its owner can close, more than once."""
+
+    def close(self) -> object:
+        """Give it back."""
+
+
+def started(make: Callable[[], T]) -> T:
+    """Run ``make`` on a thread of its own, or here where the system has none; returns its result.
+
+    An interrupted caller does not get it, and it is dropped, which has to end it: hold the process
+    by a `Child`. Raises what ``make`` raises.
+    """
+    # Neither a pool nor a threading.Thread: a signal handler may start a process where it
+    # interrupts this, and would wait for ever for the locks that those hold.
+    box: _Made[T] = SimpleQueue()
+    error: BaseException | None = None
+
+    try:
+        try:
+            _thread.start_new_thread(_make, (make, box))
+        except RuntimeError:
+            _make(make, box)
+
+        error, made = box.get()
+        if error is not None:
+            raise error
+        return made[0]  # not pop(): behind a call, an interrupt may come
+    finally:
+        del box, error  # an error's traceback keeps this frame
+
+
+def _make(make: Callable[[], T], box: _Made[T]) -> None:
+    try:
+        box.put((None, [make()]))
+    except BaseException as error:  # noqa: BLE001 - carried to who waits
+        box.put((error, []))
+
+
+class Child:
+    """A process that was started, and this side's descriptors of it.
+
+    It is ended when this object is dropped, and when the program ends. A fork that drops it leaves
+    the process alone, which is its parent's.
+    """
+
+    def __init__(self, popen: subprocess.Popen[bytes], *ours: Closing) -> None:
+        self.popen, self.pid = popen, popen.pid
+        self._end = popen, ours, os.getpid()
+        self._dropped = weakref.finalize(self, _end, *self._end)
+
+    @property
+    def status(self) -> int | None:
+        """The exit status, as `subprocess.Popen.returncode` has it; None while the process runs."""
+        return _status(self.popen)
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit status, as soon as there is one; None when that takes longer."""
+        return _waited(self.popen, seconds)
+
+    def kill(self) -> None:
+        """End the process at once and wait until it is gone. Its descriptors stay open."""
+        _kill(self.popen)
+
+    def end(self) -> None:
+        """Leave neither a process nor a descriptor."""
+        _end(*self._end)
+        self._dropped.detach()  # not before: where that was interrupted, it is to be done again
+
+
+def _end(popen: subprocess.Popen[bytes], ours: Iterable[Closing], owner: int) -> None:
+    try:
+        _end_once(popen, ours, owner)
+    except BaseException:  # an interrupt
+        _end_once(popen, ours, owner)
+        raise
+
+
+def _end_once(popen: subprocess.Popen[bytes], ours: Iterable[Closing], owner: int) -> None:
+    for descriptor in ours:
+        descriptor.close()
+    if os.getpid() == owner:
+        _kill(popen)
+    else:
+        popen.returncode = 0  # neither to be waited for nor to be warned of
+
+
+def _kill(popen: subprocess.Popen[bytes]) -> None:
+    if _status(popen) is None:
+        with suppress(OSError):
+            os.kill(popen.pid, signal.SIGKILL)
+        _waited(popen, _END_SECONDS)
+
+
+def _status(popen: subprocess.Popen[bytes]) -> int | None:
+    """`Popen.poll`, which an interrupt may leave with its lock held: `Popen.wait` would hang."""
+    if popen.returncode is None:
+        try:
+            pid, status = os.waitpid(popen.pid, os.WNOHANG)
+        except ChildProcessError:  # others have waited for it, or an interrupt took its status
+            popen.returncode = 0
+        else:
+            popen.returncode = os.waitstatus_to_exitcode(status) if pid else None
+    return popen.returncode
+
+
+def _waited(popen: subprocess.Popen[bytes], seconds: float) -> int | None:
+    end, pause = time.monotonic() + seconds, _FIRST_PAUSE_SECONDS
+    while _status(popen) is None and time.monotonic() < end:
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+    return popen.returncode

@@ -1,0 +1,337 @@
+"""`FakeModel`: every operation of a loaded model, answered by what a test has written down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Literal, Unpack
+
+from core import validate
+from core.base import TextModelBase
+from core.chat import RenderedPrompt
+from core.clock import RequestClock
+from core.errors import GenerationCancelled, RequestError
+from core.labels import with_scores
+from core.options import (
+    ClassifyOptions,
+    GenerateConfig,
+    GenerateOptions,
+    resolve_classify,
+    resolve_generate,
+)
+from core.protocols import Capability, TokenStream
+from core.support import checked_conversation, checked_prompts, checked_stream, refuse_options
+from core.testing import vocabulary
+from core.testing.generation import Engine, Generation
+from core.testing.sampling import draw, logprob
+from core.testing.script import Answers, Errors, Labels, Script
+from core.testing.stream import FakeStream, ReadStream
+from core.types import (
+    BatchResult,
+    ClassifyResult,
+    Conversation,
+    GenerateMetrics,
+    Message,
+    ModelInfo,
+    Token,
+)
+
+NAME = "fake"
+CONTEXT_LENGTH = 4096
+_ALWAYS = frozenset(
+    {
+        Capability.GENERATE,
+        Capability.CHAT,
+        Capability.CLASSIFY,
+        Capability.BATCH_GENERATE,
+        Capability.LOGPROBS,
+        Capability.SEED,
+        Capability.PARALLEL,
+        Capability.ROTATE,
+        Capability.TOKENIZING,
+        Capability.SUBMITTING,
+        Capability.BATCH_STREAMING,
+        Capability.CLASSIFY_STREAMING,
+    }
+)
+_HONOURED = {
+    *("max_tokens", "stop", "stop_tokens", "cancel", "timeout", "seed", "return_logprobs"),
+    *("temperature", "top_k", "top_p", "min_p", "repeat_penalty"),
+    *("labels", "label_prefix", "labels_only", "return_logits"),  # or their capability is missing
+}
+# An option that core gets later is refused until the fake honours it, and never ignored.
+_REFUSED = {*GenerateOptions.__annotations__, *ClassifyOptions.__annotations__} - _HONOURED
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that reached the model: its options were sound. ``chat`` has messages only."""
+
+    operation: str
+    prompts: tuple[str, ...]
+    messages: tuple[Message, ...]
+    config: GenerateConfig
+
+
+def capabilities(labels: Labels | None) -> frozenset[Capability]:
+    """What a fake declares: labels only where the test says what they come to."""
+    return _ALWAYS if labels is None else _ALWAYS | {Capability.LABELS}
+
+
+class FakeModel(TextModelBase):
+    """A `core.TextModel` without a model. Prompts are what a test's answers go by.
+
+    ``answers``: one text for all prompts; a mapping from prompt to text; a sequence, of which each
+    generation takes the next; or a function of the prompt. ``labels``: a function of prompt and
+    labels, or a mapping from prompt, that gives a label, or each label's probability that it comes
+    next. ``errors``: what a prompt raises, as a mapping or a function; a `core.RequestError` is its
+    row's error, as any model has it. In a conversation, the prompt is the last message.
+
+    Every character is a token. ``calls`` lists the requests, in order. What a test has not
+    written down raises AssertionError.
+    """
+
+    def __init__(
+        self,
+        answers: Answers = "",
+        *,
+        labels: Labels | None = None,
+        errors: Errors | None = None,
+        context_length: int = CONTEXT_LENGTH,
+        context_overflow: Literal["stop", "rotate"] = "stop",
+        name: str = NAME,
+    ) -> None:
+        super().__init__(name)
+        self.calls: list[Call] = []
+        self.capabilities = capabilities(labels)
+        self._engine = Engine(
+            Script(answers, labels, errors),
+            validate.integer("context_length", context_length, 1),
+            context_overflow == "rotate",
+            self.check_open,
+        )
+
+    @property
+    def model_type(self) -> str:
+        """Always "fake"."""
+        return NAME
+
+    @property
+    def info(self) -> ModelInfo:
+        """Facts about the model; nothing in it is inexact."""
+        return ModelInfo(
+            architecture=NAME,
+            vocab_size=vocabulary.VOCAB_SIZE,
+            num_layers=1,
+            hidden_size=1,
+            quant_bits=0,
+            quant_group=0,
+            context_length=self._engine.context_length,
+            logit_tolerance=0.0,
+        )
+
+    def generate(
+        self,
+        prompt: str,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> TokenStream:
+        """The answer to a prompt, character by character."""
+        request = self._checked(Capability.GENERATE, config, options)
+        [text] = self._noted("generate", [prompt], request)
+        return self._stream(text, request)
+
+    def chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> TokenStream:
+        """The answer to the last message."""
+        request = self._checked(Capability.CHAT, config, options)
+        turns = checked_conversation(messages)
+        prompt = vocabulary.render_chat(turns)
+        self.calls.append(Call("chat", (), tuple(turns), request))
+        return self._stream(prompt, request)
+
+    def classify(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ClassifyOptions],
+    ) -> list[ClassifyResult]:
+        """The first token of each answer, which is not used up; with labels, their scores."""
+        request = self._checked_classify(Capability.CLASSIFY, config, options)
+        return list(self._classified(self._noted("classify", prompts, request), request))
+
+    def batch_generate(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> list[BatchResult]:
+        """The answer to each prompt."""
+        request = self._checked(Capability.BATCH_GENERATE, config, options)
+        texts, clock = self._noted("batch_generate", prompts, request), RequestClock(request)
+        rows = [Generation(self._engine, text, request, clock) for text in texts]
+        results = [_result(row) for row in rows]
+        self.record(_metrics(rows, clock))
+        return results
+
+    def batch_stream(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> Iterator[tuple[int, Token]]:
+        """Row and token, one row after another; the first row that failed raises at the end."""
+        request = self._checked(Capability.BATCH_STREAMING, config, options)
+        return self._streamed(self._noted("batch_stream", prompts, request), request)
+
+    def classify_iter(
+        self,
+        prompts: Iterable[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ClassifyOptions],
+    ) -> Iterator[ClassifyResult]:
+        """``classify``, prompt by prompt; each is a call of its own in ``calls``."""
+        request = self._checked_classify(Capability.CLASSIFY_STREAMING, config, options)
+        return self._classified(
+            self._each(checked_stream("classify_iter", prompts), request), request
+        )
+
+    def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> TokenStream:
+        """``generate`` that is done when this returns; its tokens wait in the stream."""
+        request = self._checked(Capability.SUBMITTING, config, {})
+        [text] = self._noted("submit", [prompt], request)
+        return ReadStream(self._stream(text, request), self.record)
+
+    def encode(self, text: str) -> list[int]:
+        """The code point of each character; see `core.Tokenizing`."""
+        self.check_open()
+        return vocabulary.encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of these ids, special tokens left out."""
+        self.check_open()
+        return vocabulary.decode(ids)
+
+    def render_chat(self, messages: Conversation) -> RenderedPrompt:
+        """The prompt that ``chat`` would continue."""
+        self.check_open()
+        return vocabulary.render_chat(checked_conversation(messages))
+
+    def _checked(
+        self, operation: Capability, config: GenerateConfig | None, options: GenerateOptions
+    ) -> GenerateConfig:
+        self.check_open()
+        request = resolve_generate(config, options, operation.value)
+        refuse_options(request, operation, self._backend, self.capabilities, _REFUSED)
+        return request
+
+    def _checked_classify(
+        self, operation: Capability, config: GenerateConfig | None, options: ClassifyOptions
+    ) -> GenerateConfig:
+        self.check_open()
+        request = resolve_classify(config, options)
+        refuse_options(request, operation, self._backend, self.capabilities, _REFUSED)
+        return request
+
+    def _noted(
+        self, operation: str, prompts: Sequence[str], config: GenerateConfig, first: int = 0
+    ) -> list[str]:
+        """The prompts, made sure to be texts and written down as a call."""
+        texts = checked_prompts(operation, prompts, first)
+        self.calls.append(Call(operation, tuple(texts), (), config))
+        return texts
+
+    def _each(self, prompts: Iterable[str], config: GenerateConfig) -> Iterator[str]:
+        for index, prompt in enumerate(prompts):
+            yield from self._noted("classify_iter", [prompt], config, index)
+
+    def _stream(self, prompt: str, config: GenerateConfig) -> FakeStream:
+        def begin() -> Generation:
+            return Generation(self._engine, prompt, config, RequestClock(config))
+
+        return FakeStream(begin, self.record)
+
+    def _streamed(
+        self, prompts: Sequence[str], config: GenerateConfig
+    ) -> Iterator[tuple[int, Token]]:
+        clock = RequestClock(config)
+        rows = [Generation(self._engine, prompt, config, clock) for prompt in prompts]
+        failed: RequestError | None = None
+
+        try:
+            for index, row in enumerate(rows):
+                try:
+                    for token in row.tokens():
+                        yield index, token
+                except RequestError as error:
+                    failed = failed or error
+        finally:
+            self.record(_metrics(rows, clock))
+
+        if failed is not None:
+            raise failed
+
+    def _classified(
+        self, prompts: Iterable[str], config: GenerateConfig
+    ) -> Iterator[ClassifyResult]:
+        clock = RequestClock(config)
+        tokens = rows = 0
+
+        for prompt in prompts:
+            self.check_open()
+            try:
+                clock.check()
+                ids = self._engine.ids(prompt)
+                result = self._read(prompt, ids, config)
+            except RequestError as error:
+                result = ClassifyResult(error=error)
+            else:
+                tokens, rows = tokens + len(ids), rows + 1
+
+            # Before each result, for a reader may stop at any; and once more where there is none.
+            self.record(GenerateMetrics(tokens, 0, rows, total_seconds=clock.seconds))
+            yield result
+
+        self.record(GenerateMetrics(tokens, 0, rows, total_seconds=clock.seconds))
+
+    def _read(self, prompt: str, ids: list[int], config: GenerateConfig) -> ClassifyResult:
+        """What the distribution behind a prompt says, and the labels' scores."""
+        script, question = self._engine.script, vocabulary.asked(prompt)
+        likely = next(map(ord, script.foreseen(question)), vocabulary.END)
+        token = draw(likely, ids, config, Random(config.seed))
+        own = logprob(token, likely) if config.return_logprobs else None
+
+        result = ClassifyResult(Token(token, vocabulary.decode([token]), own))
+        if not config.labels:
+            return result
+        scores = script.scores(prompt, question, config.labels, config.label_prefix)
+        return with_scores(result, scores)
+
+
+def _result(row: Generation) -> BatchResult:
+    tokens: list[Token] = []
+    try:
+        tokens.extend(row.tokens())  # what came before an error stays
+    except RequestError as error:
+        stopped = isinstance(error, GenerationCancelled)
+        return BatchResult(tuple(tokens), "cancelled" if stopped else "error", error)
+    return BatchResult(tuple(tokens), row.reason or "error")
+
+
+def _metrics(rows: Sequence[Generation], clock: RequestClock) -> GenerateMetrics:
+    return GenerateMetrics(
+        prompt_tokens=sum(row.prompt_tokens for row in rows),
+        generated_tokens=sum(row.given for row in rows),
+        total_seconds=clock.seconds,
+    )

@@ -1,0 +1,136 @@
+"""What a test has written down for the fake: answers, labels, and errors, by prompt."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from core.labels import LabelScores, build_trie, label_texts, score_labels
+
+Answers: TypeAlias = str | Mapping[str, str] | Sequence[str] | Callable[[str], str]
+"""One text for all prompts, one for each prompt, one after another, or a function of the prompt."""
+
+Labelling: TypeAlias = str | Mapping[str, float]
+"""A label, which then has the probability 1, or probabilities of labels: 0 for one left out."""
+
+Labels: TypeAlias = Mapping[str, Labelling] | Callable[[str, Sequence[str]], Labelling]
+"""What each prompt is labelled as, or a function of the prompt and the labels."""
+
+Errors: TypeAlias = Mapping[str, Exception] | Callable[[str], Exception | None]
+"""What each prompt raises, or a function of the prompt."""
+
+_UNUSUAL = 0.1  # behind another label_prefix than white space, each label is this much less likely
+
+
+class Script:
+    """Safe to use from any thread. A prompt that it has nothing for is an AssertionError."""
+
+    def __init__(self, answers: Answers, labels: Labels | None, errors: Errors | None) -> None:
+        self._labels, self._errors = labels, errors
+        self._queue: deque[str] | None = None
+        self._lock = threading.Lock()  # of the queue; never held while a test's function runs
+        self._known = answers if isinstance(answers, Mapping) else None
+
+        # What a prompt would be answered with now, "" where nothing is written down.
+        self._foreseen: Callable[[str], str]
+        if isinstance(answers, str):
+            self._foreseen = lambda prompt: answers
+        elif isinstance(answers, Mapping):
+            self._foreseen = lambda prompt: answers.get(prompt, "")
+        elif isinstance(answers, Sequence):
+            self._queue = deque(answers)
+            self._foreseen = lambda prompt: self._first()
+        elif callable(answers):
+            self._foreseen = answers
+        else:
+            raise TypeError(
+                "answers takes a string, a mapping from prompt to string, a sequence of strings, "
+                f"or a function, not a {type(answers).__name__}."
+            )
+
+    def check(self, prompt: str) -> None:
+        """Raise the error that was written down for a prompt."""
+        errors = self._errors
+        if errors is None:
+            return
+        error = errors.get(prompt) if isinstance(errors, Mapping) else errors(prompt)
+        if error is not None:
+            raise error
+
+    def answer(self, prompt: str) -> str:
+        """The text that a generation gives; of a sequence of answers, the next one."""
+        if self._known is not None and prompt not in self._known:
+            raise AssertionError(
+                f"FakeModel has no answer for {prompt!r:.200}. Its answers are for: "
+                f"{', '.join(map(repr, self._known)) or 'nothing'}."
+            )
+
+        if self._queue is None:
+            return self.foreseen(prompt)
+        with self._lock:
+            if not self._queue:
+                raise AssertionError(f"FakeModel was asked {prompt!r:.200} after its last answer.")
+            return _string(prompt, self._queue.popleft())
+
+    def foreseen(self, prompt: str) -> str:
+        """The answer that a generation would give now, not used up; empty where there is none."""
+        return _string(prompt, self._foreseen(prompt))
+
+    def _first(self) -> str:
+        with self._lock:
+            return self._queue[0] if self._queue else ""
+
+    def scores(
+        self, prompt: str, asked: str, labels: Sequence[str], label_prefix: str
+    ) -> LabelScores:
+        """The labels' scores. Raises `LabelError` for two that differ in leading blanks only."""
+        names = [label.lstrip() or label for label in labels]
+        by_text = build_trie(labels, [tuple(map(ord, name)) for name in names])
+
+        found = self._labelled(asked, names)
+        texts = label_texts(prompt, labels, label_prefix)
+        usual = [prompt[-1:].isspace() or text[:1].isspace() for text in texts]
+        likely = [
+            found.get(name, 0.0) * (1.0 if plain else _UNUSUAL)
+            for name, plain in zip(names, usual, strict=True)
+        ]
+
+        # Each label is one token, so that a test may give a longer one more than its beginning.
+        tokens = tuple(range(len(labels)))
+        trie = replace(
+            by_text, paths=tuple((i,) for i in tokens), prefixes=((),), children=(tokens,)
+        )
+        return score_labels(trie, [[math.log(p) if p else -math.inf for p in likely]])
+
+    def _labelled(self, asked: str, names: Sequence[str]) -> Mapping[str, float]:
+        labels = self._labels
+        if isinstance(labels, Mapping) and asked not in labels:
+            raise AssertionError(
+                f"FakeModel has no label for {asked!r:.200}. Its labels are for: "
+                f"{', '.join(map(repr, labels)) or 'nothing'}."
+            )
+        assert labels is not None  # without them, the capability is not declared
+        found = labels[asked] if isinstance(labels, Mapping) else labels(asked, names)
+
+        if isinstance(found, str):
+            if found not in names:
+                raise AssertionError(
+                    f"FakeModel labels {asked!r:.200} as {found!r}, which is none of {names}."
+                )
+            return {found: 1.0}
+        if min(found.values(), default=0.0) < 0.0 or math.fsum(found.values()) > 1.0 + 1e-6:
+            raise AssertionError(
+                f"FakeModel's probabilities for {asked!r:.200} are no probabilities: {found!r}."
+            )
+        return found
+
+
+def _string(prompt: str, answer: object) -> str:
+    if not isinstance(answer, str):
+        kind = type(answer).__name__
+        raise TypeError(f"The answer to {prompt!r:.200} is a {kind}, and not a string.")
+    return answer

@@ -1,0 +1,79 @@
+"""The fake's tokens: each character is one, and its id is its code point.
+
+So ``max_tokens`` counts characters, and a test sees at once where a text was cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+
+from core.chat import RenderedPrompt, render
+from core.types import Message
+
+SPECIAL = ("<end>", "<system>", "<user>", "<assistant>")
+END = 0x110000  # of a turn, and of a generation; Unicode ends before it
+VOCAB_SIZE = END + len(SPECIAL)
+PRINTABLE = range(0x20, 0x7F)
+
+_IDS = {text: END + index for index, text in enumerate(SPECIAL)}
+_SPLIT = re.compile("(" + "|".join(SPECIAL) + ")")
+_LAST_TURN = re.compile(".*<(?:system|user|assistant)>(.*)<end><assistant>", re.DOTALL)
+
+
+def encode(text: str) -> list[int]:
+    """The ids of a prompt; only a `RenderedPrompt` spells special tokens."""
+    if isinstance(text, RenderedPrompt):
+        return list(_rendered(text))
+    return list(map(ord, text))
+
+
+def decode(ids: Sequence[int]) -> str:
+    """The text of these ids, special tokens left out; U+FFFD for half of a surrogate pair."""
+    return "".join(map(_text, ids))
+
+
+def render_chat(messages: Sequence[Message]) -> RenderedPrompt:
+    """The prompt of a conversation: each message as ``<role>content<end>``."""
+    return render(messages, SPECIAL, _template)
+
+
+def asked(prompt: str) -> str:
+    """What a test's answers go by: the prompt, or the last message of a rendered conversation."""
+    if not isinstance(prompt, RenderedPrompt):
+        return prompt
+    turn = _LAST_TURN.fullmatch(prompt.marked)
+    return turn[1].replace(prompt.marker, "") if turn else str(prompt)
+
+
+class Detokenizer:
+    """See `core.text_stream.Detokenizer`; no character is ever split over tokens."""
+
+    incomplete = False
+
+    def add(self, token_id: int) -> str:
+        """The token's character."""
+        return _text(token_id)
+
+    def finish(self) -> str:
+        """Nothing is left over."""
+        return ""
+
+
+def _text(token_id: int) -> str:
+    if not 0 <= token_id < END:
+        return ""
+    return "\ufffd" if 0xD800 <= token_id < 0xE000 else chr(token_id)
+
+
+def _rendered(prompt: RenderedPrompt) -> Iterator[int]:
+    for part in _SPLIT.split(prompt.marked):
+        if part in _IDS:
+            yield _IDS[part]
+        else:
+            yield from map(ord, part.replace(prompt.marker, ""))
+
+
+def _template(messages: Collection[Message]) -> str:
+    turns = "".join(f"<{message.role}>{message.content}<end>" for message in messages)
+    return turns + "<assistant>"
