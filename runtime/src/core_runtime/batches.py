@@ -1,0 +1,151 @@
+"""Which rows run together: rows of similar length within a budget, and rows that begin alike."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
+
+R = TypeVar("R")
+_PASS = 32  # tokens that a pass of its own for a prefix costs on a CPU, about: it reads the weights
+_DEPTH = 16  # splits of splits; prompts that differ in more ways than that have little in common
+
+
+def rounded_up(length: int, step: int) -> int:
+    """``length``, or the next larger number that ``step`` divides."""
+    return -(-length // step) * step
+
+
+def micro_batches(
+    lengths: Sequence[int], budget: int, *, in_order: bool = False, multiple: int = 1
+) -> Iterator[list[int]]:
+    """Row indices, longest rows first, so that padding is small and memory peaks at the start.
+
+    Each batch has at most ``budget`` tokens with its padding, or one row. With ``in_order`` rows
+    stay as they come. A batch that more rows follow has ``multiple`` rows, or a multiple of that,
+    where it has room for so many: for engines that divide a batch among workers.
+    """
+    rows = range(len(lengths))
+    longest = 0
+    batch: list[int] = []
+
+    for row in rows if in_order else sorted(rows, key=lambda row: -lengths[row]):
+        longest = max(longest, lengths[row])
+
+        # With this row it is too much: what exceeds a multiple stays behind, and may be so again.
+        while batch and longest * (len(batch) + 1) > budget:
+            full = len(batch) // multiple * multiple or len(batch)
+            yield batch[:full]
+            batch = batch[full:]
+            longest = max(lengths[row] for row in (*batch, row))
+        batch.append(row)
+
+    if batch:
+        yield batch
+
+
+def padded(lengths: Sequence[int]) -> int:
+    """How many tokens one batch of these rows has, its padding included."""
+    return max(lengths) * len(lengths)
+
+
+def even_parts(lengths: Sequence[int], parts: int) -> list[list[int]]:
+    """Divide rows, in order, into ``parts`` at most, the largest of them as small as can be."""
+
+    def split(budget: int) -> list[list[int]]:
+        return list(micro_batches(lengths, budget, in_order=True))
+
+    budgets = range(max(lengths), padded(lengths) + 1)
+    enough = bisect_left(budgets, True, key=lambda budget: len(split(budget)) <= parts)
+    return split(budgets[enough])
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixGroup:
+    """Rows, by their index, of which the first ``prefix`` tokens are the same."""
+
+    prefix: int
+    rows: tuple[int, ...]
+
+
+def shared_prefixes(
+    prompts: Sequence[Sequence[int]], limits: Sequence[int], cost: int = _PASS
+) -> list[PrefixGroup]:
+    """Divide the prompts into groups, each row into one.
+
+    Of row i at most ``limits[i]`` tokens may be in a prefix. Rows that share nothing worth it are
+    one group, with an empty prefix. ``cost`` is that of a group's own pass, in tokens.
+    """
+    # In alphabetical order, rows that begin alike are neighbours.
+    texts = [_in_order(prompt) for prompt in prompts]
+    order = sorted(range(len(prompts)), key=texts.__getitem__)
+    common = [_alike(texts[a], texts[b]) for a, b in pairwise(order)]
+
+    groups: list[PrefixGroup] = []
+    alone: list[int] = []
+    allowed = [limits[row] for row in order]
+    for start, stop, prefix in _best(common, allowed, cost, 0, len(order), 0)[1]:
+        rows = tuple(order[start:stop])
+        if prefix:
+            groups.append(PrefixGroup(prefix, rows))
+        else:
+            alone += rows
+
+    return [*groups, PrefixGroup(0, tuple(alone))] if alone else groups
+
+
+def by_prefix(
+    rows: Sequence[R],
+    prompts: Sequence[Sequence[int]],
+    limits: Sequence[int],
+    cost: int = _PASS,
+) -> Iterator[tuple[Sequence[int], list[R]]]:
+    """`shared_prefixes` for rows that are more than tokens: each group's prefix, and its rows."""
+    for group in shared_prefixes(prompts, limits, cost):
+        yield prompts[group.rows[0]][: group.prefix], [rows[row] for row in group.rows]
+
+
+def _in_order(ids: Sequence[int]) -> bytes:
+    """The ids as bytes that are in order where the ids are: four for each, the highest first."""
+    numbers = array("I", ids)
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def _alike(left: bytes, right: bytes) -> int:
+    """How many ids two rows begin with alike; where they differ, their number is not 0."""
+    size = min(len(left), len(right))
+    differs = int.from_bytes(left[:size], "big") ^ int.from_bytes(right[:size], "big")
+    return (size - (differs.bit_length() + 7) // 8) // 4
+
+
+Part = tuple[int, int, int]  # start, stop, prefix
+
+
+def _best(
+    common: Sequence[int], limits: Sequence[int], cost: int, start: int, stop: int, depth: int
+) -> tuple[int, list[Part]]:
+    """How many tokens are saved among the ordered rows from start to stop, and by what parts."""
+    if stop - start < 2:
+        return 0, [(start, stop, 0)]
+
+    # All of them as one group, with as much of a prefix as all have in common.
+    least = min(common[start : stop - 1])
+    prefix = min(least, *limits[start:stop])
+    saved = (stop - start - 1) * prefix - cost
+    whole = (saved, [(start, stop, prefix)]) if saved > 0 else (0, [(start, stop, 0)])
+    if depth == _DEPTH or max(common[start : stop - 1]) == least:
+        return whole
+
+    # Or parted where neighbours have least in common; the parts then share more.
+    cuts = [index + 1 for index in range(start, stop - 1) if common[index] == least]
+    parts = [
+        _best(common, limits, cost, a, b, depth + 1) for a, b in pairwise((start, *cuts, stop))
+    ]
+    split = sum(part[0] for part in parts)
+    return whole if whole[0] >= split else (split, [one for part in parts for one in part[1]])

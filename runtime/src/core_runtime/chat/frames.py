@@ -1,0 +1,27 @@
+"""What goes through the socket between a program and the process that renders its chat templates.
+
+A frame is one byte for its kind, eight for its length, and a text, in JSON where it asks.
+"""
+
+from __future__ import annotations
+
+READY, ASKED, PROMPT, FAILED, NO_MEMORY = b"R", b"A", b"P", b"F", b"M"
+HEAD = 9
+"""Bytes before a frame's text."""
+MAX_MEMORY_BYTES = 512 * 1024**2
+"""What the process may hold beyond what its interpreter holds."""
+
+
+def framed(kind: bytes, text: bytes = b"") -> bytes:
+    """One frame."""
+    return kind + len(text).to_bytes(HEAD - 1, "big") + text
+
+
+def encoded(text: str) -> bytes:
+    """A text as bytes, lone surrogates too."""
+    return text.encode(errors="surrogatepass")
+
+
+def decoded(text: bytes) -> str:
+    """The text again."""
+    return text.decode(errors="surrogatepass")

@@ -1,0 +1,106 @@
+"""The processes that render chat templates: few, shared by all models, and gone with the last.
+
+No lock is held while one works, so that a signal handler may render where it interrupts a
+rendering.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+
+from core.clock import Check
+from core.errors import ChatTemplateError
+from core.system.child_process import started
+from core_runtime.chat.frames import NO_MEMORY
+from core_runtime.chat.process import ProcessEnded, TemplateProcess
+
+_MOST = 4  # processes at one time
+_KEPT = 2  # of those, while they have nothing to do
+_TICK_SECONDS = 0.02
+_PATIENCE_SECONDS = 60.0  # to wait longer, all of them have to be held by who waits
+
+
+class TemplateProcesses:
+    """A few processes that render. Safe to use from several threads.
+
+    The first question starts a process, and so do others where none is idle; they end with this
+    object.
+    """
+
+    def __init__(self) -> None:
+        self._own()
+
+    def ask(self, request: bytes, check: Check) -> tuple[bytes, str]:
+        """The kind and the text of an answer.
+
+        Raises `ChatTemplateError` when there is none, `ProcessTooSlow`, and what ``check`` raises.
+        """
+        check()  # before, not within: a process that nobody waits for any more is killed
+        process = self._taken(check)
+        used = process.answered
+
+        with suppress(ProcessEnded):
+            kind, text = self._asked(process, request, check)
+            if kind != NO_MEMORY or not used:
+                return kind, text
+
+        # It may have been killed while it was idle, or hold what it compiled for others.
+        try:
+            return self._asked(self._started(), request, check)
+        except ProcessEnded as error:
+            raise ChatTemplateError(
+                f"The process that rendered the model's chat template {error}."
+            ) from None
+
+    def _asked(self, process: TemplateProcess, request: bytes, check: Check) -> tuple[bytes, str]:
+        """What this process answers; afterwards it is idle, or it has ended."""
+        keep = False
+        try:
+            kind, text = process.ask(request, check)
+            keep = kind != NO_MEMORY and self._idle.qsize() < _KEPT
+        finally:
+            if not keep:
+                self._all.discard(process)
+                process.end()
+        if keep:
+            self._idle.put(process)
+        return kind, text
+
+    def _taken(self, check: Check) -> TemplateProcess:
+        """A process that is idle, or a new one, or the next one that is idle."""
+        if os.getpid() != self._pid:
+            self._own()
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            with suppress(Empty):
+                return self._idle.get_nowait()
+            if len(self._all) < _MOST:
+                return self._started()
+            check()
+            with suppress(Empty):
+                return self._idle.get(timeout=_TICK_SECONDS)
+            if time.monotonic() > end:
+                raise ChatTemplateError("Every process that renders chat templates is busy.")
+
+    def _started(self) -> TemplateProcess:
+        process = started(TemplateProcess)
+        self._all.add(process)
+        return process
+
+    def _own(self) -> None:
+        """Begin with no process: those that a fork sees are its parent's."""
+        self._idle: SimpleQueue[TemplateProcess] = SimpleQueue()
+        self._all: weakref.WeakSet[TemplateProcess] = weakref.WeakSet()
+        self._pid = os.getpid()
+
+
+_shared: weakref.WeakValueDictionary[str, TemplateProcesses] = weakref.WeakValueDictionary()
+
+
+def shared_processes() -> TemplateProcesses:
+    """The processes of this program; they end when nobody holds them any more."""
+    return _shared.setdefault("", TemplateProcesses())

@@ -1,0 +1,159 @@
+"""Chat templates: the model's own, or the format of its family, rendered outside this process.
+
+A template comes with the model and is an untrusted program. It runs in jinja's sandbox
+(`core_runtime.chat.sandbox`) in a process of its own (`core_runtime.chat.worker`), which has little
+memory and nothing that is this program's, and which is killed when it takes too long or is not
+wanted any more.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+
+from core.chat import RenderedPrompt, render
+from core.clock import Check, never_stop
+from core.errors import ChatTemplateError
+from core.support import checked_conversation
+from core.types import Conversation, Message
+from core_runtime.chat.frames import MAX_MEMORY_BYTES, NO_MEMORY, PROMPT, encoded
+from core_runtime.chat.pool import shared_processes
+from core_runtime.chat.process import ProcessTooSlow
+
+MAX_LENGTH = 10_000_000
+"""Characters of a template, and of all messages together."""
+MAX_SECONDS = 5.0
+"""What one rendering may take of the processor."""
+Tokenise = Callable[[list[str]], list[list[int]]]
+
+
+class Template:
+    """A function from messages to prompt. Safe to use from several threads.
+
+    ``variables``: ``bos_token`` and the like.
+    """
+
+    def __init__(self, source: str, variables: Mapping[str, str]) -> None:
+        self._source, self._variables = source, dict(variables)
+        self._processes = shared_processes()
+
+    def __call__(self, messages: Sequence[Message], check: Check = never_stop) -> str:
+        """Render these messages. ``check`` is asked meanwhile, and may raise.
+
+        Raises `ChatTemplateError` for a template that fails on these messages or asks for too
+        much time or memory.
+        """
+        return self._asked(
+            [{"role": message.role, "content": message.content} for message in messages], check
+        )
+
+    def compile(self, check: Check) -> None:
+        """Raise `ChatTemplateError` when the template cannot be parsed."""
+        if len(self._source) > MAX_LENGTH:
+            raise ChatTemplateError(
+                f"The model's chat template is broken: it has {len(self._source)} characters."
+            )
+        self._asked(None, check)
+
+    def _asked(self, messages: list[dict[str, str]] | None, check: Check) -> str:
+        request = {
+            "source": self._source,
+            "variables": self._variables,
+            "messages": messages,
+            "now": datetime.now().isoformat(),
+            "seconds": MAX_SECONDS,
+        }
+        data = encoded(json.dumps(request, ensure_ascii=False))
+
+        try:
+            kind, text = self._processes.ask(data, check)
+        except ProcessTooSlow:
+            raise ChatTemplateError(
+                f"The model's chat template was stopped: it computed for {MAX_SECONDS:g} s."
+            ) from None
+
+        if kind == NO_MEMORY:
+            megabytes = MAX_MEMORY_BYTES // 1024**2
+            raise ChatTemplateError(f"The model's chat template needs more than {megabytes} MB.")
+        if kind != PROMPT:
+            raise ChatTemplateError(text)
+        return text
+
+
+def check_length(messages: Sequence[Message]) -> None:
+    """Raise `ChatTemplateError` for what is longer than any prompt may be."""
+    length = sum(len(message.content) for message in messages)
+    if length > MAX_LENGTH:
+        raise ChatTemplateError(
+            f"The messages have {length} characters, and may have {MAX_LENGTH}. Shorten them."
+        )
+
+
+def compile_template(
+    source: str, variables: Mapping[str, str], check: Check = never_stop
+) -> Template:
+    """A template that can be parsed. Raises `ChatTemplateError` for one that cannot."""
+    template = Template(source, variables)
+    template.compile(check)
+    return template
+
+
+class ChatPrompts:
+    """The chat prompts of one model, rendered and tokenised. Safe to use from several threads.
+
+    ``template``: its source, None where there is none. ``variables``: ``bos_token`` and the like.
+    ``special``: the ids of the special tokens, by their texts.
+    """
+
+    def __init__(
+        self, template: str | None, variables: Mapping[str, str], special: Mapping[str, int]
+    ) -> None:
+        self._source, self._variables, self._special = template, variables, special
+        self._marks = _any_of(special)
+        self._template: Template | None = None
+
+    def render(self, messages: Conversation, check: Check = never_stop) -> RenderedPrompt:
+        """The prompt that asks for the assistant's next turn.
+
+        ``check`` is asked many times a second, and may raise. Raises `ChatTemplateError` when the
+        model has no template, or its template fails or asks for too much.
+        """
+        turns = checked_conversation(messages)
+        check_length(turns)
+        template = self._compiled(check)
+        return render(turns, self._special, partial(template, check=check), check)
+
+    def close(self) -> None:
+        """Let go of the process that renders; it ends with the last who holds it."""
+        self._template = None
+
+    def encode(self, prompt: RenderedPrompt, tokenise: Tokenise) -> list[int]:
+        """The token ids of a prompt; what the template wrote as special tokens is special, no more.
+
+        ``tokenise`` gives the ids of plain texts, without a BOS; a text may be empty.
+        """
+        parts = self._marks.split(prompt.marked) if self._marks else [prompt.marked]
+        first, *others = tokenise([part.replace(prompt.marker, "") for part in parts[::2]])
+        ids = list(first)
+        for mark, piece in zip(parts[1::2], others, strict=True):  # the odd parts are special
+            ids += [self._special[mark], *piece]
+        return ids
+
+    def _compiled(self, check: Check) -> Template:
+        if self._source is None:
+            raise ChatTemplateError(
+                "The model has no chat template, and its family has no known chat format. "
+                "Use generate or classify with a prompt of your own."
+            )
+        template = self._template
+        if template is None:  # two threads may both compile it: either result will do
+            self._template = template = compile_template(self._source, self._variables, check)
+        return template
+
+
+def _any_of(texts: Iterable[str]) -> re.Pattern[str] | None:
+    longest_first = sorted(filter(None, texts), key=len, reverse=True)
+    return re.compile(f"({'|'.join(map(re.escape, longest_first))})") if longest_first else None

@@ -1,0 +1,164 @@
+"""Chat templates in jinja's sandbox: what a template finds there, and what it cannot do.
+
+Runs in a process of its own (`core_runtime.chat.worker`), where time and memory are limited, and
+imports nothing of `core`. Names and filters are those that transformers gives to templates
+(``utils/chat_template_utils.py``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence, Sized
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from jinja2 import Template, TemplateError, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+
+MAX_STEPS = 200_000
+"""Loop turns and calls that one rendering may take."""
+MAX_LENGTH = 10_000_000
+"""Characters or items that one repetition may make, and characters of a prompt."""
+
+
+class TemplateFailed(Exception):
+    """Its message is what the user reads."""
+
+
+@lru_cache(maxsize=16)
+def compiled(source: str) -> Template:
+    """The template as Python's code. Raises `TemplateFailed`."""
+    try:
+        return _Environment().from_string(source)
+    except MemoryError:
+        raise
+    except Exception as error:  # jinja's own, and what Python says of the code it makes of it
+        raise TemplateFailed(f"The model's chat template is broken: {_reason(error)}.") from error
+
+
+def rendered(
+    template: Template, messages: Sequence[object], variables: Mapping[str, str], now: datetime
+) -> str:
+    """The prompt of a conversation, ``now`` being what the clock shows. Raises `TemplateFailed`."""
+    assert isinstance(template.environment, _Environment)
+    template.environment.steps = 0
+
+    try:
+        text = template.render(
+            messages=messages,
+            tools=None,  # defined: many templates ask no more than whether it is none
+            documents=None,
+            add_generation_prompt=True,
+            strftime_now=now.strftime,
+            **variables,
+        )
+    except MemoryError:
+        raise
+    except Exception as error:  # a template is a program: it may raise anything
+        raise TemplateFailed(
+            f"The model's chat template failed on these messages: {_reason(error)}"
+        ) from error
+
+    if len(text) > MAX_LENGTH:
+        raise TemplateFailed(f"The model's chat template wrote {len(text)} characters.")
+    return text
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """The sandbox, with a count of steps and a limit on what ``*`` and ``**`` make."""
+
+    intercepted_binops = frozenset({"*", "**"})
+
+    def __init__(self) -> None:
+        super().__init__(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+        )
+        self.filters["tojson"] = _tojson
+        self.globals["raise_exception"] = _raise_exception
+        self.globals["namespace"] = _Namespace
+        self.steps = 0
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        tree = super()._parse(source, name, filename)
+        for loop in tree.find_all(nodes.For):
+            turn = nodes.Call(nodes.EnvironmentAttribute("loop_turn"), [], [], None, None)
+            loop.body.insert(0, nodes.ExprStmt(turn))
+        return tree
+
+    @staticmethod
+    def loop_turn() -> None:
+        """Called at each turn of a loop, so that `call` counts it."""
+
+    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
+        self.steps += 1
+        if self.steps > MAX_STEPS:
+            raise SecurityError(f"it takes more than {MAX_STEPS} steps")
+        if obj is _Environment.loop_turn:
+            return None
+        return super().call(context, obj, *args, **kwargs)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        if _result_size(operator, left, right) > MAX_LENGTH:
+            raise SecurityError(f"the result of {operator} is too large")
+        return super().call_binop(context, operator, left, right)
+
+
+def _result_size(operator: str, left: Any, right: Any) -> int:
+    """How many items (of a string or list) or bits (of a whole number) ``*`` or ``**`` makes."""
+    if isinstance(left, int) and isinstance(right, int):
+        bits = left.bit_length()
+        return bits * right if operator == "**" else bits + right.bit_length()
+    for items, times in ((left, right), (right, left)):
+        if isinstance(items, Sized) and isinstance(times, int):
+            return len(items) * times
+    return 0
+
+
+class _Namespace(Namespace):
+    """Without names that begin with an underscore, as in transformers."""
+
+    def __init__(self, /, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+        for name, value in dict(*args, **kwargs).items():
+            self[name] = value
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            raise SecurityError(f"a namespace may not hold the name {name!r}")
+        super().__setitem__(name, value)
+
+
+class _Generation(Extension):
+    """``{% generation %}`` marks what training learns from; here its body is all that counts."""
+
+    tags = {"generation"}  # noqa: RUF012 - the base class has it so
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _tojson(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def _raise_exception(message: str) -> None:
+    raise TemplateError(message)
+
+
+def _reason(error: Exception) -> str:
+    return f"{error!s:.500}" or type(error).__name__

@@ -1,0 +1,111 @@
+"""The process that renders chat templates, with little memory and no way to anything else.
+
+`core_runtime.chat.process` starts it and speaks with it through descriptor 0
+(`core_runtime.chat.frames`). What runs here is untrusted: this process limits itself before it
+reads its first request, and is killed from outside when nobody waits for its answer any more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+from datetime import datetime
+
+from core_runtime.chat.frames import (
+    FAILED,
+    HEAD,
+    MAX_MEMORY_BYTES,
+    NO_MEMORY,
+    PROMPT,
+    READY,
+    encoded,
+    framed,
+)
+
+_MAX_FILES = 16
+_CHUNK = 2**20
+
+
+def main() -> None:
+    """Answer requests until nobody asks any more."""
+    from core_runtime.chat.sandbox import TemplateFailed, compiled, rendered
+
+    def answer(request: bytes) -> bytes:
+        asked = json.loads(request)
+
+        # Of the processor, however busy the machine is. The signal's default is the process's end.
+        signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
+
+        try:
+            text = ""
+            template = compiled(asked["source"])
+            if asked["messages"] is not None:
+                now = datetime.fromisoformat(asked["now"])
+                text = rendered(template, asked["messages"], asked["variables"], now)
+        except TemplateFailed as failure:
+            return framed(FAILED, encoded(str(failure)))
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+
+        return framed(PROMPT, encoded(text))
+
+    _confine()
+    _write(framed(READY))
+    try:
+        while (request := _request()) is not None:
+            _write(answer(request))
+    except MemoryError:
+        _write(framed(NO_MEMORY))  # and no more: what is left may be too little for the next
+
+
+def _confine() -> None:
+    """Give up what a template has no use for: memory, files, processes, a dump of its core."""
+    sys.dont_write_bytecode = True
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_FSIZE, 0)
+    _limit(resource.RLIMIT_NPROC, 0)
+    _limit(resource.RLIMIT_NOFILE, _MAX_FILES)
+    held = _address_space()
+    if held is not None:
+        _limit(resource.RLIMIT_AS, held + MAX_MEMORY_BYTES)
+
+
+def _limit(what: int, amount: int) -> None:
+    hard = resource.getrlimit(what)[1]
+    amount = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
+    resource.setrlimit(what, (amount, amount))
+
+
+def _address_space() -> int | None:
+    """Bytes of addresses in use; None off Linux, where no limit is set (macOS ignores it)."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[0]) * resource.getpagesize()
+    except OSError:
+        return None
+
+
+def _request() -> bytes | None:
+    head = _read(HEAD)
+    return None if head is None else _read(int.from_bytes(head[1:], "big"))
+
+
+def _read(size: int) -> bytes | None:
+    read = bytearray()
+    while len(read) < size:
+        part = os.read(0, min(size - len(read), _CHUNK))
+        if not part:
+            return None
+        read += part
+    return bytes(read)
+
+
+def _write(data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(0, rest) :]

@@ -1,0 +1,49 @@
+"""Choices at load that backends make alike, each with its reason; what the user asks for wins."""
+
+from __future__ import annotations
+
+from core.options import LoadConfig
+from core.support import ASKED, Chosen, asked_integer
+from core.types import Choice
+
+_PREFIX_SHARE = 16  # of the memory that is free, one part in so many holds prefixes
+_UNKNOWN_PREFIXES, _MOST_PREFIXES = 256 << 20, 1 << 30  # bytes
+
+SUITS_BULK = Choice(
+    "suits",
+    "classify and score",
+    "on a CPU a GGUF file of the same model chats 2.4 to 3.3 times as fast, with llama_cpp",
+)
+"""Of a backend for dense weights on a CPU."""
+SUITS_CHAT = Choice(
+    "suits",
+    "generate and chat",
+    "on a CPU the same model as safetensors classifies 1.4 to 2.3 times as fast, with mlx_cpu",
+)
+"""Of llama.cpp on a CPU."""
+
+
+def parallel_slots(config: LoadConfig, on_gpu: bool) -> Chosen[int]:
+    """How many requests decode together."""
+    if config.parallel_slots:
+        return Chosen("parallel_slots", config.parallel_slots, ASKED)
+    slots = 32 if on_gpu else 8
+    return Chosen("parallel_slots", slots, "rows that decode together share each read of a weight")
+
+
+def prefix_cache(config: LoadConfig, free: int | None) -> Chosen[int]:
+    """How many bytes of keys and values are kept for prompts that begin like recent ones; 0: none.
+
+    ``free``: the device's free memory in bytes behind the load, None where nobody knows. Raises
+    `core.InvalidOptionError` for an option's wrong value.
+    """
+    asked = asked_integer(config, "prefix_cache", 0)
+    if asked is not None:
+        return asked
+    purpose = "bytes for prompts that begin like recent ones"
+    if free is None:
+        return Chosen("prefix_cache", _UNKNOWN_PREFIXES, f"{purpose}; free memory is not known")
+    share = free // _PREFIX_SHARE
+    if share > _MOST_PREFIXES:
+        return Chosen("prefix_cache", _MOST_PREFIXES, f"{purpose}, as many as are likely to help")
+    return Chosen("prefix_cache", share, f"{purpose}: a sixteenth of the {free / 1e9:.1f} GB free")

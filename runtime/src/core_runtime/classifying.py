@@ -1,0 +1,235 @@
+"""``classify`` of a list and of a stream of prompts: blocks of them, and their results in order."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Protocol, Unpack
+
+from core.clock import STOPPED, RequestClock
+from core.errors import CoreError
+from core.options import ClassifyOptions, GenerateConfig
+from core.protocols import Capability
+from core.support import block_sizes, checked_prompts, checked_stream
+from core.types import ClassifyResult
+from core_runtime.equal_rows import EqualRows
+from core_runtime.generating import GeneratingModel
+from core_runtime.rows import Row, classify_rows, draws_alike
+from core_runtime.served import ServedModel
+from core_runtime.threads import begin
+
+_STREAM = 64, 1024  # prompts of a block, first and last: early answers, and then more to share
+_LIST = 512, 8192  # the first is tokenised while nothing runs
+_QUICK = (
+    4096  # characters of prompts and labels that are tokenised in less time than a thread takes
+)
+
+
+class Classifier(Protocol):
+    """The backend's part of a call, which computes the results."""
+
+    @property
+    def reused(self) -> int:
+        """The number of tokens of answered prompts that did not have to be computed."""
+        ...
+
+    def results(self, blocks: Iterable[Sequence[Row]]) -> Iterator[tuple[Row, ClassifyResult]]:
+        """Yield each row's result, in whatever order the rows of a block run best."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Prompts that were tokenised together: rows that can run, and the others' errors."""
+
+    rows: Sequence[Row]
+    errors: Mapping[int, CoreError]
+
+
+class Classification:
+    """One call of `classify`.
+
+    ``read`` counts the prompts without an error, ``prompt_tokens`` their tokens.
+    """
+
+    def __init__(
+        self,
+        model: ServedModel,
+        classifier: Classifier,
+        config: GenerateConfig,
+        clock: RequestClock,
+    ) -> None:
+        self._model, self._classifier, self._config = model, classifier, config
+        self._clock = clock
+        self.prompt_tokens = self.read = 0
+
+    @property
+    def reused(self) -> int:
+        """The number of the prompts' tokens that did not have to be computed."""
+        return self._classifier.reused
+
+    def results(self, blocks: Iterable[Block]) -> list[ClassifyResult]:
+        """Run the blocks one behind another without a pause; results in prompt order."""
+        found: dict[int, ClassifyResult] = {}
+        for row, result in self._classifier.results(self._rows(blocks, found)):
+            found[row.index] = result
+            if result.error is None:
+                self.prompt_tokens += len(row.ids)
+                self.read += 1
+        return [found[index] for index in sorted(found)]
+
+    def _rows(
+        self, blocks: Iterable[Block], found: dict[int, ClassifyResult]
+    ) -> Iterator[Sequence[Row]]:
+        """Yield the rows of each block that can run; the others' errors go into ``found``."""
+        for block in blocks:
+            found.update((i, ClassifyResult(error=error)) for i, error in block.errors.items())
+            yield block.rows
+
+    def tokenised(self, blocks: Iterable[Sequence[str]]) -> AbstractContextManager[Iterable[Block]]:
+        """Open the blocks of prompts as rows; leave it before the call's metrics are recorded.
+
+        Raises `core.LabelError` as blocks are taken.
+        """
+        return closing(self._tokenised(blocks))
+
+    def tokenised_here(self, prompts: Sequence[str]) -> AbstractContextManager[Iterable[Block]]:
+        """Do as `tokenised` does for one block of short prompts, without another thread."""
+        return nullcontext([self._tokenise(prompts, 0)])
+
+    def _tokenised(self, blocks: Iterable[Sequence[str]]) -> Generator[Block, None, None]:
+        """Yield each block in turn, while the one behind it is tokenised on a thread."""
+        with ThreadPoolExecutor(1, thread_name_prefix="core-tokenizer") as pool:
+            ahead: Future[Block] | None = None
+            first = 0
+
+            try:
+                for block in blocks:
+                    # The next block begins before the one in front of it is handed out.
+                    following = begin(pool, partial(self._tokenise, block, first))
+                    first += len(block)
+
+                    if ahead is not None:
+                        yield ahead.result()
+                    ahead = following
+
+                if ahead is not None:
+                    yield ahead.result()
+            except BaseException:  # an interrupt, or the call ends early: the pool is waited for
+                self._clock.stop()
+                raise
+
+    def _tokenise(self, prompts: Sequence[str], first: int) -> Block:
+        try:
+            return Block(
+                *classify_rows(self._model, prompts, self._config, self._clock.check, first)
+            )
+        except STOPPED as error:
+            error.with_traceback(None)
+            return Block((), {first + index: error for index in range(len(prompts))})
+
+
+class ClassifyingModel(GeneratingModel):
+    """A model that generates, and classifies through a `Classifier`."""
+
+    @abstractmethod
+    def classifier(self, request: GenerateConfig, clock: RequestClock) -> Classifier:
+        """Make the `Classifier` of one call."""
+
+    def classify(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ClassifyOptions],
+    ) -> list[ClassifyResult]:
+        """Read the next-token distribution of each prompt; one result per prompt, in order.
+
+        Equal prompts are computed once, unless each draws a token without a seed; so is what
+        prompts begin with alike. Labels are scored by joint
+        log-probability: one token costs nothing extra, and what labels of several begin with
+        alike is computed once for each prompt.
+        """
+        request = self.checked_classify(Capability.CLASSIFY, config, options)
+        rows = checked_prompts("classify", prompts)
+        with (
+            self._classification(request, len(rows) > 1, False) as call,
+            call.tokenised_here(rows)
+            if _is_quick(rows, request.labels)
+            else call.tokenised(_slices(rows)) as blocks,
+        ):
+            return call.results(blocks)
+
+    def classify_iter(
+        self,
+        prompts: Iterable[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ClassifyOptions],
+    ) -> Iterator[ClassifyResult]:
+        """`classify` for a stream of prompts, in memory that does not grow with it.
+
+        Prompts are taken in blocks of 64 to 1,024, from the thread that iterates.
+        """
+        request = self.checked_classify(Capability.CLASSIFY_STREAMING, config, options)
+        return self._classified(checked_stream("classify_iter", prompts), request)
+
+    def _classified(
+        self, prompts: Iterable[object], request: GenerateConfig
+    ) -> Iterator[ClassifyResult]:
+        self.check_open()
+        with (
+            self._classification(request, True, True) as call,
+            call.tokenised(_blocks(iter(prompts))) as taken,
+        ):
+            for block in taken:  # one is answered before another is asked for
+                yield from call.results([block])
+
+    @contextmanager
+    def _classification(
+        self, request: GenerateConfig, several: bool, given_out: bool
+    ) -> Iterator[Classification]:
+        """Open one call, and record its metrics when it has ended.
+
+        Of ``several`` rows some may be equal; ``given_out`` as in `EqualRows`.
+        """
+        clock = RequestClock(request)
+        classifier = self.classifier(request, clock)
+        if several and self.equal_rows and draws_alike(request):
+            classifier = EqualRows(classifier, given_out=given_out)
+        call = Classification(self._served, classifier, request, clock)
+
+        try:
+            yield call
+        finally:
+            clock.stop()  # something of an interrupted call may still run
+            self.record_reading(call.prompt_tokens, call.reused, call.read, clock.seconds)
+
+
+def _is_quick(prompts: Sequence[str], labels: Sequence[str]) -> bool:
+    """True for few characters: nobody waits long enough for them to want to interrupt that."""
+    return sum(map(len, prompts)) + len(prompts) * sum(map(len, labels)) <= _QUICK
+
+
+def _slices(prompts: Sequence[str]) -> Iterator[Sequence[str]]:
+    first = 0
+    for size in block_sizes(*_LIST):
+        if first >= len(prompts):
+            return
+        yield prompts[first : first + size]
+        first += size
+
+
+def _blocks(prompts: Iterator[object]) -> Iterator[Sequence[str]]:
+    taken = 0
+    for size in block_sizes(*_STREAM):
+        block = checked_prompts("classify_iter", list(islice(prompts, size)), taken)
+        if not block:
+            return
+        yield block
+        taken += len(block)

@@ -1,0 +1,128 @@
+"""Micro-batches for a GPU: rows sorted by length, cut where padding and passes cost least.
+
+`core_runtime.batches.micro_batches` fills one micro-batch after another, which is right where a
+pass is cheap and small. The larger a pass, the more lengths stand in it, and the more is padding.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+_HALVINGS = 3  # of the largest power of two: smaller passes than an eighth only for what is left
+
+RowsThatFit = Callable[[int], int]  # in a micro-batch whose longest row has so many tokens
+Ways = Callable[[int], Iterable[tuple[int, int]]]  # from a start: where to stop, rows with padding
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """How rows are cut into micro-batches.
+
+    ``cost``: a pass costs as much as so many tokens, besides those that it runs. ``few_shapes``:
+    rows are padded to a power of two with empty ones, for a device that plans each shape it meets.
+    """
+
+    cost: int
+    few_shapes: bool = False
+
+    def micro_batches(self, lengths: Sequence[int], fit: RowsThatFit) -> list[list[int]]:
+        """Row indices, longest rows first: of all cuts, those with the least padding and passes.
+
+        ``fit(length)`` rows fit where the longest has ``length`` tokens, which must not grow with
+        it; one row always does. With ``few_shapes`` they are fewer, by powers of two.
+        """
+        order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+        ordered = [lengths[row] for row in order]
+        starts, ways = (_few if self.few_shapes else _any)(ordered, fit)
+        cuts = _cheapest(ordered, starts, ways, self.cost)
+        return [order[start:stop] for start, stop in pairwise(cuts)]
+
+    def with_padding(self, rows: int) -> int:
+        """How many rows a pass of so many has, empty ones included."""
+        return _power_of_two(rows) if self.few_shapes else rows
+
+
+def _cheapest(lengths: Sequence[int], starts: Sequence[int], ways: Ways, cost: int) -> list[int]:
+    """Return the cuts, first and last included, that cost least from the first row to the end.
+
+    ``starts`` are the rows where a micro-batch may begin, in ascending order.
+    """
+    # From the end: what the rows from a start on cost, and where its micro-batch stops.
+    end = len(lengths)
+    best, stops = {end: 0}, {}
+    for start in reversed(starts):
+        length = lengths[start]
+        least, later = min((length * rows + best[stop], -stop) for stop, rows in ways(start))
+        best[start], stops[start] = least + cost, -later  # of equals, the one with more rows
+
+    cuts = [0]
+    while cuts[-1] < end:
+        cuts.append(stops[cuts[-1]])
+    return cuts
+
+
+def _any(lengths: Sequence[int], fit: RowsThatFit) -> tuple[list[int], Ways]:
+    """Micro-batches of any number of rows; starts that can be no part of the best cuts are out.
+
+    A cut between two rows of equal length pays only if the micro-batch behind it is full: otherwise
+    the row in front of the cut costs no more behind it.
+    """
+    end = len(lengths)
+    starts = {end}
+    for length, rows in _runs(lengths):
+        full = max(1, fit(length))
+
+        # The run's first row, and each row from which a full micro-batch reaches another start.
+        for start in tuple(starts):
+            while (start := start - full) in rows:
+                starts.add(start)
+        starts.add(rows.start)
+
+    ordered = sorted(starts)
+    place = {start: index for index, start in enumerate(ordered)}
+
+    def ways(start: int) -> Iterable[tuple[int, int]]:
+        last = bisect_right(ordered, start + max(1, fit(lengths[start])))
+        return ((stop, stop - start) for stop in ordered[place[start] + 1 : last])
+
+    return ordered[:-1], ways
+
+
+def _few(lengths: Sequence[int], fit: RowsThatFit) -> tuple[list[int], Ways]:
+    """Micro-batches of a power of two of rows; those of the last one may be partly empty."""
+    end = len(lengths)
+
+    def ways(start: int) -> Iterable[tuple[int, int]]:
+        most = max(1, fit(lengths[start]))
+        largest = _power_of_two(most + 1) // 2
+        sizes = {max(1, largest >> halvings) for halvings in range(_HALVINGS + 1)}
+        left = _power_of_two(end - start)
+        if left < largest:
+            sizes.add(left)
+        return ((min(start + size, end), size) for size in sizes)
+
+    # Every start that is reached from the first row.
+    starts = {0} if lengths else set()
+    waiting = list(starts)
+    for start in waiting:
+        new = {stop for stop, _ in ways(start) if stop < end} - starts
+        starts |= new
+        waiting += new
+    return sorted(starts), ways
+
+
+def _runs(lengths: Sequence[int]) -> Iterable[tuple[int, range]]:
+    """Each length with the rows that have it, from the last to the first."""
+    stop = len(lengths)
+    for length, rows in groupby(reversed(lengths)):
+        start = stop - len(list(rows))
+        yield length, range(start, stop)
+        stop = start
+
+
+def _power_of_two(rows: int) -> int:
+    """``rows``, or the next larger power of two."""
+    return 1 << (rows - 1).bit_length()

@@ -1,0 +1,133 @@
+"""The loop of an engine, which each backend gives its steps, and the stopwatch that times them.
+
+Requests wait in a line; steps run on the model's owner thread, one behind another, for as long as
+there is something to compute. Other work of that thread (classify, close) comes between two steps.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Literal, NamedTuple, TypeVar
+
+from core.clock import Check, never_stop
+from core.errors import ModelClosedError
+from core_runtime.owner import OwnerThread
+from core_runtime.request import Request, own_error
+from core_runtime.waiting import Job, WaitingLine
+
+T = TypeVar("T")
+
+
+class Spent(NamedTuple):
+    """Seconds of each kind of work since the model was loaded."""
+
+    prefill: float = 0.0
+    decode: float = 0.0
+
+
+class Stopwatch:
+    """The time of each kind of work: one thread works, and any may read, also within a step.
+
+    So a call that begins or ends while a step runs counts its own part of that step alone.
+    """
+
+    def __init__(self) -> None:
+        self._state: tuple[Spent, Literal["prefill", "decode"] | None, float] = (Spent(), None, 0.0)
+
+    @contextmanager
+    def on(self, work: Literal["prefill", "decode"]) -> Iterator[None]:
+        """Count the time of this block."""
+        self._state = (self._state[0], work, time.monotonic())
+        try:
+            yield
+        finally:
+            self._state = (self.read(), None, 0.0)
+
+    def read(self) -> Spent:
+        """The time spent until now, that of a running step included."""
+        spent, work, since = self._state
+        running = time.monotonic() - since
+        if work == "prefill":
+            return Spent(spent.prefill + running, spent.decode)
+        if work == "decode":
+            return Spent(spent.prefill, spent.decode + running)
+        return spent
+
+
+class Engine(ABC):
+    """Serves all generation of one model: each request's tokens go to its sink.
+
+    A subclass says what a step computes. Everything but `submit` and `receive` runs on the owner
+    thread.
+    """
+
+    def __init__(self, owner: OwnerThread) -> None:
+        self._owner = owner
+        self._waiting = WaitingLine()
+        self._pumping = False  # a step runs, or is queued on the owner thread
+        self.watch = Stopwatch()
+
+    def submit(self, jobs: Iterable[Job]) -> None:
+        """Queue jobs, in order; from any thread. Raises `core.ModelClosedError`."""
+        self._owner.check_fork()
+        self._waiting.extend(jobs)
+        if not self._owner.post(self.wake):
+            raise ModelClosedError
+
+    def receive(self, items: SimpleQueue[T], look: Check = never_stop) -> T:
+        """Wait for what a request sends, and ``look`` now and then meanwhile; from any thread.
+
+        Raises what `OwnerThread.receive` does.
+        """
+        return self._owner.receive(items, look)
+
+    def wake(self) -> None:
+        """Start to run steps, unless they run already."""
+        if not self._pumping:
+            self._pumping = True
+            self._pump()
+
+    def step(self) -> bool:
+        """Compute one step. False: nothing can be computed until `wake`. An error ends them all."""
+        return self._guarded(self._step)
+
+    def shutdown(self, error: BaseException) -> None:
+        """End every request with this error, and hold nothing more."""
+        jobs = self._waiting.clear()
+        requests = [*self._let_go(), *(request for job in jobs for request in job.requests)]
+        for request in requests:
+            request.fail(self._failure(error, request))
+
+    @property
+    @abstractmethod
+    def idle(self) -> bool:
+        """True if the engine holds no request."""
+
+    @abstractmethod
+    def _step(self) -> bool:
+        """Compute one step, for `step`. It may raise: then every request ends with the error."""
+
+    @abstractmethod
+    def _let_go(self) -> list[Request]:
+        """Forget and return every request but those in line, and free what they hold."""
+
+    def _failure(self, error: BaseException, request: Request) -> Exception:
+        """The error of a request when a step has failed with ``error``."""
+        return own_error(error)
+
+    def _guarded(self, step: Callable[[], bool]) -> bool:
+        try:
+            return step()
+        except BaseException as error:  # noqa: BLE001 - the thread goes on; the callers get it
+            self.shutdown(error)
+            return True
+
+    def _pump(self) -> None:
+        if self.step() and not self.idle:
+            self._owner.post(self._pump)
+        else:  # whoever submits, or gives back what a request waits for, wakes it
+            self._pumping = False

@@ -1,0 +1,196 @@
+"""Equal rows are computed once, in a call and across the blocks of its list or stream.
+
+Logs repeat themselves: of a row that was seen, only the result is made again. A row that draws a
+token without a seed is equal to no other: each draws for itself.
+"""
+
+from __future__ import annotations
+
+import copy
+from array import array
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from sys import getsizeof
+from typing import Any, Generic, Protocol, TypeVar
+
+from core_runtime.request import own_error
+
+_MOST = 2**26  # bytes that are remembered of results: those of 50,000 rows with labels, about
+_ENTRY = 500  # bytes of a remembered result beside its key and the values of its fields
+_NUMBER = getsizeof(1.0)
+
+_CHANGEABLE = (dict, list, array, Exception)
+
+Key = tuple[bytes, Hashable]
+"""The tokens of a row, and what else decides its result."""
+
+
+class Repeatable(Protocol):
+    """A row that can run."""
+
+    @property
+    def index(self) -> int:
+        """The row's place in its call."""
+        ...
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """The tokens that are run."""
+        ...
+
+    @property
+    def key(self) -> Key:
+        """What decides the row's result: rows of one call with equal keys have equal results."""
+        ...
+
+
+class Result(Protocol):
+    """The result of a row: a dataclass that cannot be changed, but for what its fields hold."""
+
+    @property
+    def __match_args__(self) -> tuple[str, ...]:
+        """The names of the fields, in the order in which its class takes them."""
+        ...
+
+    @property
+    def error(self) -> Exception | None:
+        """The reason why the row has no other values; None where it has them."""
+        ...
+
+
+R = TypeVar("R", bound=Repeatable)
+A = TypeVar("A", bound=Result)
+A_co = TypeVar("A_co", bound=Result, covariant=True)
+
+
+class Reader(Protocol[R, A_co]):
+    """What computes the results of rows; ``reused`` counts tokens that it did not compute."""
+
+    @property
+    def reused(self) -> int:
+        """The number of tokens of answered rows that did not have to be computed."""
+        ...
+
+    def results(self, blocks: Iterable[Sequence[R]]) -> Iterator[tuple[R, A_co]]:
+        """Yield each row's result, in whatever order."""
+        ...
+
+
+class EqualRows(Generic[R, A]):
+    """The `Reader` in front of another, to which it hands the first of equal rows only.
+
+    Results are remembered from one call of `results` to the next, in ``most`` bytes. Errors are
+    not: memory may suffice the next time. ``given_out``: those of one call are before the next
+    begins, so that their reader may change them.
+    """
+
+    def __init__(self, reader: Reader[R, A], most: int = _MOST, *, given_out: bool = False) -> None:
+        self._reader, self._given_out = reader, given_out
+        self._remembered = Remembered[A](most)
+        self._repeats: dict[Key, list[R]] = {}  # of each row that is being computed
+        self._keys: dict[int, Key] = {}  # of those rows, by their index
+        self._answered: list[tuple[R, A]] = []
+        self._repeated = 0
+
+    @property
+    def reused(self) -> int:
+        """The number of tokens that the reader did not compute, those of repeats among them."""
+        return self._reader.reused + self._repeated
+
+    def results(self, blocks: Iterable[Sequence[R]]) -> Iterator[tuple[R, A]]:
+        """Yield each row's result; that of a repeat is equal to the first one's, and its own."""
+        for row, result in self._reader.results(self._distinct(blocks)):
+            key = self._keys.pop(row.index)
+            repeats = self._repeats.pop(key)
+            if result.error is None:
+                self._remembered.put(key, own_result(result) if self._given_out else result)
+            if repeats:
+                self._answered += [(repeat, self._again(repeat, result)) for repeat in repeats]
+
+            yield row, result
+            if self._answered:
+                yield from self._taken()
+
+        yield from self._taken()  # of blocks that have nothing new
+
+    def _taken(self) -> list[tuple[R, A]]:
+        taken, self._answered = self._answered, []
+        return taken
+
+    def _distinct(self, blocks: Iterable[Sequence[R]]) -> Iterator[Sequence[R]]:
+        """Yield the rows of each block that have to be computed."""
+        for block in blocks:
+            new: list[R] = []
+            for row in block:
+                key = row.key
+                known = self._remembered.get(key)
+
+                if known is not None:
+                    self._answered.append((row, self._again(row, known)))
+                elif key in self._repeats:
+                    self._repeats[key].append(row)
+                else:
+                    self._repeats[key] = []
+                    self._keys[row.index] = key
+                    new.append(row)
+
+            if new:
+                yield new
+
+    def _again(self, row: R, result: A) -> A:
+        if result.error is None:
+            self._repeated += len(row.ids)
+        return own_result(result)
+
+
+class Remembered(Generic[A]):
+    """The results of rows, in a bounded number of bytes: the one least recently used goes first.
+
+    Results of one kind take as much as one another: the labels and logits of one call. ``held`` is
+    the number of bytes, about.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self.held = most, 0
+        self._results: OrderedDict[Key, A] = OrderedDict()
+        self._each = 0  # bytes of a result without its key
+
+    def get(self, key: Key) -> A | None:
+        """The result of an equal row, which is not to be given out as it is; None if unknown."""
+        found = self._results.get(key)
+        if found is not None:
+            self._results.move_to_end(key)
+        return found
+
+    def put(self, key: Key, result: A) -> None:
+        """Remember the result of a row."""
+        self._each = self._each or _ENTRY + sum(map(_bytes, _values(result)))
+        size = self._each + len(key[0])
+        if size > self._most:
+            return
+
+        self._results[key] = result
+        self.held += size
+        while self.held > self._most:
+            self.held -= self._each + len(self._results.popitem(last=False)[0][0])
+
+
+def own_result(result: A) -> A:
+    """An equal result that shares nothing with the first which its reader may change."""
+    values = _values(result)
+    changed = False
+    for place, value in enumerate(values):
+        if isinstance(value, _CHANGEABLE):
+            values[place] = own_error(value) if value is result.error else copy.copy(value)
+            changed = True
+    return type(result)(*values) if changed else result
+
+
+def _bytes(value: object) -> int:
+    """The bytes of a field's value; a dictionary's or tuple's own numbers are not in its size."""
+    numbers = len(value) if isinstance(value, (dict, list, tuple)) else 0
+    return getsizeof(value) + numbers * _NUMBER
+
+
+def _values(result: Result) -> list[Any]:
+    return [getattr(result, name) for name in result.__match_args__]

@@ -1,0 +1,125 @@
+"""The tokens of each label behind each prompt, tokenised once per distinct prompt end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from core.labels import LabelTrie, Path, build_trie, common_length, label_paths, label_texts
+from core_runtime.served import ContinuingTokenizer
+
+# A token that spans the border between prompt and label reaches back one token, in rare cases
+# two; what stands further back cannot change how the label is tokenised.
+_TAIL = 8
+_TOGETHER = 2048  # texts that are tokenised at once: the library takes 2 KB for each
+
+
+@dataclass(frozen=True, slots=True)
+class LabelQuestion:
+    """One row's labels: they begin behind its first ``anchor`` tokens."""
+
+    anchor: int
+    trie: LabelTrie
+
+
+Tail = tuple[int, ...] | str
+"""A prompt's end: its text from the last cut, or its last tokens where nothing is cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Learnt:
+    """Labels behind the tail of a prompt: they begin ``back`` tokens before its end."""
+
+    text: str
+    back: int
+    trie: LabelTrie
+
+
+class LabelTokens:
+    """Finds the token paths of one set of labels.
+
+    Prompts whose labels have the same tokens share one trie object.
+    """
+
+    def __init__(self, tokenizer: ContinuingTokenizer, labels: Sequence[str], prefix: str) -> None:
+        self._tokenizer, self._labels, self._prefix = tokenizer, labels, prefix
+        self._lead = len(tokenizer.encode(""))  # BOS, or nothing
+        self._by_tail: dict[Tail, _Learnt | None] = {}  # None: such a tail does not stand alone
+        self._tries: dict[tuple[Path, ...], LabelTrie] = {}
+
+    def behind(
+        self, prompts: Sequence[str], ids: Sequence[Sequence[int]]
+    ) -> Iterator[LabelQuestion]:
+        """The labels' question for each prompt, of which ``ids`` are the tokens.
+
+        Raises `LabelError` when two labels cannot be told apart behind one of them.
+        """
+        # Each prompt end that was not seen before is learnt, many at once.
+        cut = self._tokenizer.last_cut if len(prompts) > 1 else _nowhere  # one shares with nobody
+        tails = [
+            self._tail(prompt, cut(prompt), tokens)
+            for prompt, tokens in zip(prompts, ids, strict=True)
+        ]
+        new = [tail for tail in dict.fromkeys(tails) if tail not in self._by_tail]
+        step = max(1, _TOGETHER // max(1, len(self._labels)))
+        for start in range(0, len(new), step):
+            self._learn(new[start : start + step])
+
+        for prompt, tokens, tail in zip(prompts, ids, tails, strict=True):
+            learnt = self._by_tail[tail]
+            if learnt is not None and prompt.endswith(learnt.text):
+                yield LabelQuestion(len(tokens) - learnt.back, learnt.trie)
+            else:  # its end reads otherwise without what stands before it
+                texts = label_texts(prompt, self._labels, self._prefix)
+                continued = self._tokenizer.encode_continued(prompt, texts)
+                yield self._question(texts, tokens, continued)
+
+    def _tail(self, prompt: str, cut: int, tokens: Sequence[int]) -> Tail:
+        """The end of a prompt that decides about its labels; ``()`` if that is all of it."""
+        if cut:
+            return prompt[cut:]
+        return tuple(tokens[-_TAIL:]) if len(tokens) > _TAIL + self._lead else ()
+
+    def _learn(self, tails: Sequence[Tail]) -> None:
+        """Tokenise labels behind the text of each tail, all at once: the library has threads."""
+        self._by_tail |= dict.fromkeys(tails)
+
+        # Only tokens whose text has the same tokens again can stand for their prompt.
+        texts = [tail if isinstance(tail, str) else self._tokenizer.decode(tail) for tail in tails]
+        encoded = self._tokenizer.encode_batch(texts)
+        found = zip(tails, texts, encoded, strict=True)
+        alone = [
+            (tail, text, tokens)
+            for tail, text, tokens in found
+            if isinstance(tail, str) or (tail and tuple(tokens[self._lead :]) == tail)
+        ]
+
+        labels = [label_texts(text, self._labels, self._prefix) for _, text, _ in alone]
+        whole = [
+            text + label for (_, text, _), row in zip(alone, labels, strict=True) for label in row
+        ]
+        continued = iter(self._tokenizer.encode_batch(whole))
+
+        for (tail, text, ids), row in zip(alone, labels, strict=True):
+            both = [next(continued) for _ in row]
+            # A label that shares no token with the tail may reach in front of it.
+            if all(common_length(ids, tokens) > self._lead for tokens in both):
+                question = self._question(row, ids, both)
+                self._by_tail[tail] = _Learnt(text, len(ids) - question.anchor, question.trie)
+
+    def _question(
+        self, texts: Sequence[str], ids: Sequence[int], continued: Sequence[Sequence[int]]
+    ) -> LabelQuestion:
+        """The question about labels with these texts, behind a prompt with these tokens."""
+        anchor, paths = label_paths(ids, continued, lambda: self._alone(texts))
+        key = tuple(paths)
+        if key not in self._tries:
+            self._tries[key] = build_trie(self._labels, paths)
+        return LabelQuestion(anchor, self._tries[key])
+
+    def _alone(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self._tokenizer.encode(text)[self._lead :] for text in texts]
+
+
+def _nowhere(_: str) -> int:
+    return 0

@@ -1,0 +1,242 @@
+"""What this process may use of the machine: its cores, those that are free now, and its memory."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_PROC = Path("/proc")
+_CGROUPS = Path("/sys/fs/cgroup")
+_WINDOW = 0.1  # seconds between two looks: idle time is counted in hundredths
+_MOMENT = 0.01  # the same before the first such time is over
+_STALE = 1.0  # seconds behind which what was counted says little of now
+_TAKEN = 0.8  # of a core that is missing, and of threads that waited: then one is given up
+_FREE = 0.6  # of a core that was idle: from there on it may be had
+_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # a second
+
+
+def usable_cores(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
+    """How many cores this process may use: 1 at least.
+
+    More threads than that wait for one another at every layer.
+    """
+    allowed = allowed_cpus()
+    cores = _physical(proc / "cpuinfo", allowed) or len(allowed)
+    return max(1, min(cores, _quota(cgroups / "cpu.max", cores)))
+
+
+def allowed_cpus() -> AbstractSet[int]:
+    """The CPUs that this process may run on, by number."""
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
+def _physical(cpuinfo: Path, allowed: AbstractSet[int]) -> int:
+    """How many distinct cores the allowed CPUs belong to; 0 where the system does not tell."""
+    try:
+        blocks = cpuinfo.read_text().split("\n\n")
+    except OSError:
+        return 0
+    cores = set()
+    for block in blocks:
+        fields = dict(_pair(line) for line in block.splitlines() if ":" in line)
+        if "core id" in fields and int(fields.get("processor", "-1")) in allowed:
+            cores.add((fields.get("physical id", "0"), fields["core id"]))
+    return len(cores)
+
+
+def _pair(line: str) -> tuple[str, str]:
+    name, _, value = line.partition(":")
+    return name.strip(), value.strip()
+
+
+def _quota(path: Path, most: int) -> int:
+    """CPU time per period as whole CPUs, rounded up; ``most`` where there is no limit."""
+    try:
+        quota, period = path.read_text().split()
+    except (OSError, ValueError):
+        return most
+    return -(-int(quota) // int(period)) if quota.isdigit() and period.isdigit() else most
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What the kernel has counted until ``at``, in seconds of processors and threads."""
+
+    at: float
+    own: float  # this process computed
+    idle: float  # of the processors that it may use
+    waited: dict[str, float]  # of each of its threads: it was ready, and had no core
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Asks the kernel. Raises OSError, ValueError or LookupError where that does not tell."""
+
+    proc: Path = _PROC
+
+    def counts(self) -> Counts:
+        """What it has counted until now."""
+        lines = (self.proc / "stat").read_text().splitlines()
+        times = {name: rest.split() for name, _, rest in (line.partition(" ") for line in lines)}
+        mine = [times[f"cpu{cpu}"] for cpu in allowed_cpus()]
+        idle = sum(int(each[3]) + int(each[4]) for each in mine) / _TICKS  # iowait is idle, too
+        return Counts(time.monotonic(), time.process_time(), idle, self._waited())
+
+    def running(self) -> int:
+        """How many threads of the whole machine run or are ready to, this one among them."""
+        return int((self.proc / "loadavg").read_text().split()[3].partition("/")[0])
+
+    def _waited(self) -> dict[str, float]:
+        tasks = f"{self.proc}/self/task"
+        waited = {}
+        for task in os.listdir(tasks):
+            try:
+                file = os.open(f"{tasks}/{task}/schedstat", os.O_RDONLY)
+            except FileNotFoundError:  # it has ended
+                continue
+            try:
+                waited[task] = int(os.read(file, 100).split()[1]) / 1e9
+            finally:
+                os.close(file)
+        return waited
+
+
+@dataclass(slots=True)
+class FreeCores:
+    """Follows how many cores are free, from 1 to ``most``; asks the kernel a few times a second."""
+
+    most: int
+    kernel: Kernel = field(default_factory=Kernel)
+    number: int = field(init=False)
+    _last: Counts | None = field(default=None, init=False)
+    _next: float = field(default=-math.inf, init=False)
+
+    def __post_init__(self) -> None:
+        self.number = self.most
+
+    def look(self) -> int:
+        """How many cores are free now."""
+        if self.most > 1 and time.monotonic() >= self._next:
+            try:
+                self._look()
+            except (OSError, ValueError, LookupError):  # not told, and not asked for again
+                self.number, self._next = self.most, math.inf
+        return self.number
+
+    def _look(self) -> None:
+        last, now = self._last, time.monotonic()
+        if last is None or now - last.at > _STALE:
+            self._last, self.number = self.kernel.counts(), self._at_once()
+            self._next = now + _MOMENT
+        elif now - last.at < _WINDOW:
+            self.number = max(self.number, self._at_once())  # who computes is there each time
+            self._next = now + _MOMENT
+        else:
+            self._last = self.kernel.counts()
+            self.number, self._next = self._since(last, self._last), now + _WINDOW
+
+    def _at_once(self) -> int:
+        """The number, judged by who runs at this very moment."""
+        return self._bounded((os.cpu_count() or 1) - (self.kernel.running() - 1))
+
+    def _since(self, last: Counts, now: Counts) -> int:
+        """The number, judged by what was counted between two looks.
+
+        It grows where cores were idle, and shrinks where others had this process's or its threads
+        waited. Waiting tells of this process's other work too, which is no part of its products.
+        """
+        seconds = now.at - last.at
+        own, idle = (now.own - last.own) / seconds, (now.idle - last.idle) / seconds
+        waits = [waited - last.waited.get(task, 0.0) for task, waited in now.waited.items()]
+        waited = sum(waits) / seconds
+        if idle >= _FREE:
+            return self._bounded(self.number + int(idle + 1 - _FREE))
+        if max(0.0, self.number - own - idle) + waited > _TAKEN:
+            return self._bounded(min(self.number - 1, int(own + idle - waited + 1 - _FREE)))
+        return self.number
+
+    def _bounded(self, number: int) -> int:
+        return max(1, min(self.most, number))
+
+
+def available_bytes(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int | None:
+    """How much memory this process may still take: the least of all limits; None without any.
+
+    Pages that hold files count as available: weights are mapped, and read again when needed.
+    """
+    limits = [*_machine(proc), *_groups(proc, cgroups)]
+    return max(0, min(limits)) if limits else None
+
+
+def physical_bytes() -> int | None:
+    """How much memory the machine has, free or not; None where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
+def _machine(proc: Path) -> Iterator[int]:
+    fields = _fields(proc / "meminfo")
+    if "MemAvailable" in fields:
+        yield fields["MemAvailable"] * 1024  # "kB" there are KiB
+        return
+    physical = physical_bytes()
+    if physical is not None:
+        yield physical
+
+
+def _groups(proc: Path, cgroups: Path) -> Iterator[int]:
+    """What is left in each cgroup from this process's own up to the root."""
+    for line in _text(proc / "self" / "cgroup").splitlines():
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
+        if not controllers:
+            names, root = ("memory.max", "memory.current", "inactive_file"), cgroups
+        elif "memory" in controllers.split(","):
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            root = cgroups / "memory"
+        else:
+            continue
+        for folder in _upwards(root, path):
+            yield from _left(folder, *names)
+
+
+def _upwards(root: Path, path: str) -> Iterator[Path]:
+    """The folder of a cgroup and those above it.
+
+    In a container the path may be the host's, which is not there: then the root alone counts.
+    """
+    parts = [part for part in path.split("/") if part not in ("", "..")]
+    for length in range(len(parts), -1, -1):
+        yield root.joinpath(*parts[:length])
+
+
+def _left(folder: Path, limit: str, usage: str, reclaimable: str) -> Iterator[int]:
+    most, used = _number(folder / limit), _number(folder / usage)
+    if most is not None and used is not None:
+        yield most - used + _fields(folder / "memory.stat").get(reclaimable, 0)
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """The numbers of a file whose lines are a name and a number, with or without a colon."""
+    pairs = (line.replace(":", " ").split() for line in _text(path).splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) > 1 and pair[1].isdigit()}
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path).strip()
+    return int(text) if text.isdigit() else None  # "max": no limit
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

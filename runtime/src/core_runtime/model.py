@@ -1,0 +1,149 @@
+"""What all calls on a loaded model share: options that are checked, its tokenizer, its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from core.base import TextModelBase
+from core.chat import RenderedPrompt
+from core.clock import RequestClock, never_stop
+from core.options import (
+    ClassifyOptions,
+    GenerateConfig,
+    GenerateOptions,
+    RequestOptions,
+    resolve_classify,
+    resolve_generate,
+    resolve_request,
+)
+from core.protocols import Capability
+from core.support import checked_text, refuse_options
+from core.types import Choice, Conversation, GenerateMetrics, ModelInfo, Score
+from core_runtime.equal_rows import EqualRows, Reader
+from core_runtime.rows import ScoreRow, score_rows
+from core_runtime.served import ServedModel
+from core_runtime.tokenising import Tokenising
+
+_METHODS = {Capability.SCORING: "score", Capability.ATTENTION_INSPECTOR: "inspect_attention"}
+
+
+class InProcessModel(TextModelBase):
+    """A loaded model: its facts, its tokenizer, and what all its operations begin and end with.
+
+    ``capabilities``: what the backend declares. ``unsupported``: options that no capability stands
+    for and that the backend does not honour, ``"top_k"`` say; they are refused by name.
+    ``equal_rows``: equal rows of a call that only reads are computed once.
+    """
+
+    unsupported: Collection[str] = ()
+    equal_rows: bool = True
+
+    def __init__(
+        self, backend: str, served: ServedModel, capabilities: frozenset[Capability]
+    ) -> None:
+        super().__init__(backend)
+        self._served, self._capabilities = served, capabilities
+
+    @property
+    def info(self) -> ModelInfo:
+        """Facts about the model."""
+        return self._served.info
+
+    def choices(self) -> Sequence[Choice]:
+        """What was chosen at load, and why."""
+        return self._served.choices
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids as the model reads this prompt, a leading BOS included.
+
+        Raises TypeError for what is no string, `core.RequestError` for lone surrogates.
+        """
+        self.check_open()
+        return Tokenising(self._served.tokenizer, never_stop).encode(checked_text("encode", text))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of these ids, special tokens left out."""
+        self.check_open()
+        return self._served.tokenizer.decode(ids)
+
+    def render_chat(self, messages: Conversation) -> RenderedPrompt:
+        """The prompt for a conversation; its special tokens are the template's alone.
+
+        Raises `core.ChatTemplateError`; a template has 5 s of the processor, and 512 MB.
+        """
+        self.check_open()
+        return self._served.tokenizer.render_chat(messages, self.check_open)
+
+    def checked_generate(
+        self, operation: Capability, config: GenerateConfig | None, options: GenerateOptions
+    ) -> GenerateConfig:
+        """The options of a call that generates.
+
+        Raises `core.ModelClosedError`, TypeError, `core.OptionError`.
+        """
+        self.check_open()
+        request = resolve_generate(config, options, operation.value)
+        refuse_options(request, operation, self._backend, self._capabilities, self.unsupported)
+        return request
+
+    def checked_classify(
+        self, operation: Capability, config: GenerateConfig | None, options: ClassifyOptions
+    ) -> GenerateConfig:
+        """The options of a call that classifies; raises like `checked_generate`."""
+        self.check_open()
+        request = resolve_classify(config, options)
+        refuse_options(request, operation, self._backend, self._capabilities, self.unsupported)
+        return request
+
+    def checked_request(
+        self, operation: Capability, config: GenerateConfig | None, options: RequestOptions
+    ) -> GenerateConfig:
+        """The options of a call that only reads, ``score`` say; raises like `checked_generate`."""
+        self.check_open()
+        request = resolve_request(config, options, _METHODS[operation])
+        refuse_options(request, operation, self._backend, self._capabilities, self.unsupported)
+        return request
+
+    def scored(
+        self,
+        reader: Reader[ScoreRow, Score],
+        prompts: Sequence[str],
+        continuations: Sequence[str],
+        clock: RequestClock,
+    ) -> list[Score]:
+        """The scores of a call of ``score``, in order, and its metrics; an error is its pair's own.
+
+        ``reader`` computes those of the pairs that can run.
+        """
+        rows, errors = score_rows(self._served, prompts, continuations, clock.check)
+        if self.equal_rows and len(rows) > 1:
+            reader = EqualRows(reader)
+
+        found = {index: Score(error=error) for index, error in errors.items()}
+        tokens = 0
+        for row, score in reader.results([rows]):
+            found[row.index] = score
+            tokens += len(row.ids) if score.error is None else 0
+
+        self.record_reading(tokens, reader.reused, 0, clock.seconds)
+        return [found[index] for index in sorted(found)]
+
+    def record_with_memory(self, metrics: GenerateMetrics) -> None:
+        """Keep the metrics of a call that this thread has finished, and what memory is held."""
+        held = self._served.memory()
+        self.record(replace(metrics, peak_memory_bytes=held.peak, active_memory_bytes=held.active))
+
+    def record_reading(
+        self, prompt_tokens: int, cached: int, generated: int, seconds: float
+    ) -> None:
+        """Keep those of a call that only reads; ``cached`` of its prompt tokens were reused."""
+        self.record_with_memory(
+            GenerateMetrics(
+                prompt_tokens=prompt_tokens,
+                cached_prompt_tokens=cached,
+                generated_tokens=generated,
+                prefill_seconds=seconds,
+                total_seconds=seconds,
+            )
+        )

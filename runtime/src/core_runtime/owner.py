@@ -1,0 +1,285 @@
+"""One owner thread per model, for libraries whose work belongs to one thread.
+
+Calls from any thread are queued and run one after another, in order of arrival.
+"""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures.thread  # noqa: F401 - before _before_fork: a job may need its lock
+import os
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, TypeVar
+
+from core.clock import Check, never_stop
+from core.errors import BackendUnavailableError, ModelBusyError, ModelClosedError
+from core_runtime.threads import LOOK_SECONDS, aside, awaited, here
+
+T = TypeVar("T")
+
+_AFTER_FORK = (
+    "{} in the process that this one was forked from, and does not work in a fork. "
+    "Start processes with multiprocessing.get_context('spawn'), and load the model in each."
+)
+_OWN_THREAD = (
+    "This code runs on the model's own thread (a finalizer, or the is_set() of a cancel), which "
+    "would wait for itself. Call the model from another thread."
+)
+_running: set[OwnerThread] = set()
+_forking = threading.Lock()
+_EXIT_SECONDS = 30
+_FORK_PATIENCE = 100  # tenths of a second: a job may hang because of the thread that forks
+
+
+class FirstProcess:
+    """The process that a library is first used in: the threads that it starts are in no fork.
+
+    ``library`` is its name, for the error.
+    """
+
+    def __init__(self, library: str) -> None:
+        self._library = library
+        self._process: int | None = None
+
+    def check(self, backend: str) -> None:
+        """Raise `core.BackendUnavailableError` in a fork of that process."""
+        if self._process not in (None, os.getpid()):
+            raise BackendUnavailableError(backend, _AFTER_FORK.format(f"{self._library} was used"))
+
+    def mark(self) -> None:
+        """Take this process for it: the library is used here now."""
+        self._process = os.getpid()
+
+
+class OwnerThread:
+    """Runs functions on its own thread.
+
+    ``within``: entered there, for as long as it lives. ``settle``: waits for the device, before a
+    fork; it may raise RuntimeError. ``turn``: entered for each job, and left while the job waits
+    for another thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        within: Callable[[], AbstractContextManager[object]] = nullcontext,
+        settle: Callable[[], None] = lambda: None,
+        turn: AbstractContextManager[object] = nullcontext(),  # noqa: B008 - it holds nothing
+    ) -> None:
+        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = (
+            queue.SimpleQueue()
+        )
+        # Reentrant: the collector may run `stop`, a dropped model's finalizer, where it is held.
+        self._lock = threading.RLock()
+        self._closed = False
+        self._within, self._settle, self._turn = within, settle, turn
+        self._process = os.getpid()
+        self._thread = threading.Thread(target=self._serve, name=f"core-{name}", daemon=True)
+        self._pause: _Pause | None = None
+
+        try:
+            with _forking:
+                self._thread.start()  # RuntimeError when the system has no thread
+                _running.add(self)
+        except BaseException:  # of an interrupt, too: it comes while the thread is waited for
+            self.stop()
+            raise
+
+    def run(self, job: Callable[[], T], check: Check = never_stop) -> T:
+        """Run ``job`` there and return what it returns, or raise what it raises.
+
+        Raises `ModelClosedError` once closed, and what ``check`` raises, which is asked while the
+        job runs. That, or an interrupt of the waiting caller, withdraws a job that has not begun.
+        On this thread itself, it runs at once.
+        """
+        future = self.submit(job)
+        try:
+            return awaited(future, check)
+        except BaseException:
+            future.cancel()
+            raise
+
+    def submit(self, job: Callable[[], T]) -> Future[T]:
+        """`run` for a caller that has something else to do meanwhile."""
+        self.check_fork()
+        future: Future[T] = Future()
+        with self._lock:
+            if self._closed:
+                raise ModelClosedError
+            if not self._here:
+                self._jobs.put((future, job))
+        if self._here:
+            _do(future, job)
+        return future
+
+    def post(self, job: Callable[[], None]) -> bool:
+        """Queue ``job`` and do not wait; it must not raise. False once closed."""
+        self.check_fork()
+        with self._lock:
+            if not self._closed:
+                self._jobs.put((Future(), job))
+            return not self._closed
+
+    def receive(self, items: queue.SimpleQueue[T], look: Check = never_stop) -> T:
+        """Wait for what a job puts into a queue; ``look`` is called now and then meanwhile.
+
+        Raises, instead of waiting for ever, `ModelBusyError` on this thread itself, and
+        `ModelClosedError` when the thread has ended or a fork left it behind.
+        """
+        with suppress(queue.Empty):
+            return items.get_nowait()
+        self.check_fork()
+        if self._here:
+            raise ModelBusyError(_OWN_THREAD)
+
+        with aside() if here.turn else nullcontext():  # most callers run no job themselves
+            while True:
+                # Asked first: once the thread has ended, all that it put is there.
+                alive = self._thread.is_alive()
+                with suppress(queue.Empty):
+                    return items.get(timeout=LOOK_SECONDS) if alive else items.get_nowait()
+                if not alive:
+                    raise ModelClosedError
+                look()
+
+    def check_fork(self) -> None:
+        """Raise `ModelClosedError` in a fork, which copies no threads: waiting would not end."""
+        if self._forked:
+            raise ModelClosedError(_AFTER_FORK.format("The model was loaded"))
+
+    def close(self, last: Callable[[], None]) -> None:
+        """Run ``last`` behind all queued jobs, then end the thread. Twice is fine.
+
+        Waits for that, unless it is called on this thread itself.
+        """
+        if self._forked:
+            return
+
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            future: Future[None] = Future()
+            self._jobs.put((future, last))
+            self._jobs.put(None)
+
+        if not self._here:
+            with aside():
+                future.result()
+                self._thread.join()
+
+    def stop(self) -> None:
+        """End the thread without waiting: for models that were dropped, not closed."""
+        if self._forked:
+            return
+        with self._lock:
+            self._closed = True
+            self._jobs.put(None)
+
+    def leave(self) -> None:
+        """End the thread behind the job that it runs, and wait for that: at the process's end.
+
+        Not for ever: where a device hangs, the process ends all the same.
+        """
+        if self._forked:
+            return
+        with self._lock, suppress(queue.Empty):
+            while True:
+                self._jobs.get_nowait()
+        self.stop()
+        self._thread.join(_EXIT_SECONDS)
+
+    def pause(self) -> None:
+        """Stop it between two jobs, with nothing in flight, until `resume`."""
+        if self._here:
+            self._settle()
+            return
+        self._pause = pause = _Pause(self._settle)
+        self._jobs.put((Future(), lambda: None))  # it may wait for a job
+        with aside():  # this thread may run the job of another model
+            for _ in range(_FORK_PATIENCE):
+                if pause.reached.wait(0.1) or not self._thread.is_alive():
+                    return
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        if self._pause is not None:
+            self._pause.over.set()
+
+    @property
+    def _forked(self) -> bool:
+        return os.getpid() != self._process
+
+    @property
+    def _here(self) -> bool:
+        return threading.get_ident() == self._thread.ident
+
+    def _serve(self) -> None:
+        with self._within():
+            while (item := self._jobs.get()) is not None:
+                if self._pause is not None:
+                    self._pause.keep()
+                with self._turn:
+                    here.turn = self._turn
+                    _do(*item)
+                    here.turn = None
+                del item  # no reference kept to results while waiting
+        _running.discard(self)
+
+
+def _do(future: Future[Any], job: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(job())
+    except BaseException as error:  # noqa: BLE001 - carried to the caller
+        future.set_exception(error)
+
+
+class _Pause:
+    """A stop between two jobs: the thread that stops sets ``reached``, who wanted it ``over``."""
+
+    def __init__(self, settle: Callable[[], None]) -> None:
+        self._settle = settle
+        self.reached, self.over = threading.Event(), threading.Event()
+
+    def keep(self) -> None:
+        """Stop here, unless it is over."""
+        if not self.over.is_set():
+            with suppress(RuntimeError):  # it comes again to whoever reads the result
+                self._settle()
+            self.reached.set()
+            self.over.wait()
+
+
+@atexit.register
+def _leave_all() -> None:
+    """A thread that returns from C to an interpreter that has ended aborts the process."""
+    for owner in list(_running):
+        owner.leave()
+
+
+def _before_fork() -> None:
+    """OpenBLAS ends its threads in whoever forks: a product that is under way never returns."""
+    _forking.acquire()
+    for owner in list(_running):
+        owner.pause()
+
+
+def _after_fork() -> None:
+    for owner in list(_running):
+        owner.resume()
+    _forking.release()
+
+
+def _in_fork() -> None:
+    _running.clear()  # a fork copies no threads
+    _forking.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_fork)

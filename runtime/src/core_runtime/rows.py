@@ -1,0 +1,260 @@
+"""Prompts as rows of tokens, or as the errors that keep them from being run.
+
+`classify` and `score` read whole rows; generations begin with one.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from core.clock import STOPPED, Check
+from core.errors import (
+    CoreError,
+    EmptyPromptError,
+    PromptTooLongError,
+    RequestError,
+    TokenizerError,
+)
+from core.labels import label_paths
+from core.options import GenerateConfig
+from core.support import text_error
+from core.types import ClassifyResult
+from core_runtime.label_tokens import LabelQuestion, LabelTokens
+from core_runtime.served import ContinuingTokenizer, ServedModel
+from core_runtime.tokenising import Tokenising
+
+_CHARACTER_BYTES = 4  # UTF-8's longest
+
+
+def checked_ids(model: ServedModel, prompt: str, check: Check) -> list[int]:
+    """The token ids of one prompt. Raises what `prompt_error` and `ids_error` find.
+
+    ``check`` may stop it while a long prompt is tokenised.
+    """
+    error = prompt_error(model, prompt)
+    if error is not None:
+        raise error
+    ids = Tokenising(model.tokenizer, check).encode(prompt)
+    error = ids_error(model, ids)
+    if error is not None:
+        raise error
+    return ids
+
+
+def prompt_error(model: ServedModel, text: str, name: str = "prompt") -> CoreError | None:
+    """What keeps a text from being tokenised: `text_error`, or its length in bytes alone.
+
+    One that spells special tokens runs, as plain text; that is said once for each model.
+    """
+    model.tokenizer.special_texts.look(text)
+    return text_error(text, name) or length_error(model, text, name)
+
+
+def length_error(model: ServedModel, text: str, name: str = "prompt") -> CoreError | None:
+    """A text of more bytes than the context's tokens can stand for, whatever they are."""
+    limit = model.info.context_length
+    if len(text) * _CHARACTER_BYTES <= limit:
+        return None
+    least = model.tokenizer.fewest_tokens(text)
+    if least <= limit:
+        return None
+    return PromptTooLongError(least, limit, f"The {name}", model.own_context, at_least=True)
+
+
+def ids_error(model: ServedModel, ids: Sequence[int]) -> CoreError | None:
+    """What keeps a tokenised prompt from being run."""
+    limit, vocab_size = model.info.context_length, model.info.vocab_size
+    if not ids:
+        return EmptyPromptError(
+            "The prompt has no token. If it has text, the tokenizer knows none of it."
+        )
+    if len(ids) > limit:
+        return PromptTooLongError(len(ids), limit, own=model.own_context)
+    if max(ids) >= vocab_size:  # libraries read past the embedding, unchecked
+        return TokenizerError(
+            f"The prompt has the token id {max(ids)}, and the model has {vocab_size} tokens. If "
+            "its tokenizer made this id, tokenizer.json belongs to another model, or is broken."
+        )
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One prompt that can run: where it came from, its tokens, its labels."""
+
+    index: int
+    ids: list[int]
+    question: LabelQuestion | None
+
+    @property
+    def anchor(self) -> int:
+        """How many of the tokens stand before the labels; all of them without labels."""
+        return self.question.anchor if self.question else len(self.ids)
+
+    @property
+    def read_from(self) -> int:
+        """The first token whose hidden state is read: a prefix that prompts share ends before."""
+        return min(len(self.ids), self.anchor) - 1
+
+    @property
+    def key(self) -> tuple[bytes, Hashable]:
+        """What decides the row's result: its tokens, and the tokens of its labels."""
+        labels = self.question and (self.question.anchor, self.question.trie.paths)
+        return packed(self.ids), labels
+
+
+def packed(ids: Sequence[int]) -> bytes:
+    """The ids as bytes, which take a ninth of the memory of a tuple."""
+    return array("I", ids).tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRow:
+    """A continuation behind its prompt: the ``ids`` that run, and the ``targets`` it is made of.
+
+    The last target is scored and never run. The first is predicted at ``read_from``.
+    """
+
+    index: int
+    ids: Sequence[int]
+    read_from: int
+    targets: Sequence[int]
+
+    @property
+    def key(self) -> tuple[bytes, Hashable]:
+        """What decides the row's score: all tokens, and where the scored ones begin."""
+        return packed([*self.ids, self.targets[-1]]), self.read_from
+
+
+def classify_rows(
+    model: ServedModel,
+    prompts: Sequence[str],
+    config: GenerateConfig,
+    check: Check,
+    first: int = 0,
+) -> tuple[list[Row], dict[int, CoreError]]:
+    """Tokenise what can run; the errors of the other prompts, by their index, which begins there.
+
+    Raises `core.LabelError` when labels cannot be told apart, and what ``check`` raises meanwhile.
+    """
+    # What is wrong with a text, and what is wrong with its tokens.
+    tokenizer = Tokenising(model.tokenizer, check)
+    found = {i: prompt_error(model, prompt) for i, prompt in enumerate(prompts, first)}
+    sound = [index for index, error in found.items() if error is None]
+    encoded = tokenizer.encode_batch([prompts[index - first] for index in sound])
+    found |= {i: ids_error(model, ids) for i, ids in zip(sound, encoded, strict=True)}
+
+    rows = [Row(i, ids, None) for i, ids in zip(sound, encoded, strict=True) if found[i] is None]
+    if config.labels:
+        rows = _asked(tokenizer, [prompts[row.index - first] for row in rows], rows, config)
+        found |= {row.index: _labels_error(model, row.question) for row in rows}
+
+    errors = {index: error for index, error in found.items() if error is not None}
+    return [row for row in rows if row.index not in errors], errors
+
+
+def _asked(
+    tokenizer: ContinuingTokenizer,
+    prompts: Sequence[str],
+    rows: Sequence[Row],
+    config: GenerateConfig,
+) -> list[Row]:
+    """The rows, each with its prompt's question about the labels."""
+    labels = LabelTokens(tokenizer, config.labels, config.label_prefix)
+    questions = labels.behind(prompts, [row.ids for row in rows])
+    return [
+        Row(row.index, row.ids, question) for row, question in zip(rows, questions, strict=True)
+    ]
+
+
+def _labels_error(model: ServedModel, question: LabelQuestion | None) -> CoreError | None:
+    """A label of several tokens that does not fit behind its prompt; its last one is not fed."""
+    if question is None:
+        return None
+    length = question.anchor + max(len(path) for path in question.trie.prefixes)
+    limit = model.info.context_length
+    if length <= limit:
+        return None
+    return PromptTooLongError(length, limit, "The prompt with its longest label", model.own_context)
+
+
+def labels_alone(config: GenerateConfig) -> bool:
+    """Whether nothing is wanted that the head over the whole vocabulary gives."""
+    asked = config.return_logits or config.return_logprobs or not config.labels
+    return config.labels_only and not asked
+
+
+def draws_alike(config: GenerateConfig) -> bool:
+    """Whether equal prompts have equal results: greedy, with a seed, or where nothing is drawn.
+
+    With `labels_alone` no token is drawn: the labels' probabilities know no temperature.
+    """
+    return config.temperature == 0.0 or config.seed is not None or labels_alone(config)
+
+
+def of_labels(result: ClassifyResult) -> ClassifyResult:
+    """The result where `labels_alone`, however it was computed."""
+    return ClassifyResult(
+        None,
+        result.logits,
+        result.label,
+        result.probabilities,
+        None,
+        None,
+        result.margin,
+        result.error,
+    )
+
+
+def score_rows(
+    model: ServedModel, prompts: Sequence[str], continuations: Sequence[str], check: Check
+) -> tuple[list[ScoreRow], dict[int, CoreError]]:
+    """Tokenise each continuation behind its prompt; the errors of those that cannot be scored.
+
+    What ``check`` raises is an error of each pair that is not tokenised by then.
+    """
+    rows: list[ScoreRow] = []
+    errors: dict[int, CoreError] = {}
+    for index, texts in enumerate(zip(prompts, continuations, strict=True)):
+        found = _score_row(model, index, *texts, check)
+        if isinstance(found, CoreError):
+            errors[index] = found
+        else:
+            rows.append(found)
+    return rows, errors
+
+
+def _score_row(
+    model: ServedModel, index: int, prompt: str, continuation: str, check: Check
+) -> ScoreRow | CoreError:
+    try:
+        check()
+        error = prompt_error(model, prompt) or prompt_error(model, continuation, "continuation")
+        tokenizer = Tokenising(model.tokenizer, check)
+        return error or _continued(model, index, prompt, continuation, tokenizer)
+    except STOPPED as stopped:
+        return stopped.with_traceback(None)
+
+
+def _continued(
+    model: ServedModel,
+    index: int,
+    prompt: str,
+    continuation: str,
+    tokenizer: ContinuingTokenizer,
+) -> ScoreRow | CoreError:
+    head, lead = tokenizer.encode(prompt), len(tokenizer.encode(""))  # BOS, or nothing
+    continued = tokenizer.encode_continued(prompt, [continuation])
+    # Behind the prompt as a label is: what a token spans of the prompt's end is scored with it.
+    start, [path] = label_paths(head, continued, lambda: [tokenizer.encode(continuation)[lead:]])
+    if start == 0 or not path:
+        return RequestError(
+            f"The continuation {continuation!r:.60} adds no token of its own behind this prompt. "
+            "Give a longer prompt, or another continuation."
+        )
+
+    # The last token is scored and never fed.
+    row = ScoreRow(index, [*head[:start], *path[:-1]], start - 1, path)
+    return ids_error(model, row.ids) or ids_error(model, path[-1:]) or row

@@ -1,0 +1,75 @@
+"""Special tokens by their texts: those that end a generation, and those that a prompt spells.
+
+A plain prompt that spells one is read as plain text, which is said once for each model.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import cached_property
+
+from core.chat import RenderedPrompt
+
+# What ends a turn or a text in known families, whatever the files say: many checkpoints name only
+# one of several. <|endoftext|> may also be the BOS, the pad or the unknown token (GPT-2, Qwen,
+# SmolLM2): it still stands between two documents in training, so a model that writes it has come
+# to the end. As the BOS of a prompt it does no harm: only generated tokens are looked at.
+END_MARKS = (
+    "<end_of_turn>",  # Gemma
+    "<|eot_id|>",  # Llama 3
+    "<|eom_id|>",  # Llama 3.1, before it waits for a tool
+    "<|im_end|>",  # ChatML: Qwen, SmolLM
+    "<|endoftext|>",
+    "<｜end▁of▁sentence｜>",  # noqa: RUF001 - DeepSeek spells it with these characters
+)
+_LOG = logging.getLogger("core")
+_HEAD = 3  # characters of a token that are searched for: thousands of tokens begin with few
+
+
+class SpecialTexts:
+    """Looks at plain prompts until one spells a special token. Safe to use from several threads."""
+
+    def __init__(self, special: Iterable[str]) -> None:
+        self._tokens = [token for token in special if len(token) > 1]
+        self._firsts = {token[0] for token in self._tokens}
+        self._said = not self._tokens
+
+    def look(self, prompt: str) -> None:
+        """Log a warning for the first prompt of all in which a special token is plain text."""
+        if self._said or isinstance(prompt, RenderedPrompt):
+            return
+
+        token = self._spelled(prompt)
+        if token is not None:
+            self._said = True
+            _LOG.warning(
+                "A prompt spells the special token %r, which is read as plain text. Use chat() for "
+                "a conversation; where special tokens are meant, give core.RenderedPrompt(prompt). "
+                "This is said once for each model.",
+                token,
+            )
+
+    def _spelled(self, prompt: str) -> str | None:
+        for first in self._firsts:  # of most prompts that is all
+            if first in prompt:
+                break
+        else:
+            return None
+
+        heads, by_head = self._heads
+        for found in heads.finditer(prompt):
+            for token in by_head[found[0]]:
+                if prompt.startswith(token, found.start()):
+                    return token
+        return None
+
+    @cached_property
+    def _heads(self) -> tuple[re.Pattern[str], dict[str, list[str]]]:
+        by_head = defaultdict(list)
+        for token in self._tokens:
+            by_head[token[:_HEAD]].append(token)
+        longest_first = sorted(by_head, key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, longest_first))), dict(by_head)

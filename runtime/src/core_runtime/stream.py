@@ -1,0 +1,123 @@
+"""What ``generate``, ``chat`` and ``submit`` return."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import Self
+
+from core.errors import ModelError
+from core.types import FinishReason, GenerateMetrics, Token
+from core_runtime.engine import Engine
+from core_runtime.request import End, Item, Request, Sink, reason_of
+from core_runtime.waiting import Job
+
+Make = Callable[[Sink], Request]
+
+
+class RequestStream(Iterator[Token]):
+    """A `core.TokenStream`. ``make`` tokenises the prompt and makes the request, at the start.
+
+    The engine does not wait for the reader: tokens that nobody reads pile up, at most
+    ``max_tokens`` of them. A stream that is dropped without ``close()`` ends by itself. One thread
+    reads; any other may close.
+    """
+
+    def __init__(
+        self, make: Make, engine: Engine, record: Callable[[GenerateMetrics], None]
+    ) -> None:
+        self._make, self._engine, self._record = make, engine, record
+        self._queue: SimpleQueue[Item] = SimpleQueue()
+        self._ready: deque[Token] = deque()
+        self._request: Request | None = None
+        self._end: End | None = None
+        self._started = False
+        self._closed = False
+
+    def start(self) -> Self:
+        """Begin now instead of at the first ``next()``, which raises what is wrong."""
+        if self._started:
+            return self
+        self._started = True
+        try:
+            self._submit()
+        except Exception as error:  # noqa: BLE001 - as every error, it comes from next()
+            self._queue.put(End(reason_of(error), error, GenerateMetrics()))
+        except BaseException:  # an interrupt: perhaps the engine has it, perhaps not
+            self._queue.put(End("cancelled", None, GenerateMetrics()))
+            self.close()
+            raise
+        return self
+
+    def __next__(self) -> Token:
+        self.start()
+        while not self._closed:
+            with suppress(IndexError):
+                return self._ready.popleft()
+            if self._end is not None:
+                break
+            item = self._engine.receive(self._queue, self._look)
+            if isinstance(item, End):
+                self._finish(item)
+                if item.error is not None and not self._closed:
+                    raise item.error
+            else:
+                self._ready.extend(item)
+        raise StopIteration
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """None until the stream has ended."""
+        return self._end.reason if self._end else None
+
+    @property
+    def metrics(self) -> GenerateMetrics:
+        """What this stream cost; all zero until it has ended."""
+        return self._end.metrics if self._end else GenerateMetrics()
+
+    def close(self) -> None:
+        """Stop cleanly: the engine is done with it when this returns. Twice is fine.
+
+        Only where waiting would not end (a finalizer on the model's thread, a fork) it does not.
+        """
+        self._closed = True
+        self._ready.clear()
+
+        if self._end is not None:
+            return
+        if not self._started:
+            self._started = True
+            self._end = End("cancelled", None, GenerateMetrics())
+            return
+
+        # The engine lets go of it between two steps, and says so.
+        if self._request is not None:
+            self._request.abandon()
+        while self._end is None:
+            try:
+                item = self._engine.receive(self._queue)
+            except ModelError:
+                item = End("cancelled", None, GenerateMetrics())
+            if isinstance(item, End):
+                self._finish(item)
+
+    def _look(self) -> None:
+        if self._request is not None:
+            self._request.look()
+
+    def _submit(self) -> None:
+        request = self._request = self._make(self._queue.put)
+        weakref.finalize(self, request.abandon)
+        self._engine.submit([Job(request.ids, (request,))])
+        if self._closed:  # by another thread, in between
+            request.abandon()
+
+    def _finish(self, end: End) -> None:
+        # Without its error: once raised, that holds the frames of its reader, and so this stream.
+        self._end = replace(end, error=None)
+        self._queue.put(self._end)  # for the thread that reads while this one closes, or back
+        self._record(end.metrics)

@@ -1,0 +1,121 @@
+"""Work on other threads that goes on without the caller, or that the caller waits for alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, suppress
+from threading import Lock
+from typing import Generic, TypeVar
+
+from core.clock import Check, never_stop
+
+T = TypeVar("T")
+
+LOOK_SECONDS = 0.1
+"""Between two looks of one who waits at whether it is time to stop."""
+
+
+class Here(threading.local):
+    """What is true of the running thread; ``turn``: what its job holds, one job after another."""
+
+    turn: AbstractContextManager[object] | None = None
+
+
+here = Here()
+"""Who enters a turn for a job notes it here, for `aside`."""
+
+
+def begin(pool: ThreadPoolExecutor, job: Callable[[], T]) -> Future[T]:
+    """Run a job in the pool; here and now when the system or the interpreter gives it no thread."""
+    once = _Once(job)
+    try:
+        pool.submit(once)
+    except RuntimeError:  # the pool may have queued it all the same
+        once()
+    return once.future
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """Leave the turn of the job that this thread runs, if any, while it waits for another thread.
+
+    That one may need a turn of its own first.
+    """
+    turn, here.turn = here.turn, None
+    if turn is None:
+        yield
+        return
+
+    turn.__exit__(None, None, None)
+    try:
+        yield
+    finally:
+        turn.__enter__()
+        here.turn = turn
+
+
+def awaited(future: Future[T], check: Check) -> T:
+    """Wait for what a future brings. ``check`` may end that, and the future goes on alone."""
+    with aside():
+        while True:
+            with suppress(TimeoutError):
+                future.exception(LOOK_SECONDS)
+            if future.done():
+                return future.result()
+            check()
+
+
+def outlasting(job: Callable[[], T], check: Check) -> T:
+    """Run a job that nothing can stop on a thread of its own; it goes on when ``check`` raises.
+
+    So it does behind an interrupt of the caller. The interpreter's end waits for it.
+    """
+    pool = ThreadPoolExecutor(1, thread_name_prefix="core-outlasting")
+    future = begin(pool, job)
+    pool.shutdown(wait=False)
+    return awaited(future, check)
+
+
+class _Once(Generic[T]):
+    """A job that runs one time, whoever calls it first."""
+
+    def __init__(self, job: Callable[[], T]) -> None:
+        self.future: Future[T] = Future()
+        self._job, self._first = job, Lock()
+
+    def __call__(self) -> None:
+        if not self._first.acquire(blocking=False):
+            return
+        try:
+            self.future.set_result(self._job())
+        except BaseException as error:  # noqa: BLE001 - carried to who waits
+            self.future.set_exception(error)
+
+
+def interruptible(make: Callable[[threading.Event], T], undo: Callable[[T], None]) -> T:
+    """Run ``make`` on a thread of its own, and return what it makes, or raise what it raises.
+
+    Its event is set when nobody waits any more; what it makes after that is undone. For libraries
+    that call back while they work, as llama.cpp does to log: a signal's handler runs on the main
+    thread, and within such a callback it could raise nothing.
+    """
+    stop, made = threading.Event(), list[T]()
+
+    def drop() -> None:
+        with suppress(IndexError):  # the other thread was first
+            undo(made.pop())
+
+    def job() -> None:
+        made.append(make(stop))
+        if stop.is_set():
+            drop()
+
+    try:
+        outlasting(job, never_stop)
+        return made.pop()
+    except BaseException:
+        stop.set()
+        drop()
+        raise

@@ -1,0 +1,78 @@
+"""Tokenising that can be stopped: many texts in blocks, and a large one where nobody waits for it.
+
+A library that tokenises a text cannot be interrupted; it reads a few megabytes a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from core.clock import Check
+from core_runtime.served import ContinuingTokenizer
+from core_runtime.threads import outlasting
+
+_BLOCK = 2**17  # characters that are tokenised at once: about a tenth of a second
+
+Encode = Callable[[slice], list[list[int]]]  # the ids of some of the texts
+
+
+class Tokenising:
+    """A model's tokenizer for one request, whose ``check`` raises when it is time to stop.
+
+    It is asked between two blocks of texts, and while a text larger than a block is read.
+    """
+
+    def __init__(self, tokenizer: ContinuingTokenizer, check: Check) -> None:
+        self._tokenizer, self._check = tokenizer, check
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a prompt, with BOS where the model has one."""
+        if len(text) > _BLOCK:
+            return outlasting(partial(self._tokenizer.encode, text), self._check)
+        return self._tokenizer.encode(text)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """`encode` for many texts."""
+        return self._in_blocks(
+            list(map(len, texts)), lambda some: self._tokenizer.encode_batch(texts[some])
+        )
+
+    def encode_continued(self, prompt: str, continuations: Sequence[str]) -> list[list[int]]:
+        """Ids of the prompt with each continuation behind it."""
+        return self._in_blocks(
+            [len(prompt) + len(continuation) for continuation in continuations],
+            lambda some: self._tokenizer.encode_continued(prompt, continuations[some]),
+        )
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, special tokens left out."""
+        return self._tokenizer.decode(ids)
+
+    def last_cut(self, text: str) -> int:
+        """A place near the end of a text where its tokens part; 0 where none is known."""
+        return self._tokenizer.last_cut(text)
+
+    def _in_blocks(self, sizes: Sequence[int], encode: Encode) -> list[list[int]]:
+        found: list[list[int]] = []
+        for block, size in _blocks(sizes):
+            if found:
+                self._check()
+            job = partial(encode, block)
+            found += outlasting(job, self._check) if size > _BLOCK else job()
+        return found
+
+
+def _blocks(sizes: Sequence[int]) -> Iterator[tuple[slice, int]]:
+    """Divide texts, in order, into blocks: each one text, or ``_BLOCK`` characters at most.
+
+    Yields which texts those are, and how many characters they have together.
+    """
+    start = total = 0
+    for index, size in enumerate(sizes):
+        if index > start and total + size > _BLOCK:
+            yield slice(start, index), total
+            start, total = index, 0
+        total += size
+    if start < len(sizes):
+        yield slice(start, len(sizes)), total

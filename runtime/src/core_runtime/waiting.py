@@ -1,0 +1,83 @@
+"""The requests that wait for a slot, in order of arrival."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from core_runtime.request import Request
+
+_SWEEP_SECONDS = 0.05  # how often waiting requests are asked whether they are still wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One prompt, and the requests that continue it: one prefill serves them all."""
+
+    ids: Sequence[int]
+    requests: tuple[Request, ...]
+
+    def wanted(self) -> bool:
+        """Whether a request of it goes on; those that were interrupted are ended here."""
+        for request in self.requests:
+            request.look()
+        return any(not request.ended for request in self.requests)
+
+
+class WaitingLine:
+    """First come, first served. Any thread may add; the owner thread takes."""
+
+    def __init__(self) -> None:
+        self._jobs: deque[Job] = deque()
+        self._lock = threading.Lock()
+        self._swept = 0.0
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def extend(self, jobs: Iterable[Job]) -> None:
+        """Add jobs at the end."""
+        with self._lock:
+            self._jobs.extend(jobs)
+
+    def take(self, slots: int, anyhow: bool) -> list[Job]:
+        """Take the jobs at the front that ``slots`` free slots have room for, and that are wanted.
+
+        With ``anyhow`` the first may have more requests than that: where nothing runs, it would
+        else wait for ever.
+        """
+        taken: list[Job] = []
+        while slots > 0:
+            job = self._pop(slots, anyhow and not taken)
+            if job is None:
+                break
+            if job.wanted():
+                taken.append(job)
+                slots -= len(job.requests)
+        return taken
+
+    def sweep(self) -> None:
+        """End the requests that were cancelled or timed out while they waited."""
+        now = time.monotonic()
+        if now - self._swept < _SWEEP_SECONDS:
+            return
+        self._swept = now
+        # Not under the lock: a cancel's is_set() may wait for a thread that wants to add a job.
+        kept = [job for job in self.clear() if job.wanted()]
+        with self._lock:
+            self._jobs.extendleft(reversed(kept))
+
+    def clear(self) -> list[Job]:
+        """Take all jobs out of the line."""
+        with self._lock:
+            jobs, self._jobs = list(self._jobs), deque()
+        return jobs
+
+    def _pop(self, slots: int, anyhow: bool) -> Job | None:
+        with self._lock:
+            if not self._jobs or (len(self._jobs[0].requests) > slots and not anyhow):
+                return None
+            return self._jobs.popleft()
