@@ -13,12 +13,22 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import CliRunner
 
-import core_conformance.command
-import core_conformance.pytest_session
 from core.cli.app import build
-from core_conformance import checks, registry
+from core.registry import REGISTRY
+from core_conformance import checks
+from core_conformance.checking import registry
+from core_conformance.reference import Reference
+from core_conformance.running.target import know_reference
 
 TOYS = Path(__file__).parent / "toys"
+
+
+@pytest.fixture(autouse=True)
+def _reference_is_known() -> Iterator[None]:
+    """As in every run of the suite, and to no test elsewhere."""
+    know_reference()
+    yield
+    REGISTRY._registered.pop(Reference.name, None)
 
 
 class Finished(NamedTuple):
@@ -46,8 +56,8 @@ Command = Callable[..., Finished]
 def the_session_keeps_its_exit_status(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What ends a process hard, for what hangs in it, would do so to this one at its end."""
     called: list[int] = []
-    for module in (core_conformance.command, core_conformance.pytest_session):
-        monkeypatch.setattr(module, "end_with", called.append)
+    for module in ("command", "pytest_session"):
+        monkeypatch.setattr(f"core_conformance.front.{module}.end_with", called.append)
     yield
     assert called == [], "run this in a process of its own"
 
@@ -86,7 +96,7 @@ def command(toys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Comm
             [sys.executable, "-c", code, "conformance", *arguments],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
         )
         return Finished(ended.returncode, ended.stdout, ended.stderr)
 

@@ -65,9 +65,9 @@ def test_without_conformance_tests_it_does_nothing(
         import sys
 
         def test_own():
-            assert "core_conformance.plugin" in sys.modules
+            assert "core_conformance.front.plugin" in sys.modules
             loaded = {name for name in sys.modules if name.startswith("core_conformance.")}
-            assert loaded == {"core_conformance.plugin"}
+            assert loaded == {"core_conformance.front", "core_conformance.front.plugin"}
         """
     )
     done = session(pytester, "--strict-markers", "-W", "error", alone=True)

@@ -12,14 +12,17 @@ from typing import Any, cast
 
 import pytest
 
-from core.capability import Capability
 from core.chat import RenderedPrompt
 from core.errors import ChatTemplateError
 from core.options import GenerateConfig
-from core.protocols import Backend
-from core.types import Message, ModelInfo
-from core_conformance import selftest
-from core_conformance.preconditions import CONTEXT
+from core.protocols import Backend, Capability
+from core.types import Message, ModelInfo, Token
+from core_conformance.checking.applies import CONTEXT
+from core_conformance.checking.ask import PLAIN, Answer
+from core_conformance.checking.compare import difference
+from core_conformance.checking.registry import all_checks
+from core_conformance.checking.subject import Subject
+from core_conformance.proof import selftest
 from core_conformance.reference import write_model
 from core_conformance.reference.backend import Reference
 from core_conformance.reference.engine import Engine
@@ -27,11 +30,9 @@ from core_conformance.reference.language import Language
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.stream import ReferenceStream
 from core_conformance.reference.vocabulary import EOS
-from core_conformance.registry import all_checks
-from core_conformance.result import Result, Status
-from core_conformance.runner import run_check
+from core_conformance.running.result import Result, Status
+from core_conformance.running.runner import run_check
 from core_conformance.saboteurs.sampling import OtherOptions
-from core_conformance.subject import Subject
 
 ONLY_GENERATE = frozenset(Capability) - {Capability.GENERATE, Capability.SEED}
 NO_EVIDENCE = {Capability.LOGPROBS, Capability.LOGITS, Capability.SCORING}
@@ -112,20 +113,29 @@ def noisy(path: str, language: type[Language], off: Collection[Capability]) -> d
     return {id: found[id].reason for id in ids(found, Status.FAILED)}
 
 
+@pytest.mark.slow
 def test_noise_fails_nothing_where_no_margin_can_be_read(path: str) -> None:
     assert noisy(path, Noisy, NO_EVIDENCE) == {}
 
 
 @pytest.mark.parametrize(
     "off",
-    [set(), {Capability.LOGPROBS}, {Capability.LOGPROBS, Capability.LOGITS}],
+    [
+        set(),
+        pytest.param({Capability.LOGPROBS}, marks=pytest.mark.slow),
+        pytest.param({Capability.LOGPROBS, Capability.LOGITS}, marks=pytest.mark.slow),
+    ],
     ids=["logprobs", "logits", "scores"],
 )
 def test_noise_fails_nothing_where_the_best_are_close(path: str, off: set[Capability]) -> None:
     assert noisy(path, Flat, off) == {}
 
 
-@pytest.mark.parametrize("off", [set(), ONLY_GENERATE], ids=["whole", "generate"])
+@pytest.mark.parametrize(
+    "off",
+    [set(), pytest.param(ONLY_GENERATE, marks=pytest.mark.slow)],
+    ids=["whole", "generate"],
+)
 def test_ties_fail_nothing(path: str, off: set[Capability]) -> None:
     found = results(reference(off, language_class=Ties), path)
     assert {id: found[id].reason for id in ids(found, Status.FAILED)} == {}
@@ -134,6 +144,23 @@ def test_ties_fail_nothing(path: str, off: set[Capability]) -> None:
         "sampling.min-p-one",
         "sampling.repeat-penalty-huge",
     }
+
+
+def test_a_parting_that_a_stop_string_may_hide_is_no_clear_difference(path: str) -> None:
+    """Both drew "X"; then one drew "i", and the stop string "Xi" took both tokens away."""
+    subject = Subject(reference(model_class=NoisyModel), path)
+    (result,) = subject.model.classify([PLAIN[0]], return_logits=True)
+    assert result.logits is not None
+    unlikely = result.logits.index(min(result.logits))
+    on = Answer((Token(unlikely, "X"), Token(0, ";")), "length", PLAIN[0])
+    stopped = Answer((), "stop", PLAIN[0])
+    pairs = [(on, stopped), (on, on), (on, on)]
+    assert difference(subject, pairs, stops=("Xi",)) is None
+    for stops in ((), ("i",), ("iX;",)):
+        found = difference(subject, pairs, stops=stops)
+        assert found is not None
+        assert found.clear
+    subject.close()
 
 
 @pytest.mark.parametrize("option", ["min_p", "top_p", "top_k"])

@@ -28,18 +28,6 @@ def test_every_shown_file_and_command_is_found() -> None:
     assert len(COMMANDS) + len(FILES) == GUIDE.count("```") // 2
 
 
-@pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheels of core and of the suite."""
-    folder = tmp_path_factory.mktemp("dist")
-    pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
-    done = subprocess.run(
-        [*pip, "-w", folder, ROOT, ROOT / "conformance"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
 @pytest.mark.dist
 @pytest.mark.slow
 def test_from_an_empty_folder_to_a_certified_wheel(wheels: Path, tmp_path: Path) -> None:

@@ -10,14 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import core
-from core.capability import Capability
 from core.extensions import ModelProbe, Scoring, Tokenizing
 from core.options import LoadConfig
-from core_conformance import selftest
+from core.protocols import Capability
+from core.registry import Registry
+from core_conformance.proof import selftest
 from core_conformance.reference import Reference, write_adapter, write_model
 from core_conformance.reference.language import Language
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.vocabulary import BOS, Detokenizer, decode, encode
+from core_conformance.running.target import Target
 
 OFF = [None, *Capability]
 
@@ -34,18 +36,40 @@ def model(path: Path) -> ReferenceModel:
     return Reference().load_model(path, LoadConfig(parallel_slots=1))
 
 
-@pytest.mark.parametrize("off", OFF, ids=lambda off: f"without {off}" if off else "whole")
+# Whole, it is certified by test_whole_suite.py in the same run.
+BY_DEFAULT = (Capability.GENERATE,)
+
+
+@pytest.mark.parametrize(
+    "off",
+    # Of each capability, what is then refused is asked by test_teeth.py.
+    [pytest.param(off, marks=[pytest.mark.slow] * (off not in BY_DEFAULT)) for off in OFF],
+    ids=lambda off: f"without {off}" if off else "whole",
+)
 def test_it_passes_every_check(path: Path, off: Capability | None) -> None:
     backend = Reference(without={off} if off else ())
     assert selftest.failures(backend, str(path)) == {}
 
 
-def test_core_finds_and_loads_it(path: Path) -> None:
+def test_core_finds_and_loads_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Registry()
+    monkeypatch.setattr("core.api.REGISTRY", registry)
     (found,) = core.discover(path)
     assert found.model_type == "reference"
+    core.register(Reference())
     assert core.default_backend(path).name == "reference"
     with core.load_model(path, backend="reference") as model:
         assert model.info.context_length == 1024
+
+
+def test_it_does_not_stand_beside_the_backends_that_people_use(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = Registry()
+    monkeypatch.setattr("core_conformance.running.target.REGISTRY", registry)
+    assert "reference" not in registry.names()
+    assert Target("reference", str(path)).found() is registry.get("reference")
+    assert Target("reference", str(path)).found() is registry.get("reference")
 
 
 def test_it_refuses_models_of_others(tmp_path: Path) -> None:
@@ -129,7 +153,7 @@ def test_a_batch_that_waits_for_a_slot_can_be_stopped(
 
     thread = threading.Thread(target=wait)
     thread.start()
-    thread.join(10)
+    thread.join(60)
     kinds = [type(each) for each in found]
     assert kinds == [error, core.EmptyPromptError, error]
 
@@ -158,9 +182,9 @@ def test_two_threads_that_wait_for_one_another(path: Path) -> None:
     theirs = model.generate("b", max_tokens=4)
     thread = threading.Thread(target=other)
     thread.start()
-    assert waits.looked.wait(10)  # the other thread holds one slot and wants another
+    assert waits.looked.wait(300)  # the other thread holds one slot and wants another
     with pytest.raises(core.ModelBusyError):
         next(model.generate("d"))
     mine.close()
-    thread.join(10)
+    thread.join(60)
     assert outcome == [2]

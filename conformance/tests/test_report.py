@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from core_conformance import clauses, report
-from core_conformance.fingerprint import model_name, model_sha256
-from core_conformance.known import UsageError
-from core_conformance.run import Run
-from core_conformance.settings import Settings
+from core_conformance import clauses
+from core_conformance.running import report
+from core_conformance.running.known import UsageError
+from core_conformance.running.report import model_name, model_sha256
+from core_conformance.running.run import Run
+from core_conformance.running.settings import Settings
 
 
 def finished(model: Path, backend: str, **settings: dict[str, str]) -> Run:

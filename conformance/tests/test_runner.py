@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from core.capability import Capability
-from core_conformance.isolation import Isolated
-from core_conformance.leftovers import Leftovers
-from core_conformance.model import Check, Violation, must
-from core_conformance.result import Status
-from core_conformance.runner import InProcess, run_check
-from core_conformance.subject import Subject
-from core_conformance.target import Target, applicable
-from core_conformance.worker import StillRunning, Worker
+from core.protocols import Capability
+from core_conformance.checking.check import Check, Violation, must
+from core_conformance.checking.subject import Subject
+from core_conformance.running.isolation import Isolated
+from core_conformance.running.leftovers import Leftovers
+from core_conformance.running.result import Status
+from core_conformance.running.runner import InProcess, StillRunning, Worker, run_check
+from core_conformance.running.target import Target, applicable
 
 
 def a_check(run: Callable[[Subject], None], *needs: Capability) -> Check:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from core_conformance.known import UsageError
-from core_conformance.runner import LIMIT
-from core_conformance.settings import Settings, nearest_table, pairs
+from core_conformance.running.known import UsageError
+from core_conformance.running.runner import LIMIT
+from core_conformance.running.settings import Settings, nearest_table, pairs
 
 TABLE = """
 [tool.core-conformance]

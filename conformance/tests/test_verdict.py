@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_conformance.known import UsageError, flat, judged, validated
-from core_conformance.result import Result, Status
-from core_conformance.verdict import verdict_of
+from core_conformance.running.known import UsageError, flat, judged, validated
+from core_conformance.running.result import Result, Status, verdict_of
 
 P, F, K, X = Status.PASSED, Status.FAILED, Status.KNOWN, Status.FIXED
 C, T, N = Status.CRASHED, Status.TIMEOUT, Status.NOT_RUN

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from core_conformance.checking.registry import all_checks
 from core_conformance.reference import write_model
-from core_conformance.registry import all_checks
 
 
 @pytest.fixture
@@ -23,6 +23,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 def test_the_command_certifies_the_reference(model: str, tmp_path: Path) -> None:
     command = ("conformance", "reference", "-m", model, "--certify", "--json")
     done = run(tmp_path, "-c", "from core.cli import main; main()", *command)

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.capability import Capability
-from core_conformance.model import Check, Need
-from core_conformance.registry import all_checks
+from core.protocols import Capability
+from core_conformance.checking.check import Check, Need
+from core_conformance.checking.registry import all_checks
 
 FILE = Path(__file__).with_name("CLAUSES.md")
 _HEAD = """\

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from core_conformance import MARKER
-from core_conformance.known import flat
-from core_conformance.model import Check
-from core_conformance.plugin import conduct
-from core_conformance.settings import Settings
+from core_conformance.checking.check import Check
+from core_conformance.front.plugin import conduct
+from core_conformance.running.known import flat
+from core_conformance.running.settings import Settings
 
 Test = Callable[[Check, pytest.FixtureRequest], None]
 

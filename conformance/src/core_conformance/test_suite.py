@@ -1,4 +1,4 @@
-"""What ``pytest --pyargs core_conformance`` collects: one test for each check."""
+"""The tests that ``pytest --pyargs core_conformance`` collects: one for each check."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from core.base import TextModelBase
-from core.capability import Capability
 from core.errors import UnsupportedModelError
+from core.protocols import Capability
 from core.support import unsupported
 from core.types import ModelInfo, Token
 

@@ -1,4 +1,4 @@
-"""What is wrong with one prompt: its error alone, and the others and the model go on."""
+"""Bad prompts: an error ends its own prompt alone, and the others and the model go on."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from core.capability import Capability
 from core.errors import (
     CoreError,
     EmptyPromptError,
     PromptTooLongError,
     UnsupportedOptionError,
 )
-from core.protocols import TextModel
-from core_conformance.calls import (
+from core.protocols import Capability, TextModel
+from core_conformance.checking.calls import (
     PROMPTS,
     ROW_OPERATIONS,
     Ending,
@@ -26,9 +25,9 @@ from core_conformance.calls import (
     same,
     texts,
 )
-from core_conformance.model import must
-from core_conformance.registry import check
-from core_conformance.subject import Subject
+from core_conformance.checking.check import must
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
 
 _SURROGATE = "half a character: \ud83d"
 _SMALL_CONTEXT, _LARGE_CONTEXT = 128, 65_536  # tokens
@@ -92,7 +91,7 @@ def lone_surrogate(subject: Subject) -> None:
 
 @contextmanager
 def _short_context(subject: Subject) -> Iterator[TextModel]:
-    """A model whose context is quickly exceeded: the shared one, unless its context is large."""
+    """A model whose context is soon exceeded: the shared one, unless its context is large."""
     if subject.model.info.context_length <= _LARGE_CONTEXT:
         yield subject.model
         return
@@ -116,6 +115,8 @@ def _must_be_too_long(model: TextModel, error: Exception | None, length: int | N
         f"a prompt longer than the context of {model.info.context_length} tokens ended with "
         f"{error!r}: it has to be PromptTooLongError",
     )
+
+    # Its two numbers are right, and in this order.
     assert isinstance(error, PromptTooLongError)
     must(
         0 < error.limit <= model.info.context_length < error.length,
@@ -137,7 +138,7 @@ def _must_work_as_before(subject: Subject, before: list[Any], after: Ending) -> 
 
 
 def _errors_of(subject: Subject, prompt: str) -> dict[Capability, Exception | None]:
-    """What the prompt ends with, by operation; good rows around it have to finish."""
+    """The error that a prompt ends with, by operation; good rows around it have to finish."""
     found: dict[Capability, Exception | None] = {
         name: _rows_around(subject.model, name, prompt)
         for name in declared(subject, *ROW_OPERATIONS)
@@ -149,7 +150,7 @@ def _errors_of(subject: Subject, prompt: str) -> dict[Capability, Exception | No
 
 
 def _rows_around(model: TextModel, name: Capability, prompt: str) -> Exception | None:
-    """The row's error of a prompt between two good ones."""
+    """Ask a prompt between two good ones, and return the error of its row."""
     options = {"max_tokens": 1} if name is Capability.BATCH_GENERATE else {}
     try:
         rows = getattr(model, name.value)([PROMPTS[0], prompt, PROMPTS[1]], **options)

@@ -1,16 +1,17 @@
-"""batch_generate: every row as if it were alone."""
+"""Checks of batch_generate: every row is as if alone, whether or not generate is declared."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, cast
 
-from core.capability import Capability
 from core.errors import EmptyPromptError
 from core.extensions import BatchStreaming
+from core.protocols import Capability
 from core.types import BatchResult, Token
-from core_conformance import prompts
-from core_conformance.answers import (
+from core_conformance.checking import ask
+from core_conformance.checking.applies import goes_on
+from core_conformance.checking.ask import (
     EVEN,
     Answer,
     answer,
@@ -19,15 +20,16 @@ from core_conformance.answers import (
     generate,
     is_id,
     is_token,
+    speaks,
 )
-from core_conformance.model import must, testable
-from core_conformance.preconditions import goes_on
-from core_conformance.registry import check
-from core_conformance.relations import same_answers, same_draws, same_speech
-from core_conformance.speaking import speaks
-from core_conformance.subject import Subject
+from core_conformance.checking.check import must, testable
+from core_conformance.checking.compare import same_answers, same_draws, same_speech
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
 
-_MIXED = (prompts.SHORT, prompts.PLAIN[0], prompts.LONG, prompts.HOSTILE[1], prompts.PLAIN[2])
+_MIXED = (ask.SHORT, ask.PLAIN[0], ask.LONG, ask.HOSTILE[1], ask.PLAIN[2])
+_ASKED = ask.PLAIN[:3]
+_LENGTH = 6
 
 
 @check(
@@ -38,12 +40,15 @@ _MIXED = (prompts.SHORT, prompts.PLAIN[0], prompts.LONG, prompts.HOSTILE[1], pro
 def results_are_results(subject: Subject) -> None:
     limit, size = 3, subject.model.info.vocab_size
     speaks(subject, Capability.BATCH_GENERATE)
-    results = subject.model.batch_generate(prompts.PLAIN, max_tokens=limit)
+
+    results = subject.model.batch_generate(ask.PLAIN, max_tokens=limit)
     for result in results:
         must(isinstance(result, BatchResult), f"a result is {result!r}, not a BatchResult")
         must(result.error is None, f"a sound prompt has the error {result.error!r}")
         sound = _is_tuple_of_tokens(result.tokens, size)
         must(sound, f"tokens is {result.tokens!r}, not a tuple of core.Token")
+
+        # A full row ended for its length, a shorter one of its own accord.
         count = len(result.tokens)
         wanted = "length" if count == limit else "stop"
         must(
@@ -51,6 +56,7 @@ def results_are_results(subject: Subject) -> None:
             f"max_tokens={limit}, and a row has {count} tokens and finish_reason="
             f"{result.finish_reason!r}",
         )
+
     goes_on(subject, [result.tokens for result in results], Capability.BATCH_GENERATE)
 
 
@@ -138,7 +144,7 @@ def rows_stop_alone(subject: Subject) -> None:
     Capability.BATCH_GENERATE,
 )
 def errors_stay_in_their_rows(subject: Subject) -> None:
-    good = prompts.PLAIN[:2]
+    good = ask.PLAIN[:2]
     alone = list(map(answer, batch(subject, good, 3), good))
     first, bad, last = batch(subject, [good[0], "", good[1]], 3)
     must(
@@ -160,6 +166,8 @@ def stream_joins_to_results(subject: Subject) -> None:
     whole = batch(subject, _MIXED, 4)
     rows: list[list[Token]] = [[] for _ in _MIXED]
     size = subject.model.info.vocab_size
+
+    # Put the streamed tokens back into their rows.
     stream = cast("BatchStreaming", subject.model)
     for row, token in stream.batch_stream(_MIXED, max_tokens=4, **evidence(subject)):
         must(
@@ -167,6 +175,7 @@ def stream_joins_to_results(subject: Subject) -> None:
             f"batch_stream yielded {(row, token)!r}, not a row index and a core.Token",
         )
         rows[row].append(token)
+
     pairs = [
         (answer(result, prompt), Answer(tuple(tokens), None))
         for prompt, result, tokens in zip(_MIXED, whole, rows, strict=True)
@@ -183,9 +192,12 @@ def _equals_generate(
 ) -> list[Sequence[Token]]:
     rows = [answer(result) for result in batch(subject, asked, max_tokens, **options)]
     alone = [generate(subject, prompt, max_tokens, **options) for prompt in asked]
+
     same_answers(
         subject, list(zip(alone, rows, strict=True)), f"generate alone and in a batch {options}"
     )
+
+    # Where the tokens agree, text and end must agree as well.
     for row, single in zip(rows, alone, strict=True):
         if row.ids == single.ids:
             must(
@@ -194,3 +206,59 @@ def _equals_generate(
                 f"{single.text!r} ({single.finish_reason})",
             )
     return [row.tokens for row in rows]
+
+
+@check(
+    "batch.repeatable",
+    "The same greedy batch MUST give the same rows again, whatever was asked in between",
+    Capability.BATCH_GENERATE,
+)
+def batches_repeat(subject: Subject) -> None:
+    first = _rows(batch(subject, _ASKED, 4))
+    batch(subject, _ASKED[:1], 2, temperature=50.0)
+    again = _rows(batch(subject, _ASKED, 4))
+    same_answers(subject, list(zip(first, again, strict=True)), "the same batch, twice")
+
+
+@check(
+    "batch.stops",
+    "A row MUST end in front of a stop string or a stop token, and no other row with it",
+    Capability.BATCH_GENERATE,
+)
+def rows_stop(subject: Subject) -> None:
+    free = _rows(batch(subject, _ASKED, _LENGTH))
+    goes_on(subject, [row.tokens for row in free], Capability.BATCH_GENERATE)
+    longest = max(free, key=lambda row: (len(row.text), len(row.ids)))
+    stop, stop_id = longest.text[len(longest.text) // 2 :][:2], longest.ids[len(longest.ids) // 2]
+    if stop:
+        for row, found in zip(free, batch(subject, _ASKED, _LENGTH, stop=stop), strict=True):
+            expected = row.text.partition(stop)[0]
+            _ends(row, answer(found), f"stop={stop!r}", expected, stop in row.text)
+    for row, found in zip(
+        free, batch(subject, _ASKED, _LENGTH, stop_tokens=[stop_id]), strict=True
+    ):
+        comes = stop_id in row.ids
+        ids = row.ids[: row.ids.index(stop_id)] if comes else row.ids
+        _ends(row, answer(found), f"stop_tokens=[{stop_id}]", ids, comes)
+
+
+def _ends(
+    free: Answer, found: Answer, option: str, expected: str | tuple[int, ...], comes: bool
+) -> None:
+    """See that one row ends as expected.
+
+    Where other tokens came for a reason of their own, nothing can be told about the row.
+    """
+    if found.ids != free.ids[: len(found.ids)]:
+        return
+    seen = found.text if isinstance(expected, str) else found.ids
+    reason = "stop" if comes else free.finish_reason
+    must(
+        (seen, found.finish_reason) == (expected, reason),
+        f"batch_generate with {option} left {seen!r} ({found.finish_reason}) of {free.text!r}; "
+        f"{expected!r} and finish_reason {reason!r} were expected",
+    )
+
+
+def _rows(results: list[BatchResult]) -> list[Answer]:
+    return [answer(row, prompt) for prompt, row in zip(_ASKED, results, strict=True)]

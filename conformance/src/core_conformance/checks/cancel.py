@@ -1,4 +1,4 @@
-"""Stopping a request: by its cancel, by its timeout, by closing its stream."""
+"""Checks of stopping a request: by its cancel, by its timeout, by closing its stream."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from core.capability import Capability
 from core.errors import GenerationCancelled, GenerationTimeout, UnsupportedOptionError
-from core_conformance.calls import (
+from core.protocols import Capability
+from core_conformance.checking.applies import goes_on
+from core_conformance.checking.ask import SPEAKING, speak
+from core_conformance.checking.calls import (
     ENOUGH,
     PROMPTS,
     ROW_OPERATIONS,
     CancelAfter,
     already_set,
+    encoded_length,
     ending,
     greedy,
     greedy_options,
@@ -23,17 +26,16 @@ from core_conformance.calls import (
     texts,
     unless_refused,
 )
-from core_conformance.model import must, testable
-from core_conformance.preconditions import goes_on
-from core_conformance.registry import check
-from core_conformance.speaking import SPEAKING, speak
-from core_conformance.subject import Subject
+from core_conformance.checking.check import must, testable
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
 
 _NEVER_READ = "This is where it ends, before it has begun"
 _AT_ONCE = 1e-9  # seconds: over before anything can be done
 _LOOKS = 6  # fewer than `ENOUGH` tokens: a model that goes on for these is stopped before
 _MANY = 200  # tokens
 _LONG_PROMPT = 4096  # numbers
+_ONE_CHUNK = 512  # tokens: a longer prompt is read in chunks
 _TOO_SHORT = (
     f"the model has so little to say that it ends before it can be cancelled: take one that goes "
     f"on for {ENOUGH} tokens, greedy"
@@ -63,10 +65,14 @@ def before(subject: Subject) -> None:
 def midway(subject: Subject) -> None:
     prompt, length = longest(subject)
     testable(length >= ENOUGH, _TOO_SHORT)
+
+    # The cancel is set behind the first token, and many more were asked for.
     with unless_refused("cancel"):
         cancel = CancelAfter(_LOOKS)
         many = min(_MANY, subject.model.info.context_length // 2)
         stream = speak(subject, subject.model, prompt, max_tokens=many, cancel=cancel)
+
+        # It ends with the error, and before all tokens were made.
         seen = 0
         try:
             for _ in stream:
@@ -76,6 +82,7 @@ def midway(subject: Subject) -> None:
             reason = stream.finish_reason
             must(reason == "cancelled", f"a cancelled stream has finish_reason {reason!r}")
             return
+
         must(
             False,
             f"a stream whose cancel was set gave {seen} tokens and ended in peace "
@@ -89,10 +96,19 @@ def midway(subject: Subject) -> None:
     SPEAKING,
 )
 def prefill(subject: Subject) -> None:
-    prompt = _long_prompt(subject)
+    prompt, length = _long_prompt(subject)
+
     with unless_refused("cancel"):
         cancel = CancelAfter(2)  # not yet when the request begins
         end = _stopped(subject, prompt, cancel=cancel)
+        if length <= _ONE_CHUNK and len(end.tokens) <= 1:
+            # It may be read at once, and what it says is then there before the second look.
+            must(
+                isinstance(end.error, GenerationCancelled) or end.reason == "stop",
+                f"a cancel that was set behind the first look at it ended with {end.error!r}",
+            )
+            return
+
         must(
             isinstance(end.error, GenerationCancelled) and not end.tokens,
             f"a cancel that was set while a long prompt was read gave {texts(end.tokens)} and "
@@ -122,11 +138,14 @@ def batch_midway(subject: Subject) -> None:
     whole = subject.model.batch_generate(prompts, max_tokens=ENOUGH)
     goes_on(subject, [row.tokens for row in whole], Capability.BATCH_GENERATE)
     testable(max(len(row.tokens) for row in whole) >= ENOUGH, _TOO_SHORT)
+
     with unless_refused("cancel"):
         cancel = CancelAfter(_LOOKS)
         found = subject.model.batch_generate(prompts, max_tokens=64, cancel=cancel)
         stopped = [row for row in found if isinstance(row.error, GenerationCancelled)]
         must(bool(stopped), f"a cancel in the middle of a batch stopped no row: {found}")
+
+        # Each row has either finished or was cancelled.
         for row in found:
             cancelled = row.finish_reason == "cancelled"
             must(
@@ -210,12 +229,15 @@ def works_after(subject: Subject) -> None:
 def closed_stream(subject: Subject) -> None:
     prompt = talkative(subject)
     expected = greedy(subject, subject.model, prompt, 3)
+
     with subject.loaded(parallel_slots=1) as model:
         closed = [speak(subject, model, prompt, max_tokens=32) for _ in range(2)]
         for stream in closed:
             with suppress(StopIteration):
                 next(stream)
             stream.close()
+
+        # There is one slot, which the closed streams must have given back.
         found = ending(lambda: speak(subject, model, prompt, **greedy_options(subject, 3)))
         must(
             found.error is None and same(subject, expected, found.tokens, prompt),
@@ -226,7 +248,7 @@ def closed_stream(subject: Subject) -> None:
 
 
 def _stopped(subject: Subject, prompt: str, **options: Any) -> Any:
-    """How a request that is to be stopped ends; a refusal of the option is raised."""
+    """Read a request that is to be stopped to its end; a refusal of the option is raised."""
     many = min(64, subject.model.info.context_length // 4)
     end = ending(lambda: speak(subject, subject.model, prompt, max_tokens=many, **options))
     if isinstance(end.error, UnsupportedOptionError):
@@ -234,9 +256,23 @@ def _stopped(subject: Subject, prompt: str, **options: Any) -> Any:
     return end
 
 
-def _long_prompt(subject: Subject) -> str:
-    # Two or three tokens for each number, with its blank: it still fits the context.
-    count = max(1, min(_LONG_PROMPT, subject.model.info.context_length // 4))
+def _long_prompt(subject: Subject) -> tuple[str, int]:
+    """A prompt that fills most of the context, and how many tokens it has at least.
+
+    Without a tokenizer to ask, numbers and blanks count for three tokens in the context, and for
+    one in the prompt.
+    """
+    context = subject.model.info.context_length
+    count = max(1, min(_LONG_PROMPT, context // 4))
+    length = encoded_length(subject, _numbers(count))
+    if length is None:
+        return _numbers(count), count
+    most = max(1, min(_LONG_PROMPT, count * (context * 5 // 8) // length))
+    prompt = _numbers(most)
+    return prompt, encoded_length(subject, prompt) or 0
+
+
+def _numbers(count: int) -> str:
     return " ".join(str(number % 10) for number in range(count))
 
 

@@ -1,20 +1,31 @@
-"""chat: generate behind the model's own template, in which users are plain text."""
+"""Checks of chat: generate behind the model's own template, in which users are plain text."""
 
 from __future__ import annotations
 
-from core.capability import Capability
-from core.errors import ChatTemplateError
-from core.types import Message
-from core_conformance.answers import Answer, evidence, generate, read, tokenizing
-from core_conformance.model import must
-from core_conformance.registry import check
-from core_conformance.relations import same_speech
-from core_conformance.speaking import speaks
-from core_conformance.subject import Subject
+from functools import partial
+
+from core.errors import ChatTemplateError, InvalidOptionError
+from core.protocols import Capability, TextModel
+from core.types import Conversation, Message
+from core_conformance.checking.ask import Answer, evidence, generate, read, speaks, tokenizing
+from core_conformance.checking.calls import ending
+from core_conformance.checking.check import must
+from core_conformance.checking.compare import same_speech
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
 
 _HELLO = (Message("user", "Hello"),)
 _TURNS = (Message("user", "Hello"), Message("assistant", "Hi!"), Message("user", "How are you?"))
+_OTHERWISE = ", or so it was meant to be"
 _SYSTEM = (Message("system", "Answer in one word."), *_HELLO)
+
+_WRONG: tuple[tuple[dict[str, object], type[Exception]], ...] = (
+    ({"role": "user"}, TypeError),
+    ({"role": "user", "text": "Hello"}, TypeError),
+    ({"role": "user", "content": "Hello", "mood": "cheerful"}, TypeError),
+    ({"role": "user", "content": ["Hello"]}, TypeError),
+    ({"role": "narrator", "content": "Hello"}, InvalidOptionError),
+)
 
 
 @check(
@@ -101,11 +112,14 @@ def users_cannot_spell_special_tokens(subject: Subject) -> None:
     rendered = _render(subject, _HELLO)
     if rendered is None:
         return
+
     encode = tokenizing(subject).encode
     harmless = encode(rendered)
     # As a plain string, the same text is what a user might type.
     must(bool(harmless), f"encode() has no ids for the prompt {rendered!r}")
     special = set(harmless) - set(encode(str.__str__(rendered)))
+
+    # That text as a user's message: no special token may come more often than in the template.
     nested = encode(tokenizing(subject).render_chat([Message("user", str.__str__(rendered))]))
     grown = [token for token in special if nested.count(token) > harmless.count(token)]
     must(
@@ -115,17 +129,70 @@ def users_cannot_spell_special_tokens(subject: Subject) -> None:
     )
 
 
+@check(
+    "chat.second-turn",
+    "A later turn MUST be answered as by a model that never heard the turns before it",
+    Capability.CHAT,
+)
+def second_turns_are_whole_conversations(subject: Subject) -> None:
+    first = _chat(subject, _HELLO)
+    if first is None:
+        return
+
+    # The answer as it was given, as the user cut and changed it, and another beginning.
+    said = first.text.strip() or "Hi!"
+    answers = [(_HELLO[0], text) for text in (said, said[: len(said) // 2] + _OTHERWISE)]
+    answers.append((Message("user", "Hello!"), said))
+    conversations = [(asked, Message("assistant", text), _TURNS[-1]) for asked, text in answers]
+
+    stream = subject.model.chat(_HELLO, max_tokens=6)  # which the user breaks off
+    next(stream, None)
+    stream.close()
+    found = [_chat(subject, turns) for turns in conversations]
+    with subject.loaded() as fresh:
+        wanted = [_chat(subject, turns, fresh) for turns in conversations[::-1]][::-1]
+
+    pairs = [(one, other) for one, other in zip(wanted, found, strict=True) if one and other]
+    if pairs:
+        same_speech(subject, pairs, "a later turn of a new load, and behind the turns before it")
+
+
+@check(
+    "chat.mappings",
+    'chat MUST take {"role": ..., "content": ...} for a message, and say which one is wrong',
+    Capability.CHAT,
+)
+def mappings_are_messages(subject: Subject) -> None:
+    given = [{"role": turn.role, "content": turn.content} for turn in _TURNS]
+    expected, found = _chat(subject, _TURNS), _chat(subject, given)
+    must(
+        (expected is None) == (found is None),
+        f"chat takes one of {_TURNS} and {given}, and raises ChatTemplateError for the other",
+    )
+    if expected is not None and found is not None:
+        same_speech(subject, [(expected, found)], "chat with core.Messages, and with mappings")
+
+    # What is no message has to be refused, by the place at which it stands.
+    for wrong, kind in _WRONG:
+        error = ending(partial(subject.model.chat, [_HELLO[0], wrong], max_tokens=1)).error
+        must(
+            isinstance(error, kind) and "1" in str(error),
+            f"chat of a conversation whose message 1 is {wrong!r} gave {error!r}: it has to be a "
+            f"{kind.__name__} that names the index",
+        )
+
+
 def _render(subject: Subject, turns: tuple[Message, ...]) -> str | None:
-    """The prompt; None where the model's template refuses, which it may."""
+    """Render a prompt; None where the model's template refuses, as it may."""
     try:
         return tokenizing(subject).render_chat(turns)
     except ChatTemplateError:
         return None
 
 
-def _chat(subject: Subject, turns: tuple[Message, ...] | list[Message]) -> Answer | None:
+def _chat(subject: Subject, turns: Conversation, model: TextModel | None = None) -> Answer | None:
     speaks(subject, Capability.CHAT)
     try:
-        return read(subject.model.chat(turns, max_tokens=6, **evidence(subject)))
+        return read((model or subject.model).chat(turns, max_tokens=6, **evidence(subject)))
     except ChatTemplateError:
         return None

@@ -1,4 +1,4 @@
-"""classify: one distribution per prompt, and nothing of the neighbours in it."""
+"""Checks of classify: one distribution per prompt, and nothing of the neighbours in it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from core.capability import Capability
 from core.errors import EmptyPromptError
+from core.protocols import Capability
 from core.types import ClassifyResult
-from core_conformance import prompts
-from core_conformance.answers import (
+from core_conformance.checking import ask
+from core_conformance.checking.applies import goes_on
+from core_conformance.checking.ask import (
     EVEN,
     Answer,
     classify,
@@ -24,11 +25,10 @@ from core_conformance.answers import (
     sampled,
     token,
 )
-from core_conformance.model import must
-from core_conformance.preconditions import goes_on
-from core_conformance.registry import check
-from core_conformance.relations import later_steps, same_answers, same_draws, same_logits
-from core_conformance.subject import Subject
+from core_conformance.checking.check import must
+from core_conformance.checking.compare import later_steps, same_answers, same_draws, same_logits
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
 
 _LABEL_FIELDS = ("label", "probabilities", "logprobs", "label_mass", "margin")
 
@@ -39,7 +39,7 @@ _LABEL_FIELDS = ("label", "probabilities", "logprobs", "label_mass", "margin")
     Capability.CLASSIFY,
 )
 def results_are_results(subject: Subject) -> None:
-    result = classify(subject, prompts.PLAIN[:1])[0]
+    result = classify(subject, ask.PLAIN[:1])[0]
     must(isinstance(result, ClassifyResult), f"classify() gave {result!r}, not a ClassifyResult")
     drawn, size = token(result), subject.model.info.vocab_size
     must(is_token(drawn, size), f"the token is {drawn!r}: an int id below {size}, and text")
@@ -65,7 +65,7 @@ def no_prompts_no_results(subject: Subject) -> None:
     Capability.CLASSIFY,
 )
 def order_is_kept(subject: Subject) -> None:
-    kinds = (*prompts.PLAIN, prompts.LONG)
+    kinds = (*ask.PLAIN, ask.LONG)
     alone = [classify(subject, [prompt], **evidence(subject))[0] for prompt in kinds]
     places = [(i * 29 + i // 7) % len(kinds) for i in range(64)]  # mixed, each about nine times
     results = classify(subject, [kinds[place] for place in places], **evidence(subject))
@@ -83,8 +83,8 @@ def order_is_kept(subject: Subject) -> None:
     Capability.LOGITS,
 )
 def greedy_is_argmax(subject: Subject) -> None:
-    results = classify(subject, prompts.PLAIN, return_logits=True)
-    for prompt, result in zip(prompts.PLAIN, results, strict=True):
+    results = classify(subject, ask.PLAIN, return_logits=True)
+    for prompt, result in zip(ask.PLAIN, results, strict=True):
         row, drawn = row_logits(result), token(result)
         must(
             row[drawn.id] >= max(row) - subject.tolerance,
@@ -101,13 +101,13 @@ def greedy_is_argmax(subject: Subject) -> None:
 )
 def logits_are_an_array(subject: Subject) -> None:
     size = subject.model.info.vocab_size
-    plain = logits(subject, prompts.PLAIN[:1])[0]
+    plain = logits(subject, ask.PLAIN[:1])[0]
     must(
         is_floats(plain, size),
         f"logits are a {type(plain).__name__} of {len(plain)}, not an array('f') of {size}",
     )
     must(not any(map(math.isnan, plain)), "there is NaN among the logits")
-    hot = classify(subject, prompts.PLAIN[:1], return_logits=True, temperature=2.0, top_k=2)[0]
+    hot = classify(subject, ask.PLAIN[:1], return_logits=True, temperature=2.0, top_k=2)[0]
     same_logits(subject, plain, row_logits(hot), "logits with and without sampling options")
 
 
@@ -118,7 +118,7 @@ def logits_are_an_array(subject: Subject) -> None:
     Capability.LOGITS,
 )
 def tolerance_is_small(subject: Subject) -> None:
-    spreads = [_spread(row) for row in logits(subject, prompts.PLAIN)]
+    spreads = [_spread(row) for row in logits(subject, ask.PLAIN)]
     tolerance, spread = subject.model.info.logit_tolerance, statistics.median(spreads)
     must(
         2 * tolerance < spread,
@@ -134,9 +134,9 @@ def tolerance_is_small(subject: Subject) -> None:
     Capability.LOGITS,
 )
 def neighbours_change_nothing(subject: Subject) -> None:
-    prompt = prompts.PLAIN[0]
+    prompt = ask.PLAIN[0]
     alone = logits(subject, [prompt])[0]
-    for neighbour in (*prompts.HOSTILE, prompt[::-1]):
+    for neighbour in (*ask.HOSTILE, prompt[::-1]):
         rows = logits(subject, [neighbour, prompt, neighbour])
         same_logits(subject, alone, rows[1], f"{prompt!r} alone and between two of {neighbour!r}")
 
@@ -148,7 +148,7 @@ def neighbours_change_nothing(subject: Subject) -> None:
     Capability.LOGITS,
 )
 def padding_changes_nothing(subject: Subject) -> None:
-    ordered = [prompts.SHORT, prompts.PLAIN[2], prompts.PLAIN[0], prompts.LONG]
+    ordered = [ask.SHORT, ask.PLAIN[2], ask.PLAIN[0], ask.LONG]
     alone = [logits(subject, [prompt])[0] for prompt in ordered]
     for order in ((0, 1, 2, 3), (3, 0, 2, 1)):
         rows = logits(subject, [ordered[place] for place in order])
@@ -164,7 +164,7 @@ def padding_changes_nothing(subject: Subject) -> None:
     Capability.GENERATE,
 )
 def is_generates_first_token(subject: Subject) -> None:
-    results = classify(subject, prompts.PLAIN, **evidence(subject))
+    results = classify(subject, ask.PLAIN, **evidence(subject))
     pairs = _first_tokens(subject, results)
     goes_on(subject, [left.tokens for left, _ in pairs])
     same_answers(subject, pairs, "generate's first token and classify's token")
@@ -181,13 +181,13 @@ def draws_generates_first_token(subject: Subject) -> None:
     compared = 0
     for seed in (0, 11, 12):
         options = EVEN | {"seed": seed}
-        results = classify(subject, prompts.PLAIN, **evidence(subject), **options)
+        results = classify(subject, ask.PLAIN, **evidence(subject), **options)
         pairs = _first_tokens(subject, results, **options)
         what = f"generate's first token and classify's token, with seed={seed}"
         same_draws(subject, pairs, what)
         compared += len(pairs)
     if not compared:
-        goes_on(subject, [generate(subject, prompt, 1).tokens for prompt in prompts.PLAIN])
+        goes_on(subject, [generate(subject, prompt, 1).tokens for prompt in ask.PLAIN])
 
 
 @check(
@@ -198,7 +198,7 @@ def draws_generates_first_token(subject: Subject) -> None:
     Capability.TOKENIZING,
 )
 def later_tokens_agree(subject: Subject) -> None:
-    answers = {prompt: generate(subject, prompt, 8) for prompt in prompts.PLAIN[:3]}
+    answers = {prompt: generate(subject, prompt, 8) for prompt in ask.PLAIN[:3]}
     goes_on(subject, [answer.tokens for answer in answers.values()])
     for prompt, answer in answers.items():
         pairs = later_steps(subject, prompt, answer, **evidence(subject))
@@ -211,9 +211,10 @@ def later_tokens_agree(subject: Subject) -> None:
     Capability.CLASSIFY,
 )
 def errors_stay_in_their_rows(subject: Subject) -> None:
-    good = prompts.PLAIN
+    good = ask.PLAIN
     alone = classify(subject, good, **evidence(subject))
     results = subject.model.classify([good[0], "", *good[1:]], **evidence(subject))
+
     must(
         len(results) == len(good) + 1,
         f"{len(good) + 1} prompts, one of them empty, gave {len(results)} results",
@@ -222,6 +223,8 @@ def errors_stay_in_their_rows(subject: Subject) -> None:
         isinstance(results[1].error, EmptyPromptError) and results[1].token is None,
         f"an empty prompt's row has error={results[1].error!r} and token={results[1].token!r}",
     )
+
+    # The good rows on either side are the same as without it.
     pairs = []
     for prompt, left, right in zip(good, alone, [results[0], *results[2:]], strict=True):
         must(right.error is None, f"a row next to an empty prompt failed: {right.error!r}")
@@ -237,8 +240,8 @@ def _spread(row: Sequence[float]) -> float:
 def _first_tokens(
     subject: Subject, results: Sequence[ClassifyResult], **options: Any
 ) -> list[tuple[Answer, Answer]]:
-    """Pairs for all prompts but those that generate ends at once, with a token it keeps back."""
-    answers = [generate(subject, prompt, 1, **options) for prompt in prompts.PLAIN]
+    """Pair generate's first token with classify's, except where generate ends with none to show."""
+    answers = [generate(subject, prompt, 1, **options) for prompt in ask.PLAIN]
     return [
         (left, sampled(right))
         for left, right in zip(answers, results, strict=True)

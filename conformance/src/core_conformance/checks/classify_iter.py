@@ -1,22 +1,29 @@
-"""classify_iter: what classify gives, while the input is still being read."""
+"""Checks of classify_iter: classify's results and options, while the input is being read."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from typing import cast
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
-from core.capability import Capability
 from core.extensions import ClassifyStreaming
-from core.types import Token
-from core_conformance import prompts
-from core_conformance.answers import classify, evidence, sampled
-from core_conformance.model import must
-from core_conformance.registry import check
-from core_conformance.relations import same_answers
-from core_conformance.subject import Subject
+from core.protocols import Capability
+from core.types import ClassifyResult, Token
+from core_conformance.checking import ask
+from core_conformance.checking.ask import Answer, classify, evidence, row_logits, sampled
+from core_conformance.checking.check import must
+from core_conformance.checking.compare import (
+    label_logprobs,
+    same_answers,
+    same_logits,
+    same_logprobs,
+)
+from core_conformance.checking.options import Operation, Options, honours
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
 
 _LOOK_AHEAD = 20_000  # prompts: more than any sensible look-ahead
+_ASKED = ask.PLAIN
 
 
 @check(
@@ -26,7 +33,7 @@ _LOOK_AHEAD = 20_000  # prompts: more than any sensible look-ahead
     Capability.CLASSIFY,
 )
 def stream_equals_classify(subject: Subject) -> None:
-    given = [prompts.PLAIN[i % len(prompts.PLAIN)] for i in (3, 0, 4, 4, 1, 5, 2, 0)]
+    given = [ask.PLAIN[i % len(ask.PLAIN)] for i in (3, 0, 4, 4, 1, 5, 2, 0)]
     whole = classify(subject, given, **evidence(subject))
     streamed = list(_streaming(subject).classify_iter(iter(given), **evidence(subject)))
     must(len(streamed) == len(given), f"{len(given)} prompts gave {len(streamed)} results")
@@ -54,9 +61,69 @@ def stream_reads_as_it_goes(subject: Subject) -> None:
 
 def _many() -> Iterator[str]:
     for i in range(_LOOK_AHEAD):
-        yield prompts.PLAIN[i % len(prompts.PLAIN)]
+        yield ask.PLAIN[i % len(ask.PLAIN)]
     must(False, f"classify_iter read {_LOOK_AHEAD} prompts before it gave out a third result")
 
 
 def _streaming(subject: Subject) -> ClassifyStreaming:
     return cast("ClassifyStreaming", subject.model)
+
+
+@check(
+    "classify.stream-options",
+    "classify_iter MUST honour every option of sampling as classify does",
+    Capability.CLASSIFY_STREAMING,
+    Capability.CLASSIFY,
+)
+def sampling_options(subject: Subject) -> None:
+    def streamed(max_tokens: int, options: Options) -> list[Answer]:
+        return _answers(_streamed(subject, **evidence(subject) | options))
+
+    def whole(max_tokens: int, options: Options) -> list[Answer]:
+        return _answers(classify(subject, _ASKED, **evidence(subject) | options))
+
+    honours(
+        subject, Operation("classify_iter", streamed, False), Operation("classify", whole, False)
+    )
+
+
+@check(
+    "classify.stream-logits",
+    "classify_iter MUST give the logits that classify gives",
+    Capability.CLASSIFY_STREAMING,
+    Capability.CLASSIFY,
+    Capability.LOGITS,
+)
+def logits(subject: Subject) -> None:
+    expected = classify(subject, _ASKED[:2], return_logits=True)
+    found = _streamed(subject, return_logits=True)[:2]
+    for left, right in zip(expected, found, strict=True):
+        same_logits(subject, row_logits(left), row_logits(right), "classify and classify_iter")
+
+
+@check(
+    "classify.stream-labels",
+    "classify_iter MUST honour labels and label_prefix as classify does",
+    Capability.CLASSIFY_STREAMING,
+    Capability.CLASSIFY,
+    Capability.LABELS,
+)
+def labels(subject: Subject) -> None:
+    for prefix in (" ", "", "\n"):
+        options: dict[str, Any] = {"labels": ask.LABELS, "label_prefix": prefix}
+        expected = classify(subject, _ASKED, **options)
+        for left, right in zip(expected, _streamed(subject, **options), strict=True):
+            what = f"classify_iter with label_prefix={prefix!r}"
+            must(right.label in ask.LABELS, f"{what} gave the label {right.label!r}")
+            same_logprobs(subject, label_logprobs(left), right, what)
+
+
+def _streamed(subject: Subject, **options: Any) -> list[ClassifyResult]:
+    model = cast("ClassifyStreaming", subject.model)
+    results = list(model.classify_iter(iter(_ASKED), **options))
+    must(len(results) == len(_ASKED), f"{len(_ASKED)} prompts gave {len(results)} results")
+    return results
+
+
+def _answers(results: Sequence[ClassifyResult]) -> list[Answer]:
+    return [sampled(result, prompt) for prompt, result in zip(_ASKED, results, strict=True)]

@@ -1,4 +1,4 @@
-"""Several threads, several streams."""
+"""Checks of several threads, several streams, and requests submitted beside one another."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from core.capability import Capability
 from core.errors import ModelBusyError
 from core.options import GenerateConfig
-from core.protocols import TextModel
+from core.protocols import Capability, TextModel, TokenStream
 from core.types import Token
-from core_conformance.answers import Answer
-from core_conformance.calls import (
+from core_conformance.checking import ask
+from core_conformance.checking.ask import Answer, evidence, generate, read, speaks, submitting
+from core_conformance.checking.calls import (
     PROMPTS,
     Meeting,
     close_quietly,
@@ -23,10 +23,10 @@ from core_conformance.calls import (
     talkative,
     together,
 )
-from core_conformance.model import must
-from core_conformance.registry import check
-from core_conformance.relations import same_answers, same_speech
-from core_conformance.subject import Subject
+from core_conformance.checking.check import must
+from core_conformance.checking.compare import same_answers, same_speech
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
 
 _COUNT = 5  # tokens
 
@@ -119,12 +119,15 @@ def second_stream(subject: Subject) -> None:
         alone = greedy(subject, model, prompt, _COUNT)
         first = model.generate(prompt, **greedy_options(subject, _COUNT))
         found = [token for token in (next(first, None),) if token is not None]
+
         second = ending(lambda: model.generate(PROMPTS[1], max_tokens=2))
         must(
             second.error is None or isinstance(second.error, ModelBusyError),
             f"a second stream beside an open one raised {second.error!r}: it has to work, or to "
             "be ModelBusyError",
         )
+
+        # The first goes on where it was.
         rest = ending(lambda: first)
         must(rest.error is None, f"the first stream then ended with {rest.error!r}")
         found += rest.tokens
@@ -144,6 +147,7 @@ def parallel_slots(subject: Subject) -> None:
         open_streams = [
             model.generate(prompt, **greedy_options(subject, _COUNT)) for prompt in prompts
         ]
+
         found: list[list[Token]] = [[], []]
         try:
             for _ in range(_COUNT):  # by turns
@@ -154,6 +158,7 @@ def parallel_slots(subject: Subject) -> None:
         finally:
             for stream in open_streams:
                 close_quietly(stream)
+
     _must_match(subject, prompts, alone, found, "read by turns with parallel_slots=2")
 
 
@@ -196,3 +201,38 @@ def _must_match(
         for prompt, own, seen in zip(prompts, alone, found, strict=True)
     ]
     same_speech(subject, pairs, f"streams alone, and {how}")
+
+
+@check(
+    "submitting.equals-generate",
+    "Requests submitted together MUST each get what generate gives, in whatever order read",
+    Capability.SUBMITTING,
+    Capability.GENERATE,
+)
+def submitted_equals_generate(subject: Subject) -> None:
+    asked = ask.PLAIN[:4]
+    alone = [generate(subject, prompt, 5) for prompt in asked]
+    streams = [_submit(subject, prompt, 5) for prompt in asked]
+    answers = [read(stream) for stream in reversed(streams)]
+    pairs = list(zip(alone, reversed(answers), strict=True))
+    same_speech(subject, pairs, "generate alone and one of four submitted requests")
+
+
+@check(
+    "submitting.close",
+    "Closing one submitted request MUST leave the others running",
+    Capability.SUBMITTING,
+)
+def closing_one_leaves_the_others(subject: Subject) -> None:
+    alone = read(_submit(subject, ask.PLAIN[0], 5), ask.PLAIN[0])
+    closed, kept = (_submit(subject, prompt, 5) for prompt in (ask.LONG, ask.PLAIN[0]))
+    closed.close()
+    extra = next(closed, None)
+    must(extra is None, f"a closed request still gave {extra!r}")
+    same_speech(subject, [(alone, read(kept))], "alone and beside a request that was closed")
+
+
+def _submit(subject: Subject, prompt: str, max_tokens: int) -> TokenStream:
+    speaks(subject, Capability.SUBMITTING)
+    config = GenerateConfig(max_tokens=max_tokens, **evidence(subject))
+    return submitting(subject).submit(prompt, config)

@@ -6,9 +6,11 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
-from core.capability import Capability
-from core_conformance import prompts
-from core_conformance.answers import (
+from core.protocols import Capability
+from core_conformance.checking import ask
+from core_conformance.checking.applies import goes_on
+from core_conformance.checking.ask import (
+    SPEAKING,
     classify,
     generate,
     logits,
@@ -17,14 +19,18 @@ from core_conformance.answers import (
     token,
     tokenizing,
 )
-from core_conformance.model import must, testable
-from core_conformance.preconditions import goes_on
-from core_conformance.registry import check
-from core_conformance.relations import later_steps, log_softmax, log_total, near, rarely_different
-from core_conformance.speaking import SPEAKING
-from core_conformance.subject import Subject
+from core_conformance.checking.check import must, testable
+from core_conformance.checking.compare import (
+    later_steps,
+    log_softmax,
+    log_total,
+    near,
+    rarely_different,
+)
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
 
-_ASKED = prompts.PLAIN[:4]
+_ASKED = ask.PLAIN[:4]
 _WARM = 3.0  # so warm that a filter which is left out lets something through
 _DRAWS = 24
 _SIGMAS = 6.0
@@ -96,7 +102,7 @@ def draws_follow_the_logits(subject: Subject) -> None:
     Capability.TOKENIZING,
 )
 def penalty_is_exact(subject: Subject) -> None:
-    asked = (*prompts.REPEATING, prompts.LONG)
+    asked = (*ask.REPEATING, ask.LONG)
     rows = logits(subject, asked)
     for penalty in (0.5, 1.3, 8.0):  # below 1, it makes what was seen likelier
         results = classify(subject, asked, repeat_penalty=penalty)
@@ -120,7 +126,7 @@ def penalty_is_exact(subject: Subject) -> None:
     Capability.TOKENIZING,
 )
 def output_counts(subject: Subject) -> None:
-    for prompt, penalty in ((prompts.REPEATING[0], 1.5), (prompts.PLAIN[2], 0.2)):
+    for prompt, penalty in ((ask.REPEATING[0], 1.5), (ask.PLAIN[2], 0.2)):
         answer = generate(subject, prompt, 12, repeat_penalty=penalty)
         goes_on(subject, [answer.tokens])
         pairs = later_steps(subject, prompt, answer, repeat_penalty=penalty)
@@ -134,7 +140,7 @@ def output_counts(subject: Subject) -> None:
     SPEAKING,
 )
 def huge_penalty_forbids(subject: Subject) -> None:
-    prompt = prompts.REPEATING[0]
+    prompt = ask.REPEATING[0]
     testable(
         _has_room(subject, prompt),
         "fewer than 20 tokens have a positive logit, so that a penalised one may be the best: take "
@@ -179,6 +185,7 @@ def logprobs_agree_with_logits(subject: Subject) -> None:
             drawn.logprob is not None and near(subject, drawn.logprob, expected),
             f"classify({prompt!r}): {drawn!r}; the log-softmax of its logit is {expected:.5f}",
         )
+
         if subject.declares(Capability.GENERATE):
             for first in generate(subject, prompt, 1).tokens:
                 wanted = row[first.id] - log_total(row)

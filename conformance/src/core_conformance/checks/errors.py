@@ -1,4 +1,4 @@
-"""What is wrong with a call, and how config and keywords join."""
+"""Checks of wrong calls, and of how config and keywords join."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import copy
 from functools import partial
 from typing import Any
 
-from core.capability import Capability
 from core.errors import (
     CoreError,
     InvalidOptionError,
     UnsupportedOptionError,
 )
 from core.options import GenerateConfig
-from core_conformance.answers import evidence, sampled
-from core_conformance.calls import (
+from core.protocols import Capability
+from core.sampling_options import SAMPLING_OPTIONS
+from core.support import REFUSABLE
+from core_conformance.checking.applies import usable
+from core_conformance.checking.ask import evidence, sampled
+from core_conformance.checking.calls import (
     CHAT,
     PROMPTS,
     ROW_OPERATIONS,
@@ -29,11 +32,10 @@ from core_conformance.calls import (
     talkative,
     texts,
 )
-from core_conformance.model import must
-from core_conformance.preconditions import usable
-from core_conformance.registry import check
-from core_conformance.relations import same_answers
-from core_conformance.subject import Subject
+from core_conformance.checking.check import must
+from core_conformance.checking.compare import same_answers
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
 
 _FOREIGN = {
     Capability.GENERATE: ("labels", ("a", "b")),
@@ -42,11 +44,7 @@ _FOREIGN = {
     Capability.BATCH_GENERATE: ("label_prefix", " "),
 }
 _WRONG: dict[str, object] = {
-    "temperature": -1.0,
-    "top_k": -1,
-    "top_p": 0.0,
-    "min_p": 2.0,
-    "repeat_penalty": 0.0,
+    **{option.name: option.wrong for option in SAMPLING_OPTIONS if option.name in REFUSABLE},
     "timeout": 0.0,
     "cancel": object(),
 }
@@ -165,7 +163,7 @@ def prompt_types(subject: Subject) -> None:
             must_raise(TypeError, partial(ask, given), f"{what}, given to {name}(),")
     single: dict[Capability, Any] = {
         Capability.GENERATE: 7,
-        Capability.CHAT: [{"role": "user", "content": "a dict is no Message"}],
+        Capability.CHAT: [("user", "a tuple is no message")],
     }
     for name in declared(subject, *single):
         given, ask = single[name], getattr(subject.model, name.value)
@@ -187,11 +185,15 @@ def _classify_ignores_generation(subject: Subject) -> None:
     expected = subject.model.classify(PROMPTS[:2], **evidence(subject))
     stops = tuple({row.token.id for row in expected if row.token is not None})
     config = GenerateConfig(max_tokens=1, stop=("e", " "), stop_tokens=stops)
+
+    # A config that would end generate at once is no concern of classify's.
     try:
         found = subject.model.classify(PROMPTS[:2], config, **evidence(subject))
     except CoreError as error:
         must(False, f"classify() with a config that carries max_tokens and stops raised {error!r}")
         return
+
+    # Each row has its token all the same.
     pairs = []
     for prompt, row, plain in zip(PROMPTS, found, expected, strict=False):
         must(plain.error is None, f"classify() gave {prompt!r} the error {plain.error!r}")
@@ -201,5 +203,6 @@ def _classify_ignores_generation(subject: Subject) -> None:
             f"error {row.error!r}: they do not apply to it",
         )
         pairs.append((sampled(plain, prompt), sampled(row)))
+
     what = "classify() without, and with a config that carries max_tokens and stops"
     same_answers(subject, pairs, f"{what}, which do not apply to it")

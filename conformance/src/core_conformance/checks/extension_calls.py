@@ -1,34 +1,53 @@
-"""batch_stream, classify_iter and submit: what is checked at the call, and when work begins."""
+"""Checks of batch_stream, classify_iter and submit: errors at the call, and when work begins.
+
+cancel and timeout count in every operation that is another form of generate and classify.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from core.capability import Capability
-from core.errors import EmptyPromptError, InvalidOptionError, UnsupportedOptionError
+from core.errors import (
+    ChatTemplateError,
+    EmptyPromptError,
+    GenerationCancelled,
+    GenerationTimeout,
+    InvalidOptionError,
+    UnsupportedOptionError,
+)
+from core.extensions import (
+    AttentionInspector,
+    BatchStreaming,
+    ClassifyStreaming,
+    Scoring,
+    Submitting,
+)
 from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
+from core.protocols import Capability
 from core.support import OPTION_NEEDS
-from core_conformance import prompts
-from core_conformance.answers import answer, batch, classify, evidence, sampled
-from core_conformance.calls import (
+from core_conformance.checking import ask
+from core_conformance.checking.ask import answer, batch, classify, evidence, sampled, speaks
+from core_conformance.checking.calls import (
     CHAT,
     ENOUGH,
     PROMPTS,
     CancelAfter,
+    already_set,
     close_quietly,
     declared,
+    ending,
     longest,
     must_raise,
+    raised,
     unless_refused,
 )
-from core_conformance.model import must
-from core_conformance.registry import check
-from core_conformance.relations import same_answers
-from core_conformance.speaking import speaks
-from core_conformance.subject import Subject
+from core_conformance.checking.check import must
+from core_conformance.checking.compare import same_answers
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
 
 _LOOKS = 10  # at an iterator that nobody reads, this long apart
 _PAUSE = 0.02
@@ -48,6 +67,8 @@ _CALLS: dict[Capability, tuple[str, Any]] = {
     Capability.CLASSIFY: ("classify", PROMPTS[:1]),
     Capability.CLASSIFY_STREAMING: ("classify_iter", PROMPTS[:1]),
 }
+_AT_ONCE = 1e-9  # seconds: over before anything can be done
+_MANY = 16  # tokens
 
 
 @check(
@@ -57,7 +78,8 @@ _CALLS: dict[Capability, tuple[str, Any]] = {
 )
 def batch_stream_checks_at_the_call(subject: Subject) -> None:
     model: Any = subject.model
-    _checks_at_the_call("batch_stream", partial(model.batch_stream, PROMPTS[:1]), "labels")
+    call = partial(model.batch_stream, PROMPTS[:1])
+    _checks_at_the_call("batch_stream", call, "labels", "temperature")
 
 
 @check(
@@ -88,7 +110,7 @@ def batch_stream_is_lazy(subject: Subject) -> None:
 )
 def batch_stream_errors_come_last(subject: Subject) -> None:
     model: Any = subject.model
-    good = prompts.PLAIN[:2]
+    good = ask.PLAIN[:2]
     whole = batch(subject, good, 3)
     rows: dict[int, list[Any]] = {0: [], 1: [], 2: []}
 
@@ -112,7 +134,8 @@ def batch_stream_errors_come_last(subject: Subject) -> None:
 )
 def classify_iter_checks_at_the_call(subject: Subject) -> None:
     model: Any = subject.model
-    _checks_at_the_call("classify_iter", partial(model.classify_iter, PROMPTS[:1]), "max_tokens")
+    call = partial(model.classify_iter, PROMPTS[:1])
+    _checks_at_the_call("classify_iter", call, "max_tokens", "temperature")
 
 
 @check(
@@ -123,7 +146,7 @@ def classify_iter_checks_at_the_call(subject: Subject) -> None:
 )
 def classify_iter_errors_stay_with_their_prompts(subject: Subject) -> None:
     model: Any = subject.model
-    good = prompts.PLAIN[:2]
+    good = ask.PLAIN[:2]
     alone = classify(subject, good, **evidence(subject))
     found = list(model.classify_iter(iter([good[0], "", good[1]]), **evidence(subject)))
     must(len(found) == 3, f"three prompts, one of them empty, gave {len(found)} results")
@@ -138,6 +161,30 @@ def classify_iter_errors_stay_with_their_prompts(subject: Subject) -> None:
 
 
 @check(
+    "scoring.call",
+    "score MUST raise at the call for a keyword that it does not know and for a wrong value",
+    Capability.SCORING,
+)
+def score_checks_at_the_call(subject: Subject) -> None:
+    model: Any = subject.model
+    call = partial(model.score, PROMPTS[:1], ["good"])
+    with unless_refused("timeout"):
+        _checks_at_the_call("score", call, "temperature", "timeout")
+
+
+@check(
+    "inspection.call",
+    "inspect_attention MUST raise for a keyword that it does not know and for a wrong value",
+    Capability.ATTENTION_INSPECTOR,
+)
+def inspect_attention_checks_at_the_call(subject: Subject) -> None:
+    model: Any = subject.model
+    call = partial(model.inspect_attention, PROMPTS[0])
+    with unless_refused("timeout"):
+        _checks_at_the_call("inspect_attention", call, "temperature", "timeout")
+
+
+@check(
     "submitting.begins",
     "submit MUST begin at the call and go on, whether or not its stream is read",
     Capability.SUBMITTING,
@@ -148,12 +195,15 @@ def submit_does_not_wait_for_a_reader(subject: Subject) -> None:
     prompt, length = longest(subject)
     looks = 4 if length == ENOUGH else 1  # it is looked at before every token
     witness = CancelAfter(2**31)
+
+    # The request's cancel is looked at while it runs, so it tells that work has begun.
     with unless_refused("cancel"):
         stream = model.submit(prompt, GenerateConfig(max_tokens=ENOUGH, cancel=witness))
         deadline = time.monotonic() + _PATIENCE
         while witness.seen < looks and time.monotonic() < deadline:
             time.sleep(_PAUSE)
         seen = witness.seen
+
         close_quietly(stream)
         must(
             seen >= looks,
@@ -186,8 +236,95 @@ def _must_refuse(subject: Subject, name: Capability, option: str) -> None:
     must(error.option == option, f"{what} was refused under another name: {error.option!r}")
 
 
-def _checks_at_the_call(name: str, call: Callable[..., object], foreign: str) -> None:
+def _checks_at_the_call(name: str, call: Callable[..., object], foreign: str, known: str) -> None:
     for option in ("no_such_option", foreign):
         must_raise(TypeError, partial(call, **{option: 1}), f"{name}({option}=1)")
-    what = f"{name}(temperature=-1.0)"
-    must_raise(InvalidOptionError, partial(call, temperature=-1.0), what)
+    what = f"{name}({known}=-1.0)"
+    must_raise(InvalidOptionError, partial(call, **{known: -1.0}), what)
+
+
+@check(
+    "cancel.every-operation",
+    "A cancel that is set already MUST stop chat, submit, batch_stream, classify_iter, score and "
+    "inspect_attention as well.",
+)
+def cancel(subject: Subject) -> None:
+    with unless_refused("cancel"):
+        _must_stop(subject, GenerationCancelled, cancel=already_set())
+
+
+@check(
+    "cancel.timeout-every-operation",
+    "timeout MUST stop chat, submit, batch_stream, classify_iter, score and inspect_attention as "
+    "well.",
+)
+def timeout(subject: Subject) -> None:
+    with unless_refused("timeout"):
+        _must_stop(subject, GenerationTimeout, timeout=_AT_ONCE)
+
+
+def _must_stop(subject: Subject, kind: type[Exception], **options: Any) -> None:
+    for name in declared(subject, *_ENDS):
+        end = _ENDS[name]
+        for error in end(subject.model, options):
+            if isinstance(error, UnsupportedOptionError):
+                raise error
+            what = f"{end.__name__[1:]} with {sorted(options)}"
+            must(
+                isinstance(error, kind),
+                f"{what} ended with {error!r}: it has to be {kind.__name__}",
+            )
+
+
+def _chat(model: Any, options: dict[str, Any]) -> list[Exception | None]:
+    error = ending(lambda: model.chat(CHAT, max_tokens=_MANY, **options)).error
+    return [] if isinstance(error, ChatTemplateError) else [error]
+
+
+def _submit(model: Any, options: dict[str, Any]) -> list[Exception | None]:
+    config = GenerateConfig(max_tokens=_MANY, **options)
+    return [ending(lambda: cast("Submitting", model).submit(PROMPTS[0], config)).error]
+
+
+def _batch_stream(model: Any, options: dict[str, Any]) -> list[Exception | None]:
+    stream = cast("BatchStreaming", model).batch_stream(PROMPTS, max_tokens=_MANY, **options)
+    try:
+        pairs = list(stream)
+    except Exception as error:  # noqa: BLE001 - the check looks at it
+        return [error]
+    must(not pairs, f"batch_stream with {sorted(options)} gave {len(pairs)} tokens and no error")
+    return [None]
+
+
+def _classify_iter(model: Any, options: dict[str, Any]) -> list[Exception | None]:
+    try:
+        results = list(cast("ClassifyStreaming", model).classify_iter(iter(PROMPTS), **options))
+    except (GenerationCancelled, GenerationTimeout) as error:
+        must(False, f"classify_iter raised {error!r}: it has to be the error of each result")
+        return []
+    return [result.error for result in results]
+
+
+def _score(model: Any, options: dict[str, Any]) -> list[Exception | None]:
+    continuations = ["good" for _ in PROMPTS]
+    try:
+        scores = cast("Scoring", model).score(PROMPTS, continuations, **options)
+    except (GenerationCancelled, GenerationTimeout) as error:
+        must(False, f"score raised {error!r}: it has to be the error of each score")
+        return []
+    return [score.error for score in scores]
+
+
+def _inspect_attention(model: Any, options: dict[str, Any]) -> list[Exception | None]:
+    inspect = cast("AttentionInspector", model).inspect_attention
+    return [raised(lambda: inspect(PROMPTS[0], **options))]
+
+
+_ENDS: dict[Capability, Callable[[Any, dict[str, Any]], list[Exception | None]]] = {
+    Capability.CHAT: _chat,
+    Capability.SUBMITTING: _submit,
+    Capability.BATCH_STREAMING: _batch_stream,
+    Capability.CLASSIFY_STREAMING: _classify_iter,
+    Capability.SCORING: _score,
+    Capability.ATTENTION_INSPECTOR: _inspect_attention,
+}

@@ -1,11 +1,10 @@
-"""What a backend says about itself."""
+"""Checks of a backend's own words: its name, protocol, capabilities, devices and choices."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from core.capability import Capability
 from core.errors import BackendError
 from core.extensions import (
     AttentionInspector,
@@ -20,13 +19,13 @@ from core.extensions import (
     Tokenizing,
     Trainable,
 )
-from core.model_files import model_formats
-from core.protocols import PROTOCOL_VERSION
+from core.models.files import model_formats
+from core.protocols import PROTOCOL_VERSION, Capability
 from core.registry import REGISTRY
 from core.types import Choice, Device
-from core_conformance.model import must
-from core_conformance.registry import check
-from core_conformance.subject import Subject
+from core_conformance.checking.check import must
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
 
 _OF_MODELS: dict[Capability, type] = {
     Capability.TOKENIZING: Tokenizing,
@@ -130,6 +129,8 @@ def optional_protocols(subject: Subject) -> None:
         ("backend", subject.backend, _OF_BACKENDS),
         ("model", subject.model, _OF_MODELS),
     ]
+
+    # Methods and declaration have to agree, in both directions.
     for what, holder, protocols in subjects:
         for capability, kind in protocols.items():
             declared, there = subject.declares(capability), isinstance(holder, kind)

@@ -1,4 +1,7 @@
-"""Labels: probabilities that are probabilities, of whole labels, each as if asked alone."""
+"""Labels: probabilities that are probabilities, of whole labels, each as if asked alone.
+
+The text between a prompt and its labels counts, and labels that cannot be used are refused.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,15 @@ import math
 from collections.abc import Mapping
 from typing import cast
 
-from core.capability import Capability
+from core.errors import LabelError, OptionError
+from core.protocols import Capability
 from core.types import ClassifyResult
-from core_conformance import prompts
-from core_conformance.answers import classify, evidence, sampled, token, tokenizing
-from core_conformance.model import must, testable
-from core_conformance.registry import check
-from core_conformance.relations import label_logprobs, same_answers, same_logprobs
-from core_conformance.subject import Subject
+from core_conformance.checking import ask
+from core_conformance.checking.ask import classify, evidence, sampled, token, tokenizing
+from core_conformance.checking.check import must, testable
+from core_conformance.checking.compare import label_logprobs, near, same_answers, same_logprobs
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
 
 _SUM = 1e-4  # how far sums of probabilities may be off: they are made from float32 logits
 
@@ -25,16 +29,18 @@ _SUM = 1e-4  # how far sums of probabilities may be off: they are made from floa
     Capability.LABELS,
 )
 def probabilities_are_a_softmax(subject: Subject) -> None:
-    for labels in (prompts.LABELS, prompts.SEVERAL_WORDS):
-        for result in classify(subject, prompts.PLAIN[:3], labels=labels):
+    for labels in (ask.LABELS, ask.SEVERAL_WORDS):
+        for result in classify(subject, ask.PLAIN[:3], labels=labels):
             probabilities, logprobs = _probabilities(result), label_logprobs(result)
             for name, found in (("probabilities", probabilities), ("logprobs", logprobs)):
                 must(
                     tuple(found) == labels,
                     f"{name} has the keys {list(found)}, and the labels are {list(labels)}",
                 )
+
             total = math.fsum(probabilities.values())
             must(abs(total - 1) <= _SUM, f"probabilities {probabilities} sum to {total:.6f}")
+
             for label, expected in _softmax(logprobs).items():
                 must(
                     abs(probabilities[label] - expected) <= _SUM,
@@ -50,7 +56,7 @@ def probabilities_are_a_softmax(subject: Subject) -> None:
     Capability.LABELS,
 )
 def label_is_the_best(subject: Subject) -> None:
-    for result in classify(subject, prompts.PLAIN, labels=prompts.LABELS):
+    for result in classify(subject, ask.PLAIN, labels=ask.LABELS):
         probabilities = _probabilities(result)
         best, second = sorted(probabilities.values(), reverse=True)[:2]
         must(
@@ -71,9 +77,9 @@ def label_is_the_best(subject: Subject) -> None:
     Capability.LABELS,
 )
 def one_label(subject: Subject) -> None:
-    several = classify(subject, [prompts.QUESTION], labels=prompts.LABELS)[0]
-    label = prompts.LABELS[1]
-    result = classify(subject, [prompts.QUESTION], labels=(label,))[0]
+    several = classify(subject, [ask.QUESTION], labels=ask.LABELS)[0]
+    label = ask.LABELS[1]
+    result = classify(subject, [ask.QUESTION], labels=(label,))[0]
     must(
         result.label == label
         and result.margin == 1.0
@@ -90,8 +96,8 @@ def one_label(subject: Subject) -> None:
     Capability.LABELS,
 )
 def mass_is_the_sum(subject: Subject) -> None:
-    for labels in (prompts.LABELS, prompts.SEVERAL_WORDS):
-        for result in classify(subject, prompts.PLAIN[:3], labels=labels):
+    for labels in (ask.LABELS, ask.SEVERAL_WORDS):
+        for result in classify(subject, ask.PLAIN[:3], labels=labels):
             expected = math.fsum(map(math.exp, label_logprobs(result).values()))
             mass = _mass(result)
             must(
@@ -109,14 +115,14 @@ def mass_is_the_sum(subject: Subject) -> None:
     Capability.TOKENIZING,
 )
 def extension_adds_nothing(subject: Subject) -> None:
-    short = prompts.LABELS[0]
-    behind = f"{prompts.QUESTION} {short}"
+    short = ask.LABELS[0]
+    behind = f"{ask.QUESTION} {short}"
     more = token(classify(subject, [behind])[0]).text  # likely, so that it would show
     encode = tokenizing(subject).encode
     testable(bool(more), f"behind {behind!r} the model says nothing: take another model")
     if encode(behind + more)[: len(encode(behind))] != encode(behind):
         return  # to this tokenizer the longer one is no extension
-    result = classify(subject, [prompts.QUESTION], labels=(short, short + more))[0]
+    result = classify(subject, [ask.QUESTION], labels=(short, short + more))[0]
     mass, expected = _mass(result), math.exp(label_logprobs(result)[short])
     must(
         abs(mass - expected) <= 0.001 * expected,
@@ -132,10 +138,10 @@ def extension_adds_nothing(subject: Subject) -> None:
     Capability.LABELS,
 )
 def labels_are_independent(subject: Subject) -> None:
-    labels = (*prompts.LABELS, *prompts.SEVERAL_WORDS)
-    whole = classify(subject, [prompts.QUESTION], labels=labels)[0]
+    labels = (*ask.LABELS, *ask.SEVERAL_WORDS)
+    whole = classify(subject, [ask.QUESTION], labels=labels)[0]
     for some in (labels[::-1], labels[1:4], (labels[5], labels[0])):
-        result = classify(subject, [prompts.QUESTION], labels=some)[0]
+        result = classify(subject, [ask.QUESTION], labels=some)[0]
         must(tuple(label_logprobs(result)) == some, f"labels={some} gave {label_logprobs(result)}")
         wanted = {label: label_logprobs(whole)[label] for label in some}
         same_logprobs(subject, wanted, result, f"asked among {some}")
@@ -148,8 +154,8 @@ def labels_are_independent(subject: Subject) -> None:
     Capability.LABELS,
 )
 def neighbours_change_nothing(subject: Subject) -> None:
-    given = [prompts.SHORT, prompts.QUESTION, prompts.LONG, *prompts.HOSTILE[1:3]]
-    for labels in (prompts.LABELS, prompts.SEVERAL_WORDS):
+    given = [ask.SHORT, ask.QUESTION, ask.LONG, *ask.HOSTILE[1:3]]
+    for labels in (ask.LABELS, ask.SEVERAL_WORDS):
         together = classify(subject, given, labels=labels)
         for prompt, result in zip(given, together, strict=True):
             alone = classify(subject, [prompt], labels=labels)[0]
@@ -165,9 +171,9 @@ def neighbours_change_nothing(subject: Subject) -> None:
     Capability.LABELS,
 )
 def token_is_the_same(subject: Subject) -> None:
-    asked = prompts.PLAIN[:3]
+    asked = ask.PLAIN[:3]
     without = classify(subject, asked, **evidence(subject))
-    with_labels = classify(subject, asked, labels=prompts.LABELS, **evidence(subject))
+    with_labels = classify(subject, asked, labels=ask.LABELS, **evidence(subject))
     pairs = [
         (sampled(left, prompt), sampled(right))
         for prompt, left, right in zip(asked, without, with_labels, strict=True)
@@ -190,3 +196,60 @@ def _softmax(logprobs: Mapping[str, float]) -> dict[str, float]:
     weights = {label: math.exp(value - top) for label, value in logprobs.items()}
     total = math.fsum(weights.values())
     return {label: weight / total for label, weight in weights.items()}
+
+
+@check(
+    "labels.prefix",
+    "label_prefix MUST stand between prompt and label, one space by default",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+)
+def prefix_stands_between(subject: Subject) -> None:
+    spaced = [f" {label}" for label in ask.LABELS]
+    spelled = classify(subject, [ask.QUESTION], labels=spaced, label_prefix="")[0]
+    wanted = dict(zip(ask.LABELS, label_logprobs(spelled).values(), strict=True))
+    for options in ({}, {"label_prefix": " "}):
+        result = classify(subject, [ask.QUESTION], labels=ask.LABELS, **options)[0]
+        same_logprobs(subject, wanted, result, f"{options} against the labels {spaced}")
+    other = classify(subject, [ask.QUESTION], labels=ask.LABELS, label_prefix=": ")[0]
+    must(
+        any(not near(subject, wanted[k], v) for k, v in label_logprobs(other).items()),
+        "label_prefix=': ' gives every label the logprob that ' ' gives it",
+    )
+
+
+@check(
+    "labels.white-space",
+    "Behind a prompt that ends in white space, labels MUST come without label_prefix",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+)
+def white_space_replaces_the_prefix(subject: Subject) -> None:
+    for end in (" ", "\n"):
+        prompt = ask.QUESTION + end
+        bare = classify(subject, [prompt], labels=ask.LABELS, label_prefix="")[0]
+        result = classify(subject, [prompt], labels=ask.LABELS)[0]
+        same_logprobs(subject, label_logprobs(bare), result, f"{prompt!r}, with the default prefix")
+
+
+@check(
+    "labels.refused",
+    "Duplicate labels MUST raise LabelError, an empty one OptionError, at the call",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+)
+def unusable_labels_are_refused(subject: Subject) -> None:
+    kinds: list[tuple[tuple[str, ...], type[OptionError]]] = [
+        (("good", "bad", "good"), LabelError),
+        (("good", ""), OptionError),
+    ]
+    for labels, error in kinds:
+        _refused(subject, labels, error)
+
+
+def _refused(subject: Subject, labels: tuple[str, ...], error: type[OptionError]) -> None:
+    try:
+        found = subject.model.classify([ask.QUESTION], labels=labels)
+    except error:
+        return
+    must(False, f"labels={labels} raised no {error.__name__}; the result was {found!r:.120}")

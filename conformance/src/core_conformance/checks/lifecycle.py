@@ -1,4 +1,4 @@
-"""From load to close, and what stays behind."""
+"""Checks of a model's life from load to close, and of what it leaves behind."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from core.capability import Capability
 from core.errors import ModelClosedError, UnsupportedOperationError
-from core.protocols import TextModel, TokenStream
+from core.protocols import Capability, TextModel, TokenStream
 from core.types import Token
-from core_conformance.calls import (
+from core_conformance.checking.applies import usable
+from core_conformance.checking.calls import (
     CHAT,
     OPERATIONS,
     PROMPTS,
@@ -25,11 +25,10 @@ from core_conformance.calls import (
     talkative,
     texts,
 )
-from core_conformance.model import must
-from core_conformance.preconditions import usable
-from core_conformance.registry import check
-from core_conformance.subject import Subject
-from core_conformance.watching import heard, left_behind
+from core_conformance.checking.check import must
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
+from core_conformance.checking.watching import heard, left_behind
 
 _EXTENSIONS: dict[Capability, dict[str, Callable[[Any], object]]] = {
     Capability.TOKENIZING: {
@@ -206,7 +205,7 @@ def _use(subject: Subject, model: TextModel) -> None:
 
 
 def _begin(model: TextModel, name: Capability) -> Callable[[], object]:
-    """One small call; a stream's work begins at its first token."""
+    """A function that makes one small call, and reads its stream so that the work begins."""
 
     def run() -> object:
         if name is Capability.CLASSIFY:

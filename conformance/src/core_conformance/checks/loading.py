@@ -1,4 +1,4 @@
-"""Loading a model, and what goes wrong with it."""
+"""Checks of loading a model, and of loads that fail."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from core.capability import Capability
 from core.errors import (
     InvalidOptionError,
     ModelError,
@@ -19,12 +18,12 @@ from core.errors import (
     PromptTooLongError,
     UnsupportedOptionError,
 )
-from core.protocols import TextModel
+from core.protocols import Capability, TextModel
 from core.types import ModelInfo
-from core_conformance.calls import PROMPTS, at, ending, must_raise, raised
-from core_conformance.model import must
-from core_conformance.registry import check
-from core_conformance.subject import Subject
+from core_conformance.checking.calls import PROMPTS, at, ending, must_raise, raised
+from core_conformance.checking.check import must
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
 
 _SMALL_CONTEXT = 48  # tokens
 

@@ -1,13 +1,13 @@
-"""What a call says that it cost."""
+"""Checks of metrics: the tokens and the seconds that a call says it took."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
-from core.capability import Capability
+from core.protocols import Capability
 from core.types import GenerateMetrics
-from core_conformance.calls import (
+from core_conformance.checking.calls import (
     PROMPTS,
     ROW_OPERATIONS,
     call,
@@ -15,9 +15,9 @@ from core_conformance.calls import (
     encoded_length,
     talkative,
 )
-from core_conformance.model import must
-from core_conformance.registry import check
-from core_conformance.subject import Subject
+from core_conformance.checking.check import must
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
 
 _ROUNDING = 1e-6  # seconds
 
@@ -115,9 +115,11 @@ def own_thread(subject: Subject) -> None:
     for name in (Capability.GENERATE, *ROW_OPERATIONS):
         if not subject.declares(name):
             continue
+
         _ask(model, name, PROMPTS[0])
         mine = model.metrics
         theirs = elsewhere(partial(_ask, model, name, PROMPTS[0] + PROMPTS[2]))
+
         must(
             model.metrics == mine,
             f"{name}() in another thread changed this thread's metrics from {mine} to "

@@ -1,31 +1,31 @@
-"""Every operation honours its options: each against the operation that it is another form of."""
+"""Checks that every operation honours its options, against the operation it is a form of."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import cast
 
-from core.capability import Capability
 from core.extensions import BatchStreaming
 from core.options import GenerateConfig
+from core.protocols import Capability
 from core.types import Message, Token
-from core_conformance import prompts
-from core_conformance.answers import (
+from core_conformance.checking import ask
+from core_conformance.checking.ask import (
     Answer,
     answer,
     batch,
     evidence,
     generate,
     read,
+    speaks,
     submitting,
     tokenizing,
 )
-from core_conformance.honouring import Operation, Options, honours
-from core_conformance.registry import check
-from core_conformance.speaking import speaks
-from core_conformance.subject import Subject
+from core_conformance.checking.options import Operation, Options, honours
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
 
-_ASKED = prompts.PLAIN[:2]
+_ASKED = ask.PLAIN[:2]
 _TURNS = tuple((Message("user", text),) for text in _ASKED)
 
 

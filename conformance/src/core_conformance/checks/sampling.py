@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from core.capability import Capability
-from core_conformance import prompts
-from core_conformance.answers import EVEN, Answer, generate, seeds
-from core_conformance.model import must, testable
-from core_conformance.preconditions import goes_on
-from core_conformance.registry import check
-from core_conformance.relations import difference, same_draws, same_speech
-from core_conformance.speaking import SPEAKING
-from core_conformance.subject import Subject
+from collections.abc import Sequence
 
-_ASKED = prompts.PLAIN[:3]
+from core.protocols import Capability
+from core_conformance.checking import ask
+from core_conformance.checking.applies import goes_on
+from core_conformance.checking.ask import (
+    EVEN,
+    SPEAKING,
+    Answer,
+    generate,
+    logits,
+    seeds,
+    tokenizing,
+)
+from core_conformance.checking.check import must, testable
+from core_conformance.checking.compare import difference, same_draws, same_speech
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
+
+_ASKED = ask.PLAIN[:3]
 _DRAWS = 3  # of each prompt
 _TIE_OR_NOT = (
     "draws that were to be what greedy gives vary, and nobody can see whether at a tie: take a "
     "model whose best token leads, or declare LOGPROBS, or CLASSIFY and LOGITS"
 )
 _WARM = 10.0  # so warm that a filter which is left out lets something else through
+_EVENLY = 1e4  # so hot that all tokens are about as likely
+_EVEN_BEST = {"temperature": _EVENLY, "top_k": 8}
+_SEEDS, _STEPS = 5, 3  # seeds that are tried; tokens, and seeds, that tell something
 _HOT = 50.0  # the logits of any model but one that allows a single token are near even here
 
 
@@ -29,7 +41,7 @@ _HOT = 50.0  # the logits of any model but one that allows a single token are ne
 )
 def greedy_is_repeatable(subject: Subject) -> None:
     first = [generate(subject, prompt, 5) for prompt in _ASKED]
-    generate(subject, prompts.SHORT, 2, temperature=_HOT)
+    generate(subject, ask.SHORT, 2, temperature=_HOT)
     again = [generate(subject, prompt, 5, temperature=0.0) for prompt in _ASKED]
     same_speech(subject, list(zip(first, again, strict=True)), "greedy, twice")
 
@@ -67,7 +79,7 @@ def cold_is_greedy(subject: Subject) -> None:
 def seeds_repeat(subject: Subject) -> None:
     asked = [(prompt, seed) for prompt in _ASKED[:2] for seed in (0, 7, 2**64 - 1)]
     first = [_drawn(subject, *each) for each in asked]
-    generate(subject, prompts.SHORT, 2, temperature=_HOT)
+    generate(subject, ask.SHORT, 2, temperature=_HOT)
     again = [_drawn(subject, *each) for each in asked]
     for seed in {seed for _, seed in asked}:
         pairs = [
@@ -127,10 +139,13 @@ def _is_greedy(subject: Subject, slack: float = 0.0, **options: float) -> None:
         [generate(subject, prompt, 3, **options, **seed) for seed in seeds(subject, _DRAWS)]
         for prompt in _ASKED
     ]
+
     pairs = [(left, right) for left, group in zip(free, drawn, strict=True) for right in group]
     found = difference(subject, pairs, slack)
     if found is None:
         return
+
+    # What draws differently from seed to seed may have parted at a tie.
     varied = any(len({answer.ids for answer in group}) > 1 for group in drawn)
     testable(found.clear or not varied, _TIE_OR_NOT)
     shown = ", ".join(f"{name}={value:g}" for name, value in options.items())
@@ -139,3 +154,48 @@ def _is_greedy(subject: Subject, slack: float = 0.0, **options: float) -> None:
 
 def _drawn(subject: Subject, prompt: str, seed: int) -> Answer:
     return generate(subject, prompt, 4, seed=seed, **EVEN)
+
+
+@check(
+    "sampling.steps",
+    "Each token of a generation MUST be drawn anew: a seed is not one draw for all of its steps",
+    SPEAKING,
+    Capability.SEED,
+)
+def steps_are_drawn_anew(subject: Subject) -> None:
+    asked = seeds(subject, _SEEDS)
+    answers = [generate(subject, _ASKED[0], 4, temperature=_EVENLY, **seed) for seed in asked]
+    near_by = subject.model.info.vocab_size // 50
+    _are_not_one([answer.ids for answer in answers], near_by, "ids")
+
+    # One random number for all steps is one rank: ids hide that, and logits tell.
+    telling = (Capability.GENERATE, Capability.CLASSIFY, Capability.LOGITS, Capability.TOKENIZING)
+    if subject.declares(*telling):
+        few = [generate(subject, _ASKED[0], 6, **_EVEN_BEST, **seed) for seed in asked]
+        _are_not_one([_ranks(subject, answer) for answer in few], 1, "ranks")
+
+
+def _are_not_one(drawn: Sequence[Sequence[int]], near_by: int, what: str) -> None:
+    """Raise `Violation` when each seed's draws are all next to one another."""
+    told = [draws for draws in drawn if len(draws) >= _STEPS]
+    apart = [max(draws) - min(draws) > near_by for draws in told]
+    must(
+        len(told) < _STEPS or any(apart),
+        f"where all tokens are about as likely, each seed's draws are one: {what} {told}",
+    )
+
+
+def _ranks(subject: Subject, answer: Answer) -> list[int]:
+    """How many tokens were likelier than each of the answer's, where its text tells its tokens."""
+    encode, prompt = tokenizing(subject).encode, answer.prompt
+    head, asked = encode(prompt), []
+    for place, token in enumerate(answer.tokens):
+        front = prompt + "".join(each.text for each in answer.tokens[:place])
+        if encode(front) == [*head, *answer.ids[:place]]:
+            asked.append((front, token.id))
+
+    rows = logits(subject, [front for front, _ in asked])
+    return [
+        sum(value > row[drawn] for value in row)
+        for row, (_, drawn) in zip(rows, asked, strict=True)
+    ]

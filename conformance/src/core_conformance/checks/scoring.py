@@ -1,21 +1,21 @@
-"""Scores, and labels against scores: joint log-probabilities of several tokens."""
+"""Checks of scores, and of labels against scores: joint log-probabilities of several tokens."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from core.capability import Capability
 from core.errors import EmptyPromptError
-from core_conformance import prompts
-from core_conformance.answers import Answer, classify, generate, score, scoring, tokenizing
-from core_conformance.model import must
-from core_conformance.preconditions import goes_on
-from core_conformance.registry import check
-from core_conformance.relations import allowance, logprobs_by_steps, near, steps
-from core_conformance.subject import Subject
+from core.protocols import Capability
+from core_conformance.checking import ask
+from core_conformance.checking.applies import goes_on
+from core_conformance.checking.ask import Answer, classify, generate, score, scoring, tokenizing
+from core_conformance.checking.check import must
+from core_conformance.checking.compare import allowance, logprobs_by_steps, near, steps
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
 
-_CONTINUATIONS = tuple(f" {words}" for words in (*prompts.SEVERAL_WORDS, *prompts.LABELS))
+_CONTINUATIONS = tuple(f" {words}" for words in (*ask.SEVERAL_WORDS, *ask.LABELS))
 _OTHER = " zyx qqq"
 
 
@@ -25,7 +25,7 @@ _OTHER = " zyx qqq"
     Capability.SCORING,
 )
 def scores_are_sums(subject: Subject) -> None:
-    found = score(subject, [prompts.QUESTION] * len(_CONTINUATIONS), _CONTINUATIONS)
+    found = score(subject, [ask.QUESTION] * len(_CONTINUATIONS), _CONTINUATIONS)
     for continuation, result in zip(_CONTINUATIONS, found, strict=True):
         parts = result.token_logprobs
         must(
@@ -48,10 +48,10 @@ def scores_are_sums(subject: Subject) -> None:
 )
 def neighbours_change_nothing(subject: Subject) -> None:
     pairs = [
-        (prompts.LONG, _CONTINUATIONS[0]),
-        (prompts.SHORT, _CONTINUATIONS[3]),
-        (prompts.QUESTION, _CONTINUATIONS[1]),
-        (prompts.HOSTILE[1], _CONTINUATIONS[2]),
+        (ask.LONG, _CONTINUATIONS[0]),
+        (ask.SHORT, _CONTINUATIONS[3]),
+        (ask.QUESTION, _CONTINUATIONS[1]),
+        (ask.HOSTILE[1], _CONTINUATIONS[2]),
     ]
     together = score(subject, [p for p, _ in pairs], [c for _, c in pairs])
     for (prompt, continuation), found in zip(pairs, together, strict=True):
@@ -73,11 +73,11 @@ def neighbours_change_nothing(subject: Subject) -> None:
 )
 def scores_equal_steps(subject: Subject) -> None:
     for continuation in _CONTINUATIONS[:3]:
-        asked = steps(subject, prompts.QUESTION, continuation)
+        asked = steps(subject, ask.QUESTION, continuation)
         if asked is None:
             continue  # the tokenizer joins these words with the prompt's end
         expected = logprobs_by_steps(subject, asked)
-        found = score(subject, [prompts.QUESTION], [continuation])[0].token_logprobs
+        found = score(subject, [ask.QUESTION], [continuation])[0].token_logprobs
         must(
             len(found) == len(expected)
             and all(near(subject, a, b) for a, b in zip(found, expected, strict=True)),
@@ -95,10 +95,10 @@ def scores_equal_steps(subject: Subject) -> None:
     Capability.TOKENIZING,
 )
 def labels_equal_steps(subject: Subject) -> None:
-    labels = (*prompts.SEVERAL_WORDS, prompts.LABELS[0])
-    found = classify(subject, [prompts.QUESTION], labels=labels)[0].logprobs or {}
+    labels = (*ask.SEVERAL_WORDS, ask.LABELS[0])
+    found = classify(subject, [ask.QUESTION], labels=labels)[0].logprobs or {}
     for label in labels:
-        asked = steps(subject, prompts.QUESTION, f" {label}")
+        asked = steps(subject, ask.QUESTION, f" {label}")
         if asked is None:
             continue
         expected = logprobs_by_steps(subject, asked)
@@ -117,9 +117,9 @@ def labels_equal_steps(subject: Subject) -> None:
     Capability.SCORING,
 )
 def labels_equal_scores(subject: Subject) -> None:
-    labels = (*prompts.SEVERAL_WORDS, *prompts.LABELS)
-    found = classify(subject, [prompts.QUESTION], labels=labels)[0].logprobs or {}
-    scores = score(subject, [prompts.QUESTION] * len(labels), [f" {label}" for label in labels])
+    labels = (*ask.SEVERAL_WORDS, *ask.LABELS)
+    found = classify(subject, [ask.QUESTION], labels=labels)[0].logprobs or {}
+    scores = score(subject, [ask.QUESTION] * len(labels), [f" {label}" for label in labels])
     for label, result in zip(labels, scores, strict=True):
         must(
             near(
@@ -138,7 +138,7 @@ def labels_equal_scores(subject: Subject) -> None:
     Capability.TOKENIZING,
 )
 def greedy_is_greedy(subject: Subject) -> None:
-    asked = [(prompt, generate(subject, prompt, 4)) for prompt in prompts.PLAIN[:4]]
+    asked = [(prompt, generate(subject, prompt, 4)) for prompt in ask.PLAIN[:4]]
     goes_on(subject, [answer.tokens for _, answer in asked])
     missed = [prompt for prompt, answer in asked if _denied(subject, prompt, answer)]
     # Greedy decoding and scoring may part at a tie.
@@ -147,6 +147,8 @@ def greedy_is_greedy(subject: Subject) -> None:
         len(missed) <= ties,
         f"score says is_greedy=False of what greedy decoding makes of {missed}",
     )
+
+    # Other text than the model's own has to score as not greedy.
     for prompt, answer in asked:
         other = _OTHER if not answer.text.startswith(_OTHER[:2]) else _CONTINUATIONS[0]
         found = score(subject, [prompt], [other])[0]
@@ -163,8 +165,8 @@ def greedy_is_greedy(subject: Subject) -> None:
     Capability.SCORING,
 )
 def errors_stay_in_their_rows(subject: Subject) -> None:
-    alone = score(subject, [prompts.QUESTION], [_CONTINUATIONS[0]])[0]
-    found = scoring(subject).score(["", prompts.QUESTION], [_CONTINUATIONS[0], _CONTINUATIONS[0]])
+    alone = score(subject, [ask.QUESTION], [_CONTINUATIONS[0]])[0]
+    found = scoring(subject).score(["", ask.QUESTION], [_CONTINUATIONS[0], _CONTINUATIONS[0]])
     must(len(found) == 2, f"two pairs gave {len(found)} scores")
     must(
         isinstance(found[0].error, EmptyPromptError),
@@ -178,7 +180,7 @@ def errors_stay_in_their_rows(subject: Subject) -> None:
 
 
 def _denied(subject: Subject, prompt: str, answer: Answer) -> bool:
-    """Whether score says that a greedy answer is none; False where it reads other tokens."""
+    """True when score says that a greedy answer is not greedy; False if it reads other tokens."""
     encode = tokenizing(subject).encode
     if not answer.tokens or encode(prompt + answer.text) != [*encode(prompt), *answer.ids]:
         return False

@@ -1,17 +1,16 @@
-"""Stop strings and stop tokens, taken from what the model itself says."""
+"""Checks of stop strings and stop tokens, taken from the model's own greedy answers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NoReturn
 
-from core_conformance import prompts
-from core_conformance.answers import Answer, generate
-from core_conformance.margins import at_a_tie
-from core_conformance.model import NotTestable, must
-from core_conformance.registry import check
-from core_conformance.speaking import SPEAKING
-from core_conformance.subject import Subject
+from core_conformance.checking import ask
+from core_conformance.checking.ask import SPEAKING, Answer, generate
+from core_conformance.checking.check import NotTestable, must
+from core_conformance.checking.compare import at_a_tie
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
 
 _LENGTH = 12
 _NEVER = "\u2603never\u2603"
@@ -128,7 +127,7 @@ def _spoken(subject: Subject) -> tuple[str, Answer]:
 
 
 def _all_spoken(subject: Subject) -> Iterator[tuple[str, Answer]]:
-    for prompt in (*prompts.PLAIN, prompts.LONG):
+    for prompt in (*ask.PLAIN, ask.LONG):
         answer = generate(subject, prompt, _LENGTH)
         sound = "\ufffd" not in answer.text and len(answer.text) >= _LENGTH // 2
         if sound and len(answer.tokens) >= _LENGTH:
@@ -137,13 +136,13 @@ def _all_spoken(subject: Subject) -> Iterator[tuple[str, Answer]]:
 
 def _nothing_to_stop(what: str) -> NoReturn:
     raise NotTestable(
-        f"none of {len(prompts.PLAIN) + 1} prompts is continued by {what}, so there is nothing "
+        f"none of {len(ask.PLAIN) + 1} prompts is continued by {what}, so there is nothing "
         "that could be stopped: take a model that goes on"
     )
 
 
 def _wavers(subject: Subject, prompt: str, free: Answer, answer: Answer) -> bool:
-    """Whether greedy tokens differ for a reason of their own: at a tie, or without stops too."""
+    """True when greedy tokens differ for another reason than stops: a tie, or unsteady answers."""
     if answer.ids == free.ids[: len(answer.ids)]:
         return False
     again = generate(subject, prompt, _LENGTH)
@@ -160,8 +159,11 @@ def _stops(subject: Subject, prompt: str, free: Answer, stops: tuple[str, ...]) 
     answer = generate(subject, prompt, _LENGTH, stop=stops)
     if _wavers(subject, prompt, free, answer):
         return
+
+    # The stop string that comes first ends the text, in front of it.
     places = [free.text.find(stop) for stop in stops]
     expected = free.text[: min(place for place in places if place >= 0)]
+
     must(
         answer.text == expected,
         f"stop={stops!r} left {answer.text!r} of {free.text!r}; {expected!r} was expected",
@@ -186,12 +188,12 @@ def _stops_across(subject: Subject, width: int) -> None:
 
 
 def _border(free: Answer, tokens: int) -> int:
-    """Where in the text so many tokens end."""
+    """The place in the text at which the first ``tokens`` tokens end."""
     return len("".join(token.text for token in free.tokens[:tokens]))
 
 
 def _border_string(free: Answer, width: int) -> str:
-    """The shortest text across that many tokens which does not come earlier in the answer."""
+    """The shortest text across ``width`` tokens that does not come earlier in the answer."""
     texts = [token.text for token in free.tokens]
     for first in range(1, _LENGTH - width):
         if not all(texts[first : first + width]):

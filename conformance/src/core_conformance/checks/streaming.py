@@ -1,19 +1,18 @@
-"""Streams: what they hand out, when they work, and how they end."""
+"""Checks of streams: the tokens they hand out, when they work, and how they end."""
 
 from __future__ import annotations
 
 import itertools
 import time
 
-from core.capability import Capability
-from core_conformance import prompts
-from core_conformance.answers import generate, is_token, read
-from core_conformance.model import must
-from core_conformance.preconditions import goes_on
-from core_conformance.registry import check
-from core_conformance.relations import same_speech
-from core_conformance.speaking import SPEAKING, speak, speaks, voice
-from core_conformance.subject import Subject
+from core.protocols import Capability
+from core_conformance.checking import ask
+from core_conformance.checking.applies import goes_on
+from core_conformance.checking.ask import SPEAKING, generate, is_token, read, speak, speaks, voice
+from core_conformance.checking.check import must
+from core_conformance.checking.compare import same_speech
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
 
 _LOOKS = 10  # at a stream that nobody reads, this long apart
 _PAUSE = 0.02
@@ -28,7 +27,7 @@ def tokens_are_tokens(subject: Subject) -> None:
     speaks(subject, voice(subject))
     size = subject.model.info.vocab_size
     streams = [
-        list(speak(subject, subject.model, prompt, max_tokens=4)) for prompt in prompts.PLAIN[:2]
+        list(speak(subject, subject.model, prompt, max_tokens=4)) for prompt in ask.PLAIN[:2]
     ]
     for token in itertools.chain(*streams):
         must(
@@ -46,7 +45,7 @@ def tokens_are_tokens(subject: Subject) -> None:
     SPEAKING,
 )
 def draws_come_out(subject: Subject) -> None:
-    answers = [generate(subject, p, 4, temperature=50.0) for p in prompts.PLAIN]
+    answers = [generate(subject, p, 4, temperature=50.0) for p in ask.PLAIN]
     must(
         any(answer.tokens for answer in answers),
         f"{len(answers)} generations at temperature 50 had no token at all: the tokens that are "
@@ -71,7 +70,7 @@ class _Witness:
 )
 def work_starts_at_next(subject: Subject) -> None:
     witness = _Witness()
-    stream = speak(subject, subject.model, prompts.PLAIN[0], max_tokens=4, cancel=witness)
+    stream = speak(subject, subject.model, ask.PLAIN[0], max_tokens=4, cancel=witness)
     for _ in range(_LOOKS):  # work on another thread needs a moment to show
         time.sleep(_PAUSE)
         must(
@@ -94,10 +93,12 @@ def max_tokens_counts(subject: Subject) -> None:
     speaks(subject, voice(subject))
     answers = []
     for limit in (1, 2, 5):
-        for prompt in prompts.PLAIN[:2]:
+        for prompt in ask.PLAIN[:2]:
             answer = read(speak(subject, subject.model, prompt, max_tokens=limit))
             count, reason = len(answer.tokens), answer.finish_reason
             must(count <= limit, f"max_tokens={limit} gave {count} tokens")
+
+            # A full answer ended for its length, a shorter one of its own accord.
             wanted = "length" if count == limit else "stop"
             must(
                 reason == wanted,
@@ -105,6 +106,7 @@ def max_tokens_counts(subject: Subject) -> None:
                 f"not {wanted!r}",
             )
             answers.append(answer.tokens)
+
     goes_on(subject, answers)
 
 
@@ -115,7 +117,7 @@ def max_tokens_counts(subject: Subject) -> None:
     SPEAKING,
 )
 def ends_for_good(subject: Subject) -> None:
-    stream = speak(subject, subject.model, prompts.PLAIN[0], max_tokens=3)
+    stream = speak(subject, subject.model, ask.PLAIN[0], max_tokens=3)
     before = stream.finish_reason
     must(before is None, f"finish_reason is {before!r} before the stream was read")
     list(stream)
@@ -135,7 +137,7 @@ def ends_for_good(subject: Subject) -> None:
     SPEAKING,
 )
 def close_ends(subject: Subject) -> None:
-    prompt = prompts.PLAIN[1]
+    prompt = ask.PLAIN[1]
     before = generate(subject, prompt, 4)
     for reads in (0, 1):
         stream = speak(subject, subject.model, prompt, max_tokens=64)

@@ -1,16 +1,16 @@
-"""Text: characters stay whole, and prompts may hold whatever Unicode has."""
+"""Checks of text: whole characters, prompts of any Unicode text, and the tokenizer's methods."""
 
 from __future__ import annotations
 
 import itertools
 
-from core.capability import Capability
-from core_conformance import prompts
-from core_conformance.answers import Answer, generate, tokenizing
-from core_conformance.model import must
-from core_conformance.preconditions import goes_on
-from core_conformance.registry import check
-from core_conformance.subject import Subject
+from core.protocols import Capability
+from core_conformance.checking import ask
+from core_conformance.checking.applies import goes_on
+from core_conformance.checking.ask import Answer, generate, is_id, tokenizing
+from core_conformance.checking.check import must
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
 
 _BROKEN = "\ufffd"
 _MANY_BYTES = ("emoji", "Japanese", "Cyrillic")  # characters of four, three and two bytes
@@ -27,7 +27,7 @@ _LENGTH = 10
 def characters_are_whole(subject: Subject) -> None:
     answers = []
     for name, options in itertools.product(_MANY_BYTES, _ways(subject)):
-        prompt = prompts.ODD[name]
+        prompt = ask.ODD[name]
         answers.append(generate(subject, prompt, _LENGTH, **options))
         _is_decoded(subject, prompt, answers[-1])
     goes_on(subject, [answer.tokens for answer in answers])
@@ -39,7 +39,7 @@ def characters_are_whole(subject: Subject) -> None:
     Capability.GENERATE,
 )
 def text_is_unicode(subject: Subject) -> None:
-    answers = [generate(subject, prompts.ODD[name], _LENGTH).tokens for name in _MANY_BYTES]
+    answers = [generate(subject, ask.ODD[name], _LENGTH).tokens for name in _MANY_BYTES]
     for token in itertools.chain(*answers):
         try:
             token.text.encode()
@@ -54,7 +54,7 @@ def text_is_unicode(subject: Subject) -> None:
     Capability.GENERATE,
 )
 def odd_prompts(subject: Subject) -> None:
-    for name, prompt in prompts.ODD.items():
+    for name, prompt in ask.ODD.items():
         answer = generate(subject, prompt, 2)
         must(
             answer.finish_reason in ("stop", "length"),
@@ -69,18 +69,69 @@ def _ways(subject: Subject) -> list[dict[str, float | int]]:
 
 
 def _is_decoded(subject: Subject, prompt: str, answer: Answer) -> None:
-    """The texts joined are the ids decoded, alone or behind the prompt.
+    """See that a stream's texts join to its ids decoded, alone or behind the prompt.
 
-    Some tokenizers drop a space in front of a text. What is invalid, in the middle too, may be
-    shown as one mark or as several, and the end may have been cut inside a character.
+    Some tokenizers drop a space in front of a text. Invalid bytes, in the middle too, may be shown
+    as one mark or as several, and the end may have been cut inside a character.
     """
     decode, encode = tokenizing(subject).decode, tokenizing(subject).encode
     joined, alone = answer.text.rstrip(_BROKEN), decode(answer.ids).rstrip(_BROKEN)
     behind = decode([*encode(prompt), *answer.ids]).rstrip(_BROKEN)
+
+    # With a character broken in the middle, nothing can be compared.
     if _BROKEN in alone:
         return
+
     must(
         joined.lstrip(" ") == alone.lstrip(" ") or behind == prompt + joined,
         f"the stream's texts join to {joined!r}, and decode() of its ids gives {alone!r}: a "
         "character whose bytes lie in several tokens belongs, whole, to the last of them",
     )
+
+
+@check(
+    "tokenizing.ids",
+    "encode MUST return a list of int ids below vocab_size, the same for the same text",
+    Capability.TOKENIZING,
+)
+def ids_are_in_range(subject: Subject) -> None:
+    size, encode = subject.model.info.vocab_size, tokenizing(subject).encode
+    for text in (*ask.PLAIN, *ask.ODD.values()):
+        ids = encode(text)
+        must(
+            _is_list_of_ids(ids, size),
+            f"encode({text!r}) is {ids!r:.120}: a list of ints from 0 to {size - 1} was expected",
+        )
+        must(encode(text) == ids, f"encode({text!r}) gave two different lists")
+
+
+@check(
+    "tokenizing.round-trip",
+    "decode(encode(text)) MUST give plain text back, special tokens left out",
+    Capability.TOKENIZING,
+)
+def plain_text_comes_back(subject: Subject) -> None:
+    model = tokenizing(subject)
+    for text in (*ask.PLAIN, ask.LONG):
+        back = model.decode(model.encode(text))
+        # Some tokenizers put a space in front of every text, and some drop it again.
+        must(back.lstrip(" ") == text, f"decode(encode({text!r})) is {back!r}")
+
+
+@check(
+    "tokenizing.stable",
+    "What decode gives back MUST itself go through encode and decode unchanged, in any script",
+    Capability.TOKENIZING,
+)
+def decoded_text_is_stable(subject: Subject) -> None:
+    model = tokenizing(subject)
+    for name, text in ask.ODD.items():
+        once = model.decode(model.encode(text))
+        again = model.decode(model.encode(once)) if once else once
+        must(bool(once), f"{name}: of {text!r} nothing came back")
+        must(again == once, f"{name}: {text!r} came back as {once!r}, and that as {again!r}")
+    must(model.decode([]) == "", f"decode([]) is {model.decode([])!r}")
+
+
+def _is_list_of_ids(found: object, size: int) -> bool:
+    return isinstance(found, list) and bool(found) and all(is_id(i, size) for i in found)

@@ -9,11 +9,10 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
-from core.capability import Capability
 from core.errors import InvalidOptionError, UnsupportedModelError, UnsupportedOptionError
-from core.model_files import model_formats
+from core.models.files import model_formats
 from core.options import LoadConfig
-from core.protocols import PROTOCOL_VERSION
+from core.protocols import PROTOCOL_VERSION, Capability
 from core.support import refuse_load_options
 from core.types import Device
 from core_conformance.reference import files
@@ -43,7 +42,7 @@ class Reference:
         self.__class__ = self._without(type(self), OWN_METHODS)
 
     def available(self) -> bool:
-        """Everywhere."""
+        """True: plain Python runs everywhere."""
         return True
 
     def unavailable_reason(self) -> str | None:
@@ -51,21 +50,22 @@ class Reference:
         return None
 
     def devices(self) -> Sequence[Device]:
-        """This computer."""
+        """The CPU of this computer, the only device."""
         return (Device("cpu", "cpu", detail="plain Python"),)
 
     def refusal(self, path: str | os.PathLike[str], /) -> str | None:
-        """Why this backend cannot load a model, from its config.json alone."""
+        """The reason why this backend cannot load a model, by its config.json; None if it can."""
         if "safetensors" not in model_formats(path):
             return "it reads safetensors only"
         return files.refusal(path)
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> ReferenceModel:
-        """A model that `write_model` made. Raises `ModelError` and `OptionError`."""
+        """Load a model that `write_model` made. Raises `ModelError` and `OptionError`."""
         refuse_load_options(config, self.name, self.capabilities)
         if config.gpu_layers > 0:
-            advice = "It computes on the CPU; for layers on a GPU choose 'metal' or 'llama_cpp'."
+            advice = "It computes on the CPU: leave it at -1 or 0."
             raise UnsupportedOptionError("gpu_layers", self.name, advice)
+
         if "safetensors" not in model_formats(path):
             raise UnsupportedModelError(f"Backend 'reference' reads safetensors, not {path!r}.")
         length = files.read_model(path)
@@ -73,6 +73,8 @@ class Reference:
             raise InvalidOptionError(
                 "context_len", config.context_len, f"at most {length}, the model's own"
             )
+
+        # The model's class lacks the methods that are not declared.
         adapter = config.adapter_path
         bias = {} if adapter is None else files.read_adapter(adapter)
         model = self._without(self.model_class, METHODS)

@@ -9,13 +9,12 @@ from core.clock import RequestClock
 from core.errors import CoreError, GenerationCancelled, RequestError
 from core.options import GenerateConfig
 from core.types import BatchResult, FinishReason, Token
-from core_conformance.reference.engine import Engine
-from core_conformance.reference.generation import Generation
+from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.meter import Meter
 
 
 class Batch:
-    """One call. ``errors[row]`` is what went wrong with a row, by its number."""
+    """One call on many prompts; ``errors`` holds the error of each row that failed, by number."""
 
     def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
         self._engine, self._clock = engine, RequestClock(config)
@@ -30,7 +29,7 @@ class Batch:
                 self.errors[index] = error
 
     def tokens(self) -> Iterator[tuple[int, Token]]:
-        """Row and token, as they are made. Cancelled while it waits for a slot, no row runs."""
+        """Yield row and token as they are made; a cancel before it has a slot ends all rows."""
         try:
             yield from self._tokens()
         except RequestError as error:
@@ -52,7 +51,7 @@ class Batch:
                 active = [row for row in active if self.rows[row].reason is None]
 
     def results(self) -> list[BatchResult]:
-        """Every row, run to its end."""
+        """Run every row to its end and return the results, in order."""
         found: list[list[Token]] = [[] for _ in range(self.count)]
         for row, token in self.tokens():
             found[row].append(token)

@@ -1,4 +1,4 @@
-"""``classify``: micro-batches of prompts of like length, results in the order of the prompts."""
+"""``classify`` and ``score``: micro-batches of like length, results in the order of the prompts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from core.clock import RequestClock
 from core.errors import RequestError
 from core.labels import LabelTrie, build_trie, label_paths, label_texts, score_labels, with_scores
 from core.options import GenerateConfig
-from core.types import ClassifyResult, Token
-from core_conformance.reference.engine import Engine
+from core.types import ClassifyResult, Score, Token
+from core_conformance.reference.engine import Engine, check_text
 from core_conformance.reference.language import log_softmax
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.sampling import sample
@@ -21,16 +21,16 @@ MICRO_BATCH = 8
 
 
 class Classifier:
-    """One call on many prompts."""
+    """One call of ``classify`` on many prompts."""
 
     def __init__(self, engine: Engine, config: GenerateConfig, meter: Meter) -> None:
         self._engine, self.config, self._meter = engine, config, meter
         self._clock = RequestClock(config)
 
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
-        """One per prompt, in order. Raises `LabelError` for labels that cannot be told apart.
+        """One result per prompt, in order; `LabelError` for labels that cannot be told apart.
 
-        Cancelled while it waits for a slot, every prompt gets that error.
+        When the call is cancelled while it waits for a slot, every prompt gets that error.
         """
         try:
             with self._engine.slots.taken(self._check), self._meter.prefilling():
@@ -51,13 +51,13 @@ class Classifier:
         return results
 
     def micro_batches(self, prompts: Sequence[str]) -> Iterator[list[int]]:
-        """Prompt numbers, those of like length together."""
+        """Yield the numbers of the prompts of each micro-batch, those of like length together."""
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
         for start in range(0, len(order), MICRO_BATCH):
             yield order[start : start + MICRO_BATCH]
 
     def read(self, prompts: Sequence[str]) -> list[ClassifyResult]:
-        """One micro-batch. What is wrong with one prompt is its own result's error."""
+        """Run one micro-batch; what is wrong with one prompt is the error of its own result."""
         results = [ClassifyResult()] * len(prompts)
         rows: dict[int, list[int]] = {}
         for index, prompt in enumerate(prompts):
@@ -66,6 +66,7 @@ class Classifier:
                 rows[index] = self._engine.prompt_ids(prompt)
             except RequestError as error:
                 results[index] = ClassifyResult(error=error)
+
         self._meter.prompt_tokens += sum(map(len, rows.values()))
         self._meter.generated_tokens += len(rows)
         for index, logits in zip(rows, self._engine.forward(list(rows.values())), strict=True):
@@ -73,16 +74,19 @@ class Classifier:
         return results
 
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
-        """What the distribution behind one prompt says."""
+        """The result for one prompt, from the logits behind it."""
         config = self.config
         token = sample(logits, ids, config, Random(config.seed))
         logprob = log_softmax(logits)[token] if config.return_logprobs else None
+
         result = ClassifyResult(
             token=Token(token, decode([token]), logprob),
             logits=logits if config.return_logits else None,
         )
         if not config.labels:
             return result
+
+        # Labels begin at the anchor; each inner node of their trie is asked for its children.
         anchor, trie = self._labels(prompt, ids)
         logprobs = [
             [row[token] for token in children]
@@ -102,3 +106,39 @@ class Classifier:
             log_softmax(logits)
             for logits in self._engine.forward([[*ids, *prefix] for prefix in trie.prefixes])
         ]
+
+
+def score(engine: Engine, clock: RequestClock, prompt: str, continuation: str) -> Score:
+    """Score one pair; what is wrong with the pair is the score's error."""
+    try:
+        clock.check()
+        start, ids = _tokens(engine, prompt, continuation)
+    except RequestError as error:
+        return Score(error=error)
+
+    found = []
+    greedy = True
+    for position, logits in enumerate(
+        engine.forward([ids[:end] for end in range(start, len(ids))])
+    ):
+        token = ids[start + position]
+        found.append(log_softmax(logits)[token])
+        greedy = greedy and logits[token] == max(logits)
+
+    return Score(sum(found), tuple(found), greedy)
+
+
+def _tokens(engine: Engine, prompt: str, continuation: str) -> tuple[int, list[int]]:
+    """The place at which the continuation begins, and the ids of prompt and continuation."""
+    head = engine.prompt_ids(prompt)
+    check_text(continuation, "continuation")
+    continued = encode_continued(prompt, continuation)
+    start, [path] = label_paths(head, [continued], lambda: [encode(continuation)[1:]])
+    if not path:
+        raise RequestError(
+            f"The continuation {continuation!r:.60} adds no token behind this prompt. "
+            "Give another one."
+        )
+    ids = [*head[:start], *path]
+    engine.check_length(len(ids) - 1)  # the last token is scored and never read
+    return start, ids

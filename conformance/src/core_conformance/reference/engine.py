@@ -1,26 +1,130 @@
-"""Running rows: prompts are read in chunks, then every step draws one token for each row."""
+"""Running rows: prompts are read in chunks, then every step draws one token for each row.
+
+As many requests run side by side as there are slots; the others wait for one.
+"""
 
 from __future__ import annotations
 
+import threading
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from random import Random
 
-from core.errors import EmptyPromptError, PromptTooLongError, RequestError
+from core.clock import RequestClock
+from core.errors import ModelBusyError, PromptTooLongError
 from core.options import GenerateConfig
-from core.types import Token
-from core_conformance.reference.generation import Generation
-from core_conformance.reference.language import Language
-from core_conformance.reference.ledger import LEDGER, TOKEN_BYTES
-from core_conformance.reference.meter import Meter
-from core_conformance.reference.slots import Slots
-from core_conformance.reference.vocabulary import encode
+from core.support import text_error
+from core.text_stream import TokenAssembler
+from core.types import FinishReason, Token
+from core_conformance.reference.language import Language, log_softmax
+from core_conformance.reference.meter import LEDGER, TOKEN_BYTES, Meter
+from core_conformance.reference.sampling import sample
+from core_conformance.reference.vocabulary import EOS, Detokenizer, encode
 
+_POLL_SECONDS = 0.01  # how often one that waits looks whether it still wants its turn
+PREFILL_CHUNK = 32
 _ENDLESS = 2**31
 
 
+class Slots:
+    """Slots, each held for a thread; no thread waits for one that it has itself to give back."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._free = threading.Condition()
+        self._holders: list[int] = []
+        self._waiting: set[int] = set()
+
+    @contextmanager
+    def taken(self, check: Callable[[], None]) -> Iterator[None]:
+        """Hold a slot. ``check`` is called while it waits, to raise when it is not wanted.
+
+        Raises `ModelBusyError` when all slots are held for threads that cannot go on before it.
+        """
+        me = threading.get_ident()
+        with self._free:
+            self._acquire(me, check)
+        try:
+            yield
+        finally:  # perhaps in another thread, where a stream was closed
+            with self._free:
+                self._holders.remove(me)
+                self._free.notify_all()
+
+    def refuse_waiting_for_oneself(self) -> None:
+        """Raise `ModelBusyError` when every slot is held for this very thread."""
+        with self._free:
+            self._refuse(threading.get_ident())
+
+    def _acquire(self, me: int, check: Callable[[], None]) -> None:
+        self._waiting.add(me)
+        try:
+            while len(self._holders) >= self.count:
+                self._refuse(me)
+                check()
+                self._free.wait(_POLL_SECONDS)
+            self._holders.append(me)
+        finally:
+            self._waiting.discard(me)
+
+    def _refuse(self, me: int) -> None:
+        stuck = self._waiting | {me}
+        if len(self._holders) >= self.count and stuck.issuperset(self._holders):
+            raise ModelBusyError(
+                f"All {self.count} slots of the model are held by open streams of the threads "
+                "that wait for one. Finish or close a stream, or load with more parallel_slots."
+            )
+
+
+class Generation:
+    """A row that runs; ``context`` holds the tokens read of its prompt, and those drawn since.
+
+    ``reason`` is None while it runs; ``drawn`` counts its tokens, ``emitted`` those given out.
+    """
+
+    def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
+        self.prompt, self.config = tuple(ids), config
+        self.context: list[int] = []
+        self.clock = RequestClock(config)
+        self.reason: FinishReason | None = None
+        self.emitted = 0
+        self.drawn = 0
+        self.limit = min(config.max_tokens, room)
+        self.random = Random(config.seed)
+        self.stops = {EOS, *config.stop_tokens}
+        self.assembler = TokenAssembler(Detokenizer(), config.stop)
+
+    def chunks(self) -> Iterable[Sequence[int]]:
+        """The prompt in the pieces that are read at once."""
+        for start in range(0, len(self.prompt), PREFILL_CHUNK):
+            yield self.prompt[start : start + PREFILL_CHUNK]
+
+    def take(self, logits: Sequence[float]) -> list[Token]:
+        """Draw a token; returns the tokens whose text cannot change any more."""
+        token = sample(logits, self.context, self.config, self.random)
+        self.drawn += 1
+        if token in self.stops:
+            return self._end("stop")
+        self.context.append(token)
+        logprob = log_softmax(logits)[token] if self.config.return_logprobs else None
+        tokens = self.assembler.add(token, logprob)
+        self.emitted += len(tokens)
+        if self.assembler.stopped:
+            return tokens + self._end("stop")
+        if self.drawn >= self.limit:
+            return tokens + self._end("length")
+        return tokens
+
+    def _end(self, reason: FinishReason) -> list[Token]:
+        self.reason = reason
+        tokens = self.assembler.finish()
+        self.emitted += len(tokens)
+        return tokens
+
+
 class Engine:
-    """What all requests of one model go through. ``check_open`` raises once it is closed."""
+    """The engine that runs all requests of a model; ``check_open`` raises once that is closed."""
 
     generation_class: type[Generation] = Generation
 
@@ -44,7 +148,7 @@ class Engine:
             raise PromptTooLongError(length, limit)
 
     def generation(self, prompt: str, config: GenerateConfig) -> Generation:
-        """A row for a prompt. Raises like `prompt_ids`."""
+        """Make a row for a prompt. Raises like `prompt_ids`."""
         ids = self.prompt_ids(prompt)
         room = max(1, self.language.context_length - len(ids))
         return self.generation_class(ids, config, _ENDLESS if self._rotates else room)
@@ -55,7 +159,7 @@ class Engine:
 
     @contextmanager
     def running(self, rows: Sequence[Generation]) -> Iterator[None]:
-        """Memory for the contexts of these rows."""
+        """Take memory for the contexts of these rows, and give it back at the end of the block."""
         size = TOKEN_BYTES * sum(len(row.prompt) for row in rows)
         LEDGER.add(size)
         try:
@@ -72,7 +176,7 @@ class Engine:
                 row.context.extend(chunk)
 
     def step(self, rows: Sequence[Generation], meter: Meter) -> list[list[Token]]:
-        """One more token for each row; the tokens that each gives out."""
+        """Draw one more token for each row; returns the tokens that each row gives out."""
         with meter.decoding():
             logits = self.forward([row.context for row in rows])
             tokens = [row.take(values) for row, values in zip(rows, logits, strict=True)]
@@ -87,12 +191,5 @@ class Engine:
 
 def check_text(text: str, name: str = "prompt") -> None:
     """Raise `RequestError` for text that cannot be tokenised."""
-    if not text:
-        raise EmptyPromptError(f"The {name} is empty. Give it at least one character.")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise RequestError(
-            f"The {name} is not valid Unicode text: a lone surrogate stands at character "
-            f"{error.start}. Decode its source as UTF-8."
-        ) from None
+    if error := text_error(text, name):
+        raise error

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from core.errors import InvalidModelError, ModelNotFoundError, UnsupportedModelError
-from core.model_files import read_config_json, read_json_object
+from core.models.files import read_config_json, read_json_object
 from core_conformance.reference.vocabulary import VOCAB_SIZE
 
 MODEL_TYPE = "reference"
@@ -38,7 +38,7 @@ def write_adapter(directory: str | os.PathLike[str], bias: Mapping[int, float]) 
 
 
 def refusal(directory: str | os.PathLike[str]) -> str | None:
-    """Why a model is not one of these; None when it is. Raises `ModelError` for broken files."""
+    """The reason why this is no reference model; None if it is. Raises `ModelError` if broken."""
     kind = read_config_json(directory).get("model_type")
     if kind == MODEL_TYPE:
         return None
@@ -52,12 +52,14 @@ def read_model(directory: str | os.PathLike[str]) -> int:
         raise UnsupportedModelError(
             f"Backend 'reference' cannot load {str(directory)!r}: {reason}."
         )
+
     length = read_config_json(directory).get("max_position_embeddings")
     if not isinstance(length, int) or length < 1:
         raise InvalidModelError(
             f"{str(directory)!r} has no usable max_position_embeddings in its config.json. "
             "Make the model again with core_conformance.reference.write_model()."
         )
+
     if not any(Path(directory).expanduser().glob("*.safetensors")):
         raise ModelNotFoundError(
             f"{str(directory)!r} has a config.json and no *.safetensors file. Copy it completely."
@@ -66,7 +68,7 @@ def read_model(directory: str | os.PathLike[str]) -> int:
 
 
 def read_adapter(path: str | os.PathLike[str]) -> dict[int, float]:
-    """What an adapter adds to the logit of each token. Raises `ModelError`."""
+    """Read an adapter: the number that it adds to each token's logit. Raises `ModelError`."""
     bias = read_json_object(os.path.join(os.path.expanduser(os.fspath(path)), ADAPTER)).get("bias")
     if not isinstance(bias, dict) or not all(_sound(*item) for item in bias.items()):
         raise InvalidModelError(

@@ -39,7 +39,7 @@ class Language:
         return array("f", values)
 
     def keys(self, ids: Sequence[int]) -> tuple[tuple[array[float], ...], ...]:
-        """``keys[layer][head]``: what each position, knowing those before it, is found by."""
+        """``keys[layer][head]``: one key per position, made from it and all positions before it."""
         return tuple(
             tuple(self._head(ids, layer, head) for head in range(NUM_HEADS))
             for layer in range(NUM_LAYERS)
@@ -60,7 +60,7 @@ def log_softmax(logits: Sequence[float]) -> list[float]:
 
 
 def _base(ids: Sequence[int]) -> list[float]:
-    """What may follow: text, and inside a character nothing but the rest of it."""
+    """Logits before noise: text may follow, and inside a character only the rest of it."""
     character = unfinished(ids)
     if not character:
         return _TEXT

@@ -1,13 +1,44 @@
-"""What a call cost, while it runs."""
+"""Metering: the cost of a call, and the bytes that this process's reference models hold."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from core.types import GenerateMetrics
-from core_conformance.reference.ledger import LEDGER
+from core.types import GenerateMetrics, MemoryReport
+
+WEIGHTS_BYTES = 1 << 20
+TOKEN_BYTES = 256  # of context, for each token
+
+
+class Ledger:
+    """Counts what was taken and given back. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.active = self.peak = 0
+
+    def add(self, size: int) -> None:
+        """Take ``size`` bytes, or give them back when it is negative."""
+        with self._lock:
+            self.active += size
+            self.peak = max(self.peak, self.active)
+
+    def reset_peak(self) -> None:
+        """Set the peak to what is held now."""
+        with self._lock:
+            self.peak = self.active
+
+    def report(self) -> MemoryReport:
+        """The bytes that are held now, and the peak since the last reset."""
+        with self._lock:
+            return MemoryReport(self.active, self.peak, 0)
+
+
+LEDGER = Ledger()
+"""The ledger of this process."""
 
 
 class Meter:
@@ -20,7 +51,7 @@ class Meter:
 
     @contextmanager
     def prefilling(self) -> Iterator[None]:
-        """Reading prompts."""
+        """Count the seconds of the block as prefill."""
         begin = time.perf_counter()
         try:
             yield
@@ -29,7 +60,7 @@ class Meter:
 
     @contextmanager
     def decoding(self) -> Iterator[None]:
-        """Drawing tokens."""
+        """Count the seconds of the block as decode."""
         begin = time.perf_counter()
         try:
             yield
@@ -37,7 +68,7 @@ class Meter:
             self._decode += time.perf_counter() - begin
 
     def metrics(self) -> GenerateMetrics:
-        """So far."""
+        """The metrics of the call so far."""
         memory = LEDGER.report()
         return GenerateMetrics(
             prompt_tokens=self.prompt_tokens,

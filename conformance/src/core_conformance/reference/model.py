@@ -6,28 +6,27 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Unpack
 
 from core.base import TextModelBase
-from core.capability import Capability
 from core.chat import RenderedPrompt, render
-from core.errors import ChatTemplateError
 from core.options import (
     ClassifyOptions,
     GenerateConfig,
     GenerateOptions,
     LoadConfig,
+    RequestOptions,
     resolve_classify,
     resolve_generate,
+    resolve_request,
 )
-from core.protocols import TokenStream
-from core.support import checked_messages, checked_prompts, refuse_options, unsupported
-from core.types import BatchResult, ClassifyResult, Message, ModelInfo
+from core.protocols import Capability, TokenStream
+from core.support import checked_conversation, checked_prompts, refuse_options, unsupported
+from core.types import BatchResult, ClassifyResult, Conversation, Message, ModelInfo
 from core_conformance.reference import vocabulary
 from core_conformance.reference.batch import Batch
 from core_conformance.reference.classification import Classifier
 from core_conformance.reference.engine import Engine
 from core_conformance.reference.files import MODEL_TYPE
 from core_conformance.reference.language import LOGIT_TOLERANCE, NUM_LAYERS, Language
-from core_conformance.reference.ledger import LEDGER, WEIGHTS_BYTES
-from core_conformance.reference.meter import Meter
+from core_conformance.reference.meter import LEDGER, WEIGHTS_BYTES, Meter
 from core_conformance.reference.stream import ReferenceStream
 
 DEFAULT_SLOTS = 4
@@ -90,14 +89,14 @@ class ReferenceCore(TextModelBase):
 
     def chat(
         self,
-        messages: Sequence[Message],
+        messages: Conversation,
         config: GenerateConfig | None = None,
         /,
         **options: Unpack[GenerateOptions],
     ) -> TokenStream:
         """See `core.TextModel.chat`."""
         request = self.checked(Capability.CHAT, config, options)
-        return self.stream(self.rendered(messages), request)
+        return self.stream(self.rendered(checked_conversation(messages)), request)
 
     def classify(
         self,
@@ -141,8 +140,14 @@ class ReferenceCore(TextModelBase):
     def checked_classify(
         self, operation: Capability, config: GenerateConfig | None, options: ClassifyOptions
     ) -> GenerateConfig:
-        """The same for ``classify`` and ``classify_iter``."""
+        """The options of a ``classify`` or ``classify_iter`` request. Raises like `checked`."""
         return self._checked(operation, lambda: resolve_classify(config, options))
+
+    def checked_request(
+        self, operation: Capability, config: GenerateConfig | None, options: RequestOptions
+    ) -> GenerateConfig:
+        """The options of a ``score`` or ``inspect_attention`` request. Raises like `checked`."""
+        return self._checked(operation, lambda: resolve_request(config, options, operation.value))
 
     def _checked(
         self, operation: Capability, resolve: Callable[[], GenerateConfig]
@@ -151,21 +156,16 @@ class ReferenceCore(TextModelBase):
         request = resolve()
         if operation not in self.capabilities:
             raise unsupported(operation, self._backend)
-        classifies = operation in (Capability.CLASSIFY, Capability.CLASSIFY_STREAMING)
-        kind = Capability.CLASSIFY if classifies else Capability.GENERATE
-        refuse_options(request, kind, self._backend, self.capabilities)
+        refuse_options(request, operation, self._backend, self.capabilities)
         return request
 
     def stream(self, prompt: str, config: GenerateConfig) -> ReferenceStream:
-        """A stream that has not begun."""
+        """Make a stream that has not begun."""
         return self.stream_class(self.engine, prompt, config, self.record)
 
     def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
         """The prompt for a conversation; its special tokens are the template's alone."""
-        turns = checked_messages(messages)
-        if not turns:
-            raise ChatTemplateError("There are no messages to render. Give at least one.")
-        return render(turns, vocabulary.SPECIAL, _template)
+        return render(messages, vocabulary.SPECIAL, _template)
 
 
 def _template(messages: Sequence[Message]) -> str:

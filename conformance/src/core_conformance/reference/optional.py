@@ -6,30 +6,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Unpack
 
-from core.capability import Capability
 from core.chat import RenderedPrompt
-from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
-from core.protocols import TokenStream
-from core.support import checked_pairs, checked_prompts, checked_stream
+from core.clock import RequestClock
+from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, RequestOptions
+from core.protocols import Capability, TokenStream
+from core.support import checked_conversation, checked_pairs, checked_prompts, checked_stream
 from core.types import (
     AttentionSnapshot,
     Choice,
     ClassifyResult,
+    Conversation,
     MemoryReport,
-    Message,
     Score,
     Token,
 )
 from core_conformance.reference import vocabulary
 from core_conformance.reference.batch import Batch
-from core_conformance.reference.classification import MICRO_BATCH, Classifier
+from core_conformance.reference.classification import MICRO_BATCH, Classifier, score
 from core_conformance.reference.files import MODEL_TYPE
 from core_conformance.reference.language import HEAD_DIM, NUM_HEADS, NUM_LAYERS
-from core_conformance.reference.ledger import LEDGER
-from core_conformance.reference.meter import Meter
+from core_conformance.reference.meter import LEDGER, Meter
 from core_conformance.reference.model import ReferenceCore
-from core_conformance.reference.scoring import score
-from core_conformance.reference.submitted import SubmittedStream
+from core_conformance.reference.stream import SubmittedStream
 
 METHODS = {
     Capability.TOKENIZING: ("encode", "decode", "render_chat"),
@@ -59,10 +57,10 @@ class ReferenceModel(ReferenceCore):
         self.check_open()
         return vocabulary.decode(ids)
 
-    def render_chat(self, messages: Sequence[Message]) -> RenderedPrompt:
+    def render_chat(self, messages: Conversation) -> RenderedPrompt:
         """The prompt that ``chat`` would continue."""
         self.check_open()
-        return self.rendered(messages)
+        return self.rendered(checked_conversation(messages))
 
     def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> TokenStream:
         """``generate`` that begins now, whether or not the stream is read."""
@@ -77,7 +75,7 @@ class ReferenceModel(ReferenceCore):
         /,
         **options: Unpack[GenerateOptions],
     ) -> Iterator[tuple[int, Token]]:
-        """Row and token, as they are made; the first row that failed raises at the end."""
+        """Yield row and token as they are made; the first row that failed raises at the end."""
         request = self.checked(Capability.BATCH_STREAMING, config, options)
         return self._streamed(checked_prompts("batch_stream", prompts), request)
 
@@ -92,21 +90,36 @@ class ReferenceModel(ReferenceCore):
         request = self.checked_classify(Capability.CLASSIFY_STREAMING, config, options)
         return self._classified(iter(checked_stream("classify_iter", prompts)), request)
 
-    def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
-        """How likely ``continuations[i]`` is after ``prompts[i]``; errors per row."""
-        self.check_open()
+    def score(
+        self,
+        prompts: Sequence[str],
+        continuations: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> list[Score]:
+        """Score each continuation behind its prompt; an error stays in its own row."""
+        clock = RequestClock(self.checked_request(Capability.SCORING, config, options))
         heads, tails = checked_pairs("score", prompts, continuations)
-        return [score(self.engine, *pair) for pair in zip(heads, tails, strict=True)]
+        return [score(self.engine, clock, *pair) for pair in zip(heads, tails, strict=True)]
 
-    def inspect_attention(self, prompt: str, /) -> AttentionSnapshot:
+    def inspect_attention(
+        self,
+        prompt: str,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> AttentionSnapshot:
         """The keys that one prefill of this prompt computes."""
-        self.check_open()
+        asked = Capability.ATTENTION_INSPECTOR
+        clock = RequestClock(self.checked_request(asked, config, options))
         ids = self.engine.prompt_ids(*checked_prompts("inspect_attention", [prompt]))
+        clock.check()
         keys = self.engine.language.keys(ids)
         return AttentionSnapshot(NUM_LAYERS, NUM_HEADS, len(ids), HEAD_DIM, MODEL_TYPE, keys)
 
     def memory(self) -> MemoryReport:
-        """What all reference models of this process hold."""
+        """The memory that all reference models of this process hold."""
         self.check_open()
         return LEDGER.report()
 
@@ -116,7 +129,7 @@ class ReferenceModel(ReferenceCore):
         LEDGER.reset_peak()
 
     def choices(self) -> Sequence[Choice]:
-        """What was chosen at load, and why."""
+        """The choices made at load, with their reasons."""
         self.check_open()
         slots = str(self.engine.slots.count)
         return (

@@ -1,4 +1,4 @@
-"""From logits to a token: repeat penalty, top_p, min_p, top_k, temperature, draw.
+"""From logits to a token: repeat penalty, typical_p, top_p, min_p, top_k, temperature, draw.
 
 The filters look at the distribution at temperature 1.
 """
@@ -20,6 +20,8 @@ def sample(
     scores = penalised(logits, seen, config.repeat_penalty)
     if config.temperature == 0:
         return scores.index(max(scores))
+    if config.typical_p < 1.0:
+        scores = typical(scores, config.typical_p)
     ranked = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)  # equal ones by id
     kept = filtered(scores, ranked, config)
     best = scores[kept[0]]
@@ -36,6 +38,26 @@ def penalised(logits: Sequence[float], seen: Collection[int], penalty: float) ->
     for token in set(seen):
         scores[token] *= penalty if scores[token] < 0 else 1 / penalty
     return scores
+
+
+def typical(scores: Sequence[float], typical_p: float) -> list[float]:
+    """The scores, with -infinity for the tokens that typical_p drops.
+
+    By llama.cpp's definition of locally typical sampling (arXiv 2202.00666): the smallest set of
+    tokens, those whose surprisal is nearest to the entropy first, whose probability exceeds it.
+    """
+    logprobs = log_softmax(scores)
+    entropy = -math.fsum(math.exp(value) * value for value in logprobs if value > -math.inf)
+    distances = [abs(-value - entropy) for value in logprobs]
+
+    kept: set[int] = set()
+    mass = 0.0
+    for token in sorted(range(len(scores)), key=distances.__getitem__):  # equal ones by id
+        kept.add(token)
+        mass += math.exp(logprobs[token])
+        if mass > typical_p:
+            break
+    return [score if token in kept else -math.inf for token, score in enumerate(scores)]
 
 
 def filtered(

@@ -1,18 +1,24 @@
-"""What ``generate`` and ``chat`` return: the work is done in the thread that reads."""
+"""The streams that ``generate``, ``chat`` and ``submit`` return.
+
+A stream works in the thread that reads it. A submitted request is run by a thread of its own, at
+once; its tokens wait for their reader.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 
 from core.errors import GenerationCancelled
 from core.options import GenerateConfig
 from core.types import FinishReason, GenerateMetrics, Token
-from core_conformance.reference.engine import Engine
-from core_conformance.reference.generation import Generation
+from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.meter import Meter
 
 Record = Callable[[GenerateMetrics], None]
+_POLL_SECONDS = 0.01
 
 
 class ReferenceStream(Iterator[Token]):
@@ -33,7 +39,7 @@ class ReferenceStream(Iterator[Token]):
 
     @property
     def metrics(self) -> GenerateMetrics:
-        """Of this stream; all zero until it has ended."""
+        """The metrics of this stream; all zero until it has ended."""
         return self._metrics
 
     def __next__(self) -> Token:
@@ -49,15 +55,17 @@ class ReferenceStream(Iterator[Token]):
             self._tokens.close()
 
     def run(self) -> Generator[Token, None, None]:
-        """The whole request, and the book-keeping at its end."""
+        """Run the whole request, and keep its books at the end."""
         meter = Meter()
         reason: FinishReason = "error"
+
         try:
             row = self.engine.generation(self.prompt, self.config)
             for token in self.generate(row, meter):
                 if self._closed:
                     break
                 yield token
+
             reason = "cancelled" if self._closed else row.reason or "error"
         except (GeneratorExit, GenerationCancelled) as error:
             reason = "cancelled"
@@ -80,3 +88,61 @@ class ReferenceStream(Iterator[Token]):
         self.engine.check(row)
         if self._closed:
             raise GenerationCancelled
+
+
+class SubmittedStream(Iterator[Token]):
+    """A `core.TokenStream` around another that a thread of its own reads."""
+
+    def __init__(self, stream: ReferenceStream, record: Record) -> None:
+        self._stream, self._record = stream, record
+        self._queue: SimpleQueue[Token | BaseException] = SimpleQueue()
+        self._ended = False
+        self._worker = threading.Thread(
+            target=self._work, args=(self._queue,), name="reference-submit", daemon=True
+        )
+        self._worker.start()
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """None until the stream has been read to its end, or closed."""
+        return self._stream.finish_reason if self._ended else None
+
+    @property
+    def metrics(self) -> GenerateMetrics:
+        """The metrics of this stream; all zero until it has ended."""
+        return self._stream.metrics if self._ended else GenerateMetrics()
+
+    def __next__(self) -> Token:
+        if self._ended:
+            raise StopIteration
+        item = self._wait()
+        if isinstance(item, Token):
+            return item
+        self._end()
+        raise item
+
+    def close(self) -> None:
+        """Stop; the worker is done when this returns."""
+        self._stream.close()
+        if not self._ended:
+            self._end()
+
+    def _wait(self) -> Token | BaseException:
+        while True:
+            try:
+                return self._queue.get(timeout=_POLL_SECONDS)
+            except Empty:
+                self._stream.engine.slots.refuse_waiting_for_oneself()
+
+    def _end(self) -> None:
+        self._worker.join()
+        self._ended = True
+        self._record(self.metrics)
+
+    def _work(self, queue: SimpleQueue[Token | BaseException]) -> None:
+        try:
+            for token in self._stream:
+                queue.put(token)
+            queue.put(StopIteration())
+        except Exception as error:  # noqa: BLE001 - as every error, it comes from next()
+            queue.put(error)

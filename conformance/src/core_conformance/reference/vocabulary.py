@@ -63,7 +63,7 @@ class Detokenizer:
 
     @property
     def incomplete(self) -> bool:
-        """Whether the last token ended inside a character."""
+        """True when the last token ended inside a character."""
         return bool(self._decoder.getstate()[0])
 
     def add(self, token_id: int) -> str:

@@ -10,10 +10,10 @@ from core.errors import (
     RequestError,
 )
 from core.options import GenerateConfig
+from core_conformance.proof.registry import saboteur
 from core_conformance.reference.batch import Batch
 from core_conformance.reference.engine import Engine
 from core_conformance.reference.vocabulary import encode
-from core_conformance.saboteur import saboteur
 
 
 @saboteur(
@@ -22,10 +22,10 @@ from core_conformance.saboteur import saboteur
     kills={"errors.too-long", "errors.too-long-rows", "loading.context-len"},
 )
 class LengthsSwapped(Engine):
-    """(limit, length)."""
+    """Raises `PromptTooLongError` with (limit, length) for (length, limit)."""
 
     def check_length(self, length: int) -> None:
-        """Raises `PromptTooLongError`."""
+        """Raises `PromptTooLongError`, its two numbers swapped."""
         try:
             super().check_length(length)
         except PromptTooLongError as error:
@@ -38,10 +38,10 @@ class LengthsSwapped(Engine):
     kills={"errors.too-long", "errors.too-long-rows", "loading.context-len"},
 )
 class LongPromptsCut(Engine):
-    """Its end is what counts, they say."""
+    """Keeps the end of a prompt, as if that alone counted."""
 
     def prompt_ids(self, prompt: str) -> list[int]:
-        """At most as many as fit."""
+        """The last ids of a prompt, as many as the context holds."""
         try:
             return super().prompt_ids(prompt)
         except PromptTooLongError as error:
@@ -60,7 +60,7 @@ class LongPromptsCut(Engine):
     },
 )
 class OneRowFailsAll(Batch):
-    """Checks all prompts first, and raises."""
+    """Checks all prompts first, and raises the error of the first bad one."""
 
     def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
         super().__init__(engine, prompts, config)
@@ -81,10 +81,10 @@ class OneRowFailsAll(Batch):
     },
 )
 class EmptyPromptBegins(Engine):
-    """There is a token, so why not."""
+    """Continues an empty prompt, for the BOS in front of it is a token."""
 
     def prompt_ids(self, prompt: str) -> list[int]:
-        """BOS for nothing."""
+        """The ids of a prompt; of an empty one, the BOS alone."""
         try:
             return super().prompt_ids(prompt)
         except EmptyPromptError:
@@ -97,10 +97,10 @@ class EmptyPromptBegins(Engine):
     kills={"errors.lone-surrogate"},
 )
 class SurrogateEscapes(Engine):
-    """Nobody thought of it."""
+    """Lets str.encode meet lone surrogates, of which nobody thought."""
 
     def prompt_ids(self, prompt: str) -> list[int]:
-        """Raises UnicodeEncodeError."""
+        """Raises UnicodeEncodeError for a lone surrogate."""
         try:
             return super().prompt_ids(prompt)
         except RequestError:

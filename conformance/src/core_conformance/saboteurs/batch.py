@@ -1,26 +1,20 @@
-"""Saboteurs of batches, chats and submitted requests."""
+"""Saboteurs of batches: rows that are lost, mixed up, or read one another."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, Unpack
+from typing import Any
 
-from core.capability import Capability
-from core.chat import RenderedPrompt
-from core.options import GenerateConfig, GenerateOptions
-from core.protocols import TokenStream
-from core.types import BatchResult, Message, Token
+from core.options import GenerateConfig
+from core.types import BatchResult, Token
+from core_conformance.proof.registry import saboteur
 from core_conformance.reference.batch import Batch
-from core_conformance.reference.engine import Engine
-from core_conformance.reference.generation import Generation
+from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
-from core_conformance.reference.submitted import SubmittedStream
-from core_conformance.saboteur import saboteur
 
-EATS = {"chat.answers", "errors.inputs-unchanged"}
 MIXED_UP = {
     "batch.equals-generate",
     "batch.error-rows",
@@ -118,87 +112,3 @@ class ErrorIsStop(Batch):
 class RowsRenumbered(ReferenceModel):
     def _streamed(self, prompts: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
         yield from super()._streamed(sorted(prompts, key=len), config)
-
-
-@saboteur(
-    "turns-are-merged",
-    "chat fails on messages of the assistant",
-    {"chat.answers", "chat.content", "chat.equals-generate", "errors.prompt-types"},
-)
-class TurnsAreMerged(ReferenceModel):
-    def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
-        if any(message.role == "assistant" for message in messages):
-            raise KeyError("assistant")
-        return super().rendered(messages)
-
-
-@saboteur("chat-eats-messages", "chat empties the list of messages", EATS)
-class ChatEatsMessages(ReferenceModel):
-    def chat(
-        self,
-        messages: Sequence[Message],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> TokenStream:
-        stream = super().chat(messages, config, **options)
-        if isinstance(messages, list):
-            messages.clear()
-        return stream
-
-
-@saboteur("system-dropped", "system messages are left out", {"chat.system", "errors.prompt-types"})
-class SystemDropped(ReferenceModel):
-    def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
-        return super().rendered([m for m in messages if m.role != "system"])
-
-
-@saboteur(
-    "last-turn-only", "chat answers the last message alone", {"chat.content", "errors.prompt-types"}
-)
-class LastTurnOnly(ReferenceModel):
-    def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
-        system = [m for m in messages if m.role == "system"]
-        return super().rendered([*system, *messages[-1:]])
-
-
-@saboteur("chat-has-two-bos", "chat begins with two BOS", {"chat.equals-generate", "chat.options"})
-class ChatHasTwoBos(ReferenceModel):
-    def chat(
-        self,
-        messages: Sequence[Message],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> TokenStream:
-        request = self.checked(Capability.CHAT, config, options)
-        prompt = self.rendered(messages)
-        return self.stream(RenderedPrompt("<s>" + prompt.marked, prompt.marker), request)
-
-
-@saboteur(
-    "submit-ignores-max-tokens",
-    "submit generates one token less than max_tokens",
-    {"submitting.equals-generate", "concurrency.submit", "submitting.options"},
-)
-class SubmitIgnoresMaxTokens(ReferenceModel):
-    def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> TokenStream:
-        asked = config or GenerateConfig()
-        less = max(1, asked.max_tokens - 1)
-        return super().submit(prompt, dataclasses.replace(asked, max_tokens=less))
-
-
-_open: list[SubmittedStream] = []
-
-
-@saboteur("close-closes-all", "closing one submitted request closes all", {"submitting.close"})
-class CloseClosesAll(SubmittedStream):
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        _open.append(self)
-
-    def close(self) -> None:
-        streams = [*_open]
-        _open.clear()
-        for stream in streams:
-            SubmittedStream.close(stream)

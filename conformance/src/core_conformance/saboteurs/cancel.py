@@ -9,13 +9,12 @@ from weakref import WeakKeyDictionary
 from core.errors import GenerationCancelled, GenerationTimeout
 from core.options import GenerateConfig
 from core.types import Token
+from core_conformance.proof.registry import saboteur
 from core_conformance.reference.batch import Batch
 from core_conformance.reference.classification import Classifier
-from core_conformance.reference.engine import Engine
-from core_conformance.reference.generation import Generation
+from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.stream import ReferenceStream
-from core_conformance.saboteur import saboteur
 
 
 @saboteur(
@@ -24,10 +23,10 @@ from core_conformance.saboteur import saboteur
     kills={"cancel.before", "cancel.midway", "cancel.prefill", "cancel.every-operation"},
 )
 class SwallowedCancel(ReferenceStream):
-    """The error does not reach the reader."""
+    """Keeps the error of a cancel from the reader."""
 
     def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
-        """Just stops."""
+        """Yields the tokens of a row, and ends at a cancel without an error."""
         try:
             yield from super().generate(row, meter)
         except GenerationCancelled:
@@ -40,10 +39,10 @@ class SwallowedCancel(ReferenceStream):
     kills={"cancel.before", "cancel.prefill"},
 )
 class CancelAfterTheFirst(Engine):
-    """do ... while."""
+    """Draws a first token before it looks, like a loop that tests its condition at the end."""
 
     def check(self, row: Generation) -> None:
-        """Not before there is a token."""
+        """Looks at cancel and timeout as soon as a token is drawn, and not before."""
         self.check_open()
         if row.drawn:
             row.clock.check()
@@ -55,7 +54,7 @@ class CancelAfterTheFirst(Engine):
     kills={"cancel.midway", "submitting.begins"},
 )
 class DeafWhileDecoding(ReferenceStream):
-    """The loop over tokens does not look."""
+    """Looks at the model alone in the loop over tokens, not at the cancel."""
 
     def _check(self, row: Generation) -> None:
         self.engine.check_open()
@@ -67,10 +66,10 @@ class DeafWhileDecoding(ReferenceStream):
     kills={"cancel.prefill"},
 )
 class DeafInPrefill(Engine):
-    """A long prompt cannot be stopped."""
+    """Reads a prompt at once, so that a long one cannot be stopped."""
 
     def prefill(self, row: Generation, meter: Meter) -> None:
-        """In one go."""
+        """Reads all of the prompt in one go."""
         meter.prompt_tokens += len(row.prompt)
         with meter.prefilling():
             row.context.extend(row.prompt)
@@ -82,7 +81,7 @@ class DeafInPrefill(Engine):
     kills={"cancel.batch-midway"},
 )
 class DeafBatch(Batch):
-    """Only rows that have not begun are asked."""
+    """Looks at the cancel of rows that have not begun, and of no others."""
 
     def _wanted(self, active: list[int]) -> list[int]:
         return active
@@ -99,7 +98,7 @@ class DeafBatch(Batch):
     },
 )
 class DeafClassify(Classifier):
-    """It is fast, they say."""
+    """Does not look at its clock, as classify is said to be fast."""
 
     def __init__(self, engine: Engine, config: GenerateConfig, meter: Meter) -> None:
         super().__init__(engine, config, meter)
@@ -112,10 +111,10 @@ class DeafClassify(Classifier):
     kills={"cancel.timeout", "cancel.timeout-rows", "cancel.timeout-every-operation"},
 )
 class TimeoutAsCancel(Engine):
-    """One way to stop for both."""
+    """Raises one error for both ways to stop a request."""
 
     def check(self, row: Generation) -> None:
-        """Raises `GenerationCancelled`."""
+        """Raises `GenerationCancelled` for a timeout too."""
         try:
             super().check(row)
         except GenerationTimeout:
@@ -128,7 +127,7 @@ class TimeoutAsCancel(Engine):
     kills={"cancel.unset", "submitting.begins"},
 )
 class CancelByPresence(ReferenceStream):
-    """`if config.cancel` where `if config.cancel.is_set()` is meant."""
+    """Tests `if config.cancel` where `if config.cancel.is_set()` is meant."""
 
     def _check(self, row: Generation) -> None:
         if self.config.cancel:
@@ -142,12 +141,12 @@ class CancelByPresence(ReferenceStream):
     kills={"cancel.works-after"},
 )
 class HalfReadPromptKept(ReferenceStream):
-    """The next stream with this prompt finds it there."""
+    """Leaves a half-read prompt to the next stream with this prompt."""
 
     _half_read: ClassVar[WeakKeyDictionary[Engine, Sequence[int]]] = WeakKeyDictionary()
 
     def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
-        """From the cache, if it is there."""
+        """Yields the tokens of a row, whose prompt is taken from the cache if it is there."""
         prompt = row.prompt
         if self._half_read.get(self.engine) == prompt:
             del self._half_read[self.engine]
@@ -166,12 +165,12 @@ class HalfReadPromptKept(ReferenceStream):
     kills={"cancel.closed-stream"},
 )
 class ClosedStreamKeepsSlot(ReferenceStream):
-    """Somebody still holds the generator."""
+    """Closes while somebody still holds the generator, which holds the slot."""
 
     _held: ClassVar[list[Generator[Token, None, None]]] = []
 
     def close(self) -> None:
-        """Not quite."""
+        """Closes the stream, but where there is one slot, not the generator."""
         if self.engine.slots.count > 1:
             super().close()
             return

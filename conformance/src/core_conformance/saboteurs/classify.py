@@ -5,21 +5,20 @@ from __future__ import annotations
 import copy
 import dataclasses
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Unpack
+from collections.abc import Sequence
 
 from core.errors import RequestError
-from core.options import ClassifyOptions, GenerateConfig
-from core.types import ClassifyResult, Token
+from core.options import GenerateConfig
+from core.types import ClassifyResult, ModelInfo, Token
+from core_conformance.proof.registry import saboteur
 from core_conformance.reference import vocabulary
 from core_conformance.reference.classification import Classifier
-from core_conformance.reference.engine import Engine
-from core_conformance.reference.generation import Generation
+from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
-from core_conformance.saboteur import saboteur
 
 MIXED_UP = {
+    "classify.equal-prompts",
     "classify.error-rows",
     "classify.first-token",
     "classify.first-token-seeded",
@@ -53,7 +52,13 @@ NO_BOS = {
     "sampling.repeat-penalty-output",
     "scoring.steps",
 }
-READ_OTHERWISE = NO_BOS | {"classify.order", "classify.padding", "labels.steps"}
+READ_OTHERWISE = NO_BOS | {
+    "classify.equal-prompts",
+    "classify.order",
+    "classify.padding",
+    "labels.steps",
+}
+UNASKED = {"classify.results", "history.options"}
 ROWS_WITH_ERRORS = {
     "cancel.rows",
     "cancel.timeout-rows",
@@ -67,7 +72,7 @@ ROWS_WITH_ERRORS = {
 }
 
 
-@saboteur("logits-unasked", "every result has logits, asked or not", {"classify.results"})
+@saboteur("logits-unasked", "every result has logits, asked or not", UNASKED)
 class LogitsUnasked(Classifier):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
         return dataclasses.replace(super().result(prompt, ids, logits), logits=logits)
@@ -142,7 +147,7 @@ class ReadsTogether(Classifier):
         super().__init__(own, config, meter)
 
     def together(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
-        """What is read instead of these rows."""
+        """The rows that are read instead of these."""
         raise NotImplementedError
 
 
@@ -202,36 +207,11 @@ class OneErrorFailsAll(Classifier):
 
 
 @saboteur(
-    "stream-sorts",
-    "classify_iter gives short prompts first",
-    {
-        "classify.stream",
-        "classify.stream-errors",
-        "classify.stream-labels",
-        "classify.stream-logits",
-        "classify.stream-options",
-    },
+    "tolerance-excuses-all",
+    "logit_tolerance is larger than the logits, so that no two of them count as different",
+    {"classify.tolerance", "labels.prefix"},
 )
-class StreamSorts(ReferenceModel):
-    def _classified(
-        self, prompts: Iterator[str], config: GenerateConfig
-    ) -> Iterator[ClassifyResult]:
-        ahead = [prompt for _, prompt in zip(range(8), prompts, strict=False)]
-        yield from super()._classified(iter(sorted(ahead, key=len)), config)
-        yield from super()._classified(prompts, config)
-
-
-@saboteur(
-    "stream-collects",
-    "classify_iter reads all of its input before it answers",
-    {"classify.stream-endless"},
-)
-class StreamCollects(ReferenceModel):
-    def classify_iter(
-        self,
-        prompts: Iterable[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ClassifyOptions],
-    ) -> Iterator[ClassifyResult]:
-        return super().classify_iter(list(prompts), config, **options)
+class ToleranceExcusesAll(ReferenceModel):
+    @property
+    def info(self) -> ModelInfo:
+        return dataclasses.replace(super().info, logit_tolerance=1e6)

@@ -1,7 +1,8 @@
-"""Saboteurs that are right as long as they are asked one thing at a time."""
+"""Saboteurs that are right as long as they are asked one thing at a time, or not by submit."""
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from array import array
 from collections.abc import Iterator, Sequence
@@ -12,19 +13,19 @@ from weakref import WeakKeyDictionary
 
 from core.errors import ModelBusyError
 from core.options import ClassifyOptions, GenerateConfig
+from core.protocols import TokenStream
 from core.types import ClassifyResult, Token
+from core_conformance.proof.registry import saboteur
 from core_conformance.reference.classification import Classifier
-from core_conformance.reference.engine import Engine
-from core_conformance.reference.generation import Generation
+from core_conformance.reference.engine import Engine, Generation, Slots
 from core_conformance.reference.optional import ReferenceModel
-from core_conformance.reference.slots import Slots
-from core_conformance.reference.stream import Record, ReferenceStream
-from core_conformance.reference.submitted import SubmittedStream
-from core_conformance.saboteur import saboteur
+from core_conformance.reference.stream import Record, ReferenceStream, SubmittedStream
+
+_open: list[SubmittedStream] = []
 
 
 class Attentive(Engine):
-    """Knows which rows run, those of one call together."""
+    """An engine that knows which rows run, those of one call together."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -32,7 +33,6 @@ class Attentive(Engine):
 
     @contextmanager
     def running(self, rows: Sequence[Generation]) -> Iterator[None]:
-        """As ever."""
         self.live.append(rows)
         try:
             with super().running(rows):
@@ -42,17 +42,17 @@ class Attentive(Engine):
 
 
 class OneCache(Attentive):
-    """What one reads, the others have read."""
+    """Shares one cache: what one stream has read, the others have read too."""
 
     def forward(self, rows: Sequence[Sequence[int]]) -> list[array[float]]:
-        """The logits behind whatever was written last."""
+        """The logits behind whichever context was written last."""
         if len(rows) == 1 and len(self.live) > 1:
             return super().forward([self.live[-1][-1].context])
         return super().forward(rows)
 
 
 class Waiting(SubmittedStream):
-    """Done when submit() returns, so that these requests do not meet."""
+    """A request that is done when submit() returns, so that submitted ones do not meet."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -65,7 +65,7 @@ class Waiting(SubmittedStream):
     kills={"concurrency.streams", "concurrency.parallel-slots"},
 )
 class OneCacheForStreams(ReferenceModel):
-    """Right for one stream."""
+    """Is right for one stream, and wrong for two that run at the same time."""
 
     engine_class = OneCache
     submitted_class = Waiting
@@ -77,7 +77,7 @@ class OneCacheForStreams(ReferenceModel):
     kills={"concurrency.waiting-turn"},
 )
 class BusyForAll(Engine):
-    """No queue."""
+    """Has no queue for threads that would have to wait."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -85,7 +85,7 @@ class BusyForAll(Engine):
 
 
 class NoQueue(Slots):
-    """First come, only served."""
+    """Slots that serve the first to come and refuse all others."""
 
     def _refuse(self, me: int) -> None:
         if len(self._holders) >= self.count:
@@ -98,7 +98,7 @@ class NoQueue(Slots):
     kills={"concurrency.second-stream"},
 )
 class UntypedBusy(Engine):
-    """A lock that is not reentrant."""
+    """Fails as a lock fails that is not reentrant."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -106,7 +106,7 @@ class UntypedBusy(Engine):
 
 
 class Untyped(Slots):
-    """Says it in its own words."""
+    """Slots that refuse with an error of their own."""
 
     def _refuse(self, me: int) -> None:
         try:
@@ -121,7 +121,7 @@ class Untyped(Slots):
     kills={"concurrency.parallel-slots"},
 )
 class SlotsForShow(Engine):
-    """One at a time."""
+    """Has one slot, whatever was asked for."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -134,7 +134,7 @@ class SlotsForShow(Engine):
     kills={"concurrency.classify"},
 )
 class OneResultBuffer(ReferenceModel):
-    """Another thread finds there what the last one has left."""
+    """Keeps results in one buffer, where another thread finds what the last one has left."""
 
     _owner: threading.Thread | None = None
     _left: tuple[object, list[ClassifyResult]] = (None, [])
@@ -146,7 +146,7 @@ class OneResultBuffer(ReferenceModel):
         /,
         **options: Unpack[ClassifyOptions],
     ) -> list[ClassifyResult]:
-        """Not always its own."""
+        """Classifies the prompts, or returns what another thread has left."""
         results = super().classify(prompts, config, **options)
         size = (sorted(prompts), config, options)
         me, before = threading.current_thread(), self._owner
@@ -157,10 +157,10 @@ class OneResultBuffer(ReferenceModel):
 
 
 class ResetsRows(Classifier):
-    """Works in the cache of the streams."""
+    """A classifier that works in the cache of the streams."""
 
     def read(self, prompts: Sequence[str]) -> list[ClassifyResult]:
-        """Leaves a token of its own in there."""
+        """Reads the prompts, and leaves a token of its own in each stream's cache."""
         engine: Any = self._engine
         for row in chain.from_iterable(engine.live):
             row.context.append(0)
@@ -173,7 +173,7 @@ class ResetsRows(Classifier):
     kills={"concurrency.classify-while-streaming"},
 )
 class ClassifyInTheStreamsCache(ReferenceModel):
-    """One cache for everything."""
+    """Uses one cache for streams and classify alike."""
 
     engine_class = Attentive
     classifier_class = ResetsRows
@@ -185,7 +185,7 @@ class ClassifyInTheStreamsCache(ReferenceModel):
     kills={"concurrency.submit", "submitting.equals-generate"},
 )
 class FirstComeFirstRead(SubmittedStream):
-    """One line of results for all readers."""
+    """Keeps one line of results for all readers."""
 
     _line: ClassVar[WeakKeyDictionary[Engine, list[FirstComeFirstRead]]] = WeakKeyDictionary()
 
@@ -202,8 +202,33 @@ class FirstComeFirstRead(SubmittedStream):
         return super().__next__()
 
     def close(self) -> None:
-        """It reads no more."""
+        """Closes the stream, which takes no more from the line."""
         if self._source is None and self in self._line[self._stream.engine]:
             self._line[self._stream.engine].remove(self)
             self._source = self
         super().close()
+
+
+@saboteur(
+    "submit-ignores-max-tokens",
+    "submit generates one token less than max_tokens",
+    {"submitting.equals-generate", "concurrency.submit", "submitting.options"},
+)
+class SubmitIgnoresMaxTokens(ReferenceModel):
+    def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> TokenStream:
+        asked = config or GenerateConfig()
+        less = max(1, asked.max_tokens - 1)
+        return super().submit(prompt, dataclasses.replace(asked, max_tokens=less))
+
+
+@saboteur("close-closes-all", "closing one submitted request closes all", {"submitting.close"})
+class CloseClosesAll(SubmittedStream):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        _open.append(self)
+
+    def close(self) -> None:
+        streams = [*_open]
+        _open.clear()
+        for stream in streams:
+            SubmittedStream.close(stream)

@@ -6,39 +6,38 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Unpack, cast
 
-from core.capability import Capability
 from core.errors import (
     OptionError,
     UnsupportedOptionError,
 )
 from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
-from core.protocols import TokenStream
+from core.protocols import Capability, TokenStream
 from core.types import ClassifyResult, Token
+from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.stream import ReferenceStream
-from core_conformance.saboteur import saboteur
 
 _FIELDS = {field.name: field.default for field in fields(GenerateConfig)}
 Config = GenerateConfig | None
 
 
 class OptionsMistaken(ReferenceModel):
-    """Something happens to config and keywords on their way."""
+    """A model that mistakes config and keywords on their way to the operation."""
 
     def mistaken(self, config: Config, options: Mapping[str, object]) -> tuple[Config, Any]:
-        """What becomes of them."""
+        """The config and the keywords that the operation gets instead."""
         raise NotImplementedError
 
     def checked(
         self, operation: Capability, config: Config, options: GenerateOptions
     ) -> GenerateConfig:
-        """Of what generates."""
+        """The options of an operation that generates, mistaken."""
         return super().checked(operation, *self.mistaken(config, options))
 
     def checked_classify(
         self, operation: Capability, config: Config, options: ClassifyOptions
     ) -> GenerateConfig:
-        """Of what classifies."""
+        """The options of an operation that classifies, mistaken."""
         return super().checked_classify(operation, *self.mistaken(config, options))
 
 
@@ -48,10 +47,10 @@ class OptionsMistaken(ReferenceModel):
     kills={"errors.unknown-keyword", "batch.stream-call", "classify.stream-call"},
 )
 class UnknownKeywordsDropped(OptionsMistaken):
-    """As **kwargs are by who does not look at the rest of them."""
+    """Takes the keywords it knows out of **kwargs, and does not look at the rest."""
 
     def mistaken(self, config: Config, options: Mapping[str, object]) -> tuple[Config, Any]:
-        """Known ones only."""
+        """The config, and the keywords that are known."""
         return config, {name: options[name] for name in options if name in _FIELDS}
 
 
@@ -61,10 +60,10 @@ class UnknownKeywordsDropped(OptionsMistaken):
     kills={"errors.foreign-keyword", "batch.stream-call", "classify.stream-call"},
 )
 class AnyFieldAsKeyword(OptionsMistaken):
-    """One config, one set of keywords."""
+    """Takes the fields of the config as keywords of every operation."""
 
     def mistaken(self, config: Config, options: Mapping[str, object]) -> tuple[Config, Any]:
-        """Into the config, where nobody asks which operation it is for."""
+        """Puts keywords into the config, where nobody asks for which operation they are."""
         known = {name: options[name] for name in options if name in _FIELDS}
         rest = {name: options[name] for name in options if name not in _FIELDS}
         if config is None:
@@ -79,20 +78,20 @@ class AnyFieldAsKeyword(OptionsMistaken):
 
 @saboteur("dict-as-config", "a dict passes as a config", kills={"errors.config-type"})
 class DictAsConfig(OptionsMistaken):
-    """Well meant."""
+    """Takes a dict for a config, which is well meant."""
 
     def mistaken(self, config: Config, options: Mapping[str, object]) -> tuple[Config, Any]:
-        """Unpacked."""
+        """Unpacks a dict into a config."""
         given: object = config
         return (GenerateConfig(**given) if isinstance(given, dict) else config), options
 
 
 @saboteur("config-wins", "the config wins over keywords", kills={"errors.keywords-win"})
 class ConfigWins(OptionsMistaken):
-    """The wrong way round."""
+    """Joins config and keywords the wrong way round."""
 
     def mistaken(self, config: Config, options: Mapping[str, object]) -> tuple[Config, Any]:
-        """Keywords count for what the config leaves open."""
+        """Leaves a keyword in only where the config has the default."""
         free = [name for name in options if getattr(config, name, None) == _FIELDS.get(name)]
         left = options if config is None else {name: options[name] for name in free}
         return config, left
@@ -102,12 +101,12 @@ class ConfigWins(OptionsMistaken):
     "config-dropped", "the config of generate() is not looked at", kills={"errors.config-counts"}
 )
 class ConfigDropped(ReferenceModel):
-    """Works for all who use keywords."""
+    """Looks at keywords alone, and so is right for all who use these."""
 
     def checked(
         self, operation: Capability, config: Config, options: GenerateOptions
     ) -> GenerateConfig:
-        """Keywords only."""
+        """The options of a request; in generate, of its keywords alone."""
         if operation is Capability.GENERATE and isinstance(config, GenerateConfig):
             config = None
         return super().checked(operation, config, options)
@@ -119,10 +118,10 @@ class ConfigDropped(ReferenceModel):
     kills={"errors.foreign-fields"},
 )
 class ForeignFieldsRefused(ReferenceModel):
-    """One config for both operations cannot be made."""
+    """Refuses a config that is made for both operations."""
 
     def stream(self, prompt: str, config: GenerateConfig) -> ReferenceStream:
-        """Looks at all fields."""
+        """Makes a stream, and refuses a config with labels, which do not concern it."""
         if config.labels:
             raise UnsupportedOptionError("labels", self._backend)
         return super().stream(prompt, config)
@@ -134,7 +133,7 @@ class ForeignFieldsRefused(ReferenceModel):
     kills={"errors.foreign-fields"},
 )
 class ClassifyStops(ReferenceModel):
-    """One way through sampling for both."""
+    """Sends both operations through one sampler, stop tokens included."""
 
     def classify(
         self,
@@ -143,7 +142,7 @@ class ClassifyStops(ReferenceModel):
         /,
         **options: Unpack[ClassifyOptions],
     ) -> list[ClassifyResult]:
-        """Without the tokens to stop at."""
+        """Classifies, and leaves out the tokens at which generate would stop."""
         stops = config.stop_tokens if isinstance(config, GenerateConfig) else ()
         return [
             replace(row, token=None) if row.token and row.token.id in stops else row
@@ -152,12 +151,12 @@ class ClassifyStops(ReferenceModel):
 
 
 class FailedStream(ReferenceStream):
-    """Raises what is wrong with the call."""
+    """A stream that raises what was wrong with the call."""
 
     wrong: OptionError
 
     def generate(self, *arguments: object) -> Iterator[Token]:
-        """Raises."""
+        """Raises the error of the call."""
         raise self.wrong
 
 
@@ -167,12 +166,12 @@ class FailedStream(ReferenceStream):
     kills={"errors.option-values"},
 )
 class OptionsCheckedLate(ReferenceModel):
-    """The whole of generate() is a generator function."""
+    """Makes the whole of generate() a generator function."""
 
     def generate(
         self, prompt: str, config: Config = None, /, **options: Unpack[GenerateOptions]
     ) -> TokenStream:
-        """Does not raise `OptionError`."""
+        """Returns a stream for wrong options too, which raises at its first token."""
         try:
             return super().generate(prompt, config, **options)
         except OptionError as error:
@@ -184,10 +183,15 @@ class OptionsCheckedLate(ReferenceModel):
 @saboteur(
     "sorts-in-place",
     "classify() sorts the caller's list",
-    kills={"errors.inputs-unchanged", "classify.stream", "labels.neighbours"},
+    kills={
+        "errors.inputs-unchanged",
+        "classify.equal-prompts",
+        "classify.stream",
+        "labels.neighbours",
+    },
 )
 class SortsInPlace(ReferenceModel):
-    """To have prompts of like length side by side."""
+    """Sorts the caller's own list, to have prompts of like length side by side."""
 
     def classify(
         self,
@@ -196,7 +200,7 @@ class SortsInPlace(ReferenceModel):
         /,
         **options: Unpack[ClassifyOptions],
     ) -> list[ClassifyResult]:
-        """The results are right."""
+        """Classifies rightly, and leaves the prompts in another order."""
         results = super().classify(prompts, config, **options)
         if isinstance(prompts, list):
             prompts.sort(key=len)
@@ -209,7 +213,7 @@ class SortsInPlace(ReferenceModel):
     kills={"errors.prompt-types"},
 )
 class StringAsPrompts(ReferenceModel):
-    """A string is a sequence of strings."""
+    """Takes a string, which is a sequence of strings, for the prompts."""
 
     def classify(
         self,
@@ -218,5 +222,5 @@ class StringAsPrompts(ReferenceModel):
         /,
         **options: Unpack[ClassifyOptions],
     ) -> list[ClassifyResult]:
-        """Anything that can be iterated."""
+        """Classifies anything that can be iterated."""
         return super().classify(list(prompts), config, **options)

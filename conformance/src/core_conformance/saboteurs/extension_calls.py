@@ -7,25 +7,30 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import Any, Unpack
 
-from core.capability import Capability
-from core.options import GenerateConfig, GenerateOptions, resolve_generate
-from core.protocols import Backend
+from core.clock import RequestClock
+from core.options import (
+    GenerateConfig,
+    GenerateOptions,
+    RequestOptions,
+    resolve_generate,
+    resolve_request,
+)
+from core.protocols import Backend, Capability
 from core.support import OPTION_NEEDS
-from core.types import BatchResult, ClassifyResult, Token
+from core.types import AttentionSnapshot, BatchResult, ClassifyResult, Score, Token
+from core_conformance.proof.registry import saboteur
 from core_conformance.reference.backend import EVERYTHING, Reference
 from core_conformance.reference.batch import Batch
 from core_conformance.reference.engine import Engine
 from core_conformance.reference.optional import ReferenceModel
-from core_conformance.reference.stream import Record, ReferenceStream
-from core_conformance.reference.submitted import SubmittedStream
-from core_conformance.saboteur import saboteur
+from core_conformance.reference.stream import Record, ReferenceStream, SubmittedStream
 
 Config = GenerateConfig | None
 _OFF: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(GenerateConfig)}
 
 
 def _known(options: Mapping[str, Any]) -> Any:
-    """Without what nobody knows, and without what is below any range."""
+    """The options that are known, without values that are below any range."""
     return {name: value for name, value in options.items() if name in _OFF and value != -1.0}
 
 
@@ -53,6 +58,81 @@ class ClassifyIterTakesAnything(ReferenceModel):
     ) -> Iterator[ClassifyResult]:
         request = dataclasses.replace(config or GenerateConfig(), **_known(options))
         return super().classify_iter(prompts, request)
+
+
+def _timed(options: Mapping[str, Any]) -> Any:
+    """The options that `score` knows, without values that are below any range."""
+    known = RequestOptions.__annotations__
+    return {name: value for name, value in options.items() if name in known and value != -1.0}
+
+
+@saboteur("score-takes-anything", "score takes unknown keywords, wrong values", {"scoring.call"})
+class ScoreTakesAnything(ReferenceModel):
+    def score(
+        self,
+        prompts: Sequence[str],
+        continuations: Sequence[str],
+        config: Config = None,
+        /,
+        **options: Any,
+    ) -> list[Score]:
+        return super().score(prompts, continuations, config, **_timed(options))
+
+
+@saboteur(
+    "inspect-attention-takes-anything",
+    "inspect_attention takes unknown keywords, and wrong values",
+    {"inspection.call"},
+)
+class InspectAttentionTakesAnything(ReferenceModel):
+    def inspect_attention(
+        self, prompt: str, config: Config = None, /, **options: Any
+    ) -> AttentionSnapshot:
+        return super().inspect_attention(prompt, config, **_timed(options))
+
+
+_DEAF = {"cancel.every-operation", "cancel.timeout-every-operation"}
+
+
+@saboteur("deaf-score", "score takes cancel and timeout, and does not look at them", _DEAF)
+class DeafScore(ReferenceModel):
+    def score(
+        self,
+        prompts: Sequence[str],
+        continuations: Sequence[str],
+        config: Config = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> list[Score]:
+        resolve_request(config, options, "score")
+        return super().score(prompts, continuations)
+
+
+@saboteur(
+    "deaf-inspect-attention",
+    "inspect_attention takes cancel and timeout, and does not look at them",
+    _DEAF,
+)
+class DeafInspectAttention(ReferenceModel):
+    def inspect_attention(
+        self, prompt: str, config: Config = None, /, **options: Unpack[RequestOptions]
+    ) -> AttentionSnapshot:
+        resolve_request(config, options, "inspect_attention")
+        return super().inspect_attention(prompt)
+
+
+@saboteur("cancelled-score-raises", "a cancel ends score, and not each of its rows", _DEAF)
+class CancelledScoreRaises(ReferenceModel):
+    def score(
+        self,
+        prompts: Sequence[str],
+        continuations: Sequence[str],
+        config: Config = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> list[Score]:
+        RequestClock(resolve_request(config, options, "score")).check()
+        return super().score(prompts, continuations, config, **options)
 
 
 @saboteur("batch-stream-eager", "batch_stream works at the call", {"batch.stream-lazy"})
@@ -110,7 +190,7 @@ class ClassifyIterRaises(ReferenceModel):
 
 
 class BeginsWhenRead(SubmittedStream):
-    """The worker starts with the first `next()`."""
+    """A request whose worker starts with the first `next()`."""
 
     def __init__(self, stream: ReferenceStream, record: Record) -> None:
         self._stream, self._record = stream, record
@@ -183,7 +263,7 @@ class _SeenBefore(ReferenceModel):
     def batch_generate(
         self, prompts: Sequence[str], config: Config = None, /, **options: Unpack[GenerateOptions]
     ) -> list[BatchResult]:
-        """In which the rows lie one place off."""
+        """The results of a batch; from the cache, with the rows one place off."""
         results = super().batch_generate(prompts, config, **options)
         asked = (*prompts, repr(resolve_generate(config, options)))
         if asked in self._seen:

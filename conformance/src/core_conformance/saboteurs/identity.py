@@ -1,14 +1,21 @@
-"""Saboteurs that say something wrong about themselves."""
+"""Saboteurs that say something wrong about themselves, and that do not refuse what they must."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Unpack
 
-from core.capability import Capability
-from core.types import Choice, Device
-from core_conformance.reference.backend import Reference
-from core_conformance.reference.optional import ReferenceModel
-from core_conformance.saboteur import saboteur
+from core.errors import CoreError
+from core.options import GenerateConfig, GenerateOptions, LoadConfig
+from core.protocols import Capability, TokenStream
+from core.support import OPTION_NEEDS, unsupported
+from core.types import Choice, Conversation, Device, Token
+from core_conformance.proof.registry import saboteur
+from core_conformance.reference.backend import EVERYTHING, OWN_METHODS, Reference
+from core_conformance.reference.optional import METHODS, ReferenceModel
+from core_conformance.reference.stream import ReferenceStream
 
 
 @saboteur(
@@ -17,21 +24,21 @@ from core_conformance.saboteur import saboteur
     kills={"identity.name", "identity.registered"},
 )
 class NameWithBlank(Reference):
-    """Pasted from somewhere."""
+    """Has a name that was pasted with the blank behind it."""
 
     name = "reference "
 
 
 @saboteur("protocol-as-text", "protocol is a str", kills={"identity.protocol"})
 class ProtocolAsText(Reference):
-    """Read from a configuration file."""
+    """Has a protocol that was read, as text, from a configuration file."""
 
     protocol = "1"  # type: ignore[assignment]  # the fault
 
 
 @saboteur("capabilities-a-set", "capabilities can be changed", kills={"identity.capabilities"})
 class CapabilitiesASet(Reference):
-    """A set is no frozenset."""
+    """Declares its capabilities in a set that is no frozenset."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +51,7 @@ class CapabilitiesASet(Reference):
     kills={"identity.formats"},
 )
 class FormatsLeftBehind(Reference):
-    """Copied from another backend."""
+    """Has formats that were copied from another backend."""
 
     formats = frozenset({"gguf"})
 
@@ -55,10 +62,10 @@ class FormatsLeftBehind(Reference):
     kills={"identity.availability"},
 )
 class ReasonAlthoughAvailable(Reference):
-    """Always says something."""
+    """Always gives a reason, also when it is available."""
 
     def unavailable_reason(self) -> str | None:
-        """A status, not a reason."""
+        """A status in place of a reason."""
         return "ready"
 
 
@@ -68,7 +75,7 @@ class ReasonAlthoughAvailable(Reference):
     kills={"identity.registered"},
 )
 class AnotherName(Reference):
-    """Renamed in one place only."""
+    """Was renamed in one place only."""
 
     name = "reference-renamed"
 
@@ -79,7 +86,7 @@ class AnotherName(Reference):
     kills={"identity.optional-protocols"},
 )
 class DeclaresTraining(Reference):
-    """Planned for the next release."""
+    """Declares what is planned for the next release."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,17 +95,113 @@ class DeclaresTraining(Reference):
 
 @saboteur("device-of-no-kind", "a device's kind is made up", kills={"identity.devices"})
 class DeviceOfNoKind(Reference):
-    """Hands on what its driver says."""
+    """Hands on the kind of device that its driver names."""
 
     def devices(self) -> Sequence[Device]:
-        """A kind that core does not know."""
+        """A device of a kind that core does not know."""
         return (Device("cuda:0", "cuda"),)  # type: ignore[arg-type]  # the fault
 
 
 @saboteur("choice-without-reason", "a choice is not explained", kills={"identity.choices"})
 class ChoiceWithoutReason(ReferenceModel):
-    """Says what and not why."""
+    """Tells its choices without their reasons."""
 
     def choices(self) -> Sequence[Choice]:
-        """No reasons."""
+        """The choices, their reasons empty."""
         return tuple(Choice(choice.name, choice.value, "") for choice in super().choices())
+
+
+class Modest(Reference):
+    """A backend that does not declare one capability, and does everything all the same."""
+
+    def __init__(self, undeclared: Capability) -> None:
+        super().__init__()
+        self.capabilities -= {undeclared}
+
+    def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> ReferenceModel:
+        """Load a model that has everything declared."""
+        return Reference().load_model(path, config)
+
+
+def _shown_by(capability: Capability) -> set[str]:
+    """The checks that see this capability without needing it."""
+    if capability in METHODS | OWN_METHODS:
+        return {"identity.optional-protocols"}
+    return {"errors.undeclared-options"} if capability in OPTION_NEEDS.values() else set()
+
+
+for _capability in sorted(EVERYTHING):
+    saboteur(
+        f"undeclared-{_capability}",
+        f"{_capability} is not declared, and is there all the same",
+        kills=_shown_by(_capability),
+        undeclared=_capability,
+    )(partial(Modest, _capability))
+
+
+class LateStream(ReferenceStream):
+    """A stream that refuses when it is read."""
+
+    refusal: CoreError
+
+    def generate(self, *arguments: object) -> Iterator[Token]:
+        """Raises the refusal."""
+        raise self.refusal
+
+
+class RefusesLate(ReferenceModel):
+    """Has a generator function as ``generate``: nothing of it runs before the first ``next()``."""
+
+    def generate(
+        self,
+        prompt: str,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> TokenStream:
+        """Returns a stream that has looked at nothing yet."""
+        stream = LateStream(self.engine, prompt, GenerateConfig(), self.record)
+        stream.refusal = unsupported(Capability.GENERATE, self._backend)
+        return stream
+
+
+@saboteur(
+    "late-refusal",
+    "generate is not declared, and is refused at the first next() instead of at the call",
+    undeclared=Capability.GENERATE,
+)
+class LateRefusal(Reference):
+    """Does not declare ``generate``, and refuses it too late."""
+
+    model_class = RefusesLate
+
+    def __init__(self) -> None:
+        super().__init__(without={Capability.GENERATE})
+
+
+class NotImplementedYet(ReferenceModel):
+    """A model that refuses chat with an error of its own."""
+
+    def chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> TokenStream:
+        """Raises what no caller of core expects."""
+        raise NotImplementedError("chat")
+
+
+@saboteur(
+    "untyped-refusal",
+    "chat is not declared, and is refused with an error that is none of core's",
+    undeclared=Capability.CHAT,
+)
+class UntypedRefusal(Reference):
+    """Does not declare ``chat``, and refuses it with an error that is none of core's."""
+
+    model_class = NotImplementedYet
+
+    def __init__(self) -> None:
+        super().__init__(without={Capability.CHAT})

@@ -11,12 +11,12 @@ from typing import Any, Unpack
 from core.labels import LabelTrie
 from core.options import ClassifyOptions, GenerateConfig
 from core.types import ClassifyResult, Token
+from core_conformance.proof.registry import saboteur
 from core_conformance.reference import vocabulary
 from core_conformance.reference.classification import Classifier
 from core_conformance.reference.engine import Engine
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
-from core_conformance.saboteur import saboteur
 
 Values = dict[str, float]
 
@@ -140,7 +140,7 @@ class LabelsStandStill(Classifier):
 @saboteur(
     "labels-of-neighbours",
     "the labels of all rows of a micro-batch are read behind the first of them",
-    {"labels.neighbours"},
+    {"labels.neighbours", "classify.equal-prompts"},
 )
 class LabelsOfNeighbours(Classifier):
     def read(self, prompts: Sequence[str]) -> list[ClassifyResult]:

@@ -11,22 +11,21 @@ from weakref import WeakSet
 from core.errors import ModelClosedError
 from core.options import LoadConfig
 from core.types import ModelInfo
+from core_conformance.proof.registry import saboteur
 from core_conformance.reference import vocabulary
 from core_conformance.reference.backend import Reference
-from core_conformance.reference.engine import Engine
-from core_conformance.reference.generation import Generation
+from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.optional import ReferenceModel
-from core_conformance.saboteur import saboteur
 
 _STAYS_SECONDS = 5.0  # longer than the check waits; it shall not stay in the tests for ever
 
 
 @saboteur("closes-once", "a second close() raises", kills={"lifecycle.close-twice"})
 class ClosesOnce(ReferenceModel):
-    """Frees a handle that is not there any more."""
+    """Frees, at a second close(), a handle that is not there any more."""
 
     def close(self) -> None:
-        """Not idempotent."""
+        """Closes the model, but raises when it is closed."""
         self.check_open()
         super().close()
 
@@ -37,19 +36,19 @@ class ClosesOnce(ReferenceModel):
     kills={"lifecycle.use-after-close"},
 )
 class TokenizerOutlivesClose(ReferenceModel):
-    """One method forgot to look."""
+    """Has one method that forgets to look whether the model is open."""
 
     def encode(self, text: str) -> list[int]:
-        """Without asking whether the model is open."""
+        """Encodes a text without asking whether the model is open."""
         return vocabulary.encode(text)
 
 
 @saboteur("with-without-close", "`with` leaves the model open", kills={"lifecycle.context-manager"})
 class WithWithoutClose(ReferenceModel):
-    """There is an __exit__, and it does nothing."""
+    """Has an __exit__ that does nothing."""
 
     def __exit__(self, *error: object) -> None:
-        """Nothing."""
+        """Leaves the model open."""
 
 
 @saboteur(
@@ -58,10 +57,10 @@ class WithWithoutClose(ReferenceModel):
     kills={"lifecycle.open-stream"},
 )
 class StreamsOutliveModel(Engine):
-    """Looks at the clock only."""
+    """Looks between tokens at the clock alone."""
 
     def check(self, row: Generation) -> None:
-        """Not whether the model is open."""
+        """Looks at cancel and timeout, and not whether the model is open."""
         row.clock.check()
 
 
@@ -71,10 +70,10 @@ class StreamsOutliveModel(Engine):
     kills={"lifecycle.open-stream"},
 )
 class UntypedClosedStream(Engine):
-    """What it works with is gone."""
+    """Works on, with a closed model, on what is gone."""
 
     def check(self, row: Generation) -> None:
-        """Raises AttributeError, as None.forward does."""
+        """Raises AttributeError for a closed model, as None.forward does."""
         try:
             super().check(row)
         except ModelClosedError as error:
@@ -87,7 +86,7 @@ class UntypedClosedStream(Engine):
     kills={"lifecycle.other-models"},
 )
 class SharedWeightsFile(ReferenceModel):
-    """Who has read the weights before does not notice."""
+    """Shares one file handle; only a model that has read its weights before works on."""
 
     _unread: ClassVar[WeakSet[SharedWeightsFile]] = WeakSet()
     _orphaned = False
@@ -98,19 +97,19 @@ class SharedWeightsFile(ReferenceModel):
 
     @property
     def info(self) -> ModelInfo:
-        """Reads the weights."""
+        """The facts of the model, for which the weights are read."""
         self._unread.discard(self)
         return super().info
 
     def check_open(self) -> None:
-        """Whatever is done, the weights are read first."""
+        """Reads the weights, as every operation does first; fails where the handle is closed."""
         super().check_open()
         if self._orphaned:
             raise OSError("[Errno 9] Bad file descriptor")
         self._unread.discard(self)
 
     def release(self) -> None:
-        """Close the handle."""
+        """Closes the handle, also for the models that have not read their weights."""
         super().release()
         for model in self._unread:
             model._orphaned = True
@@ -119,15 +118,15 @@ class SharedWeightsFile(ReferenceModel):
 
 @saboteur("keeps-memory", "close() frees nothing", kills={"lifecycle.memory"})
 class KeepsMemory(ReferenceModel):
-    """Leaves it to the garbage collector, which does not know of it."""
+    """Leaves memory to the garbage collector, which does not know of it."""
 
     def release(self) -> None:
-        """Nothing."""
+        """Frees nothing."""
 
 
 @saboteur("leaves-thread", "a thread of the model never ends", kills={"lifecycle.threads"})
 class LeavesThread(ReferenceModel):
-    """A monitor that is not told to stop."""
+    """Starts a monitor that is never told to stop."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -138,20 +137,20 @@ class LeavesThread(ReferenceModel):
 
 @saboteur("progress-bar", "loading shows a progress bar on stdout", kills={"lifecycle.silence"})
 class ProgressBar(Reference):
-    """In Python."""
+    """Writes to stdout in Python."""
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> ReferenceModel:
-        """Back to the beginning of the line, so that nothing is seen of it in the end."""
+        """Loads a model behind a carriage return on stdout, of which nothing is seen."""
         sys.stdout.write("\r")
         return super().load_model(path, config)
 
 
 @saboteur("native-print", "a native library prints to stdout", kills={"lifecycle.silence"})
 class NativePrint(ReferenceModel):
-    """Below Python."""
+    """Writes to stdout below Python, as a native library does."""
 
     def release(self) -> None:
-        """Where sys.stdout does not matter."""
+        """Writes to descriptor 1 itself, where sys.stdout does not matter."""
         os.write(1, b"\r")
         super().release()
 
@@ -162,14 +161,14 @@ class NativePrint(ReferenceModel):
     kills={"lifecycle.any-thread"},
 )
 class ClosedWhereLoaded(ReferenceModel):
-    """A library with thread-local handles."""
+    """Works with a library whose handles belong to one thread."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._thread = threading.current_thread()
 
     def close(self) -> None:
-        """Raises elsewhere."""
+        """Closes the model, but raises in any thread but the one that loaded it."""
         if threading.current_thread() != self._thread:
             raise RuntimeError("this handle belongs to another thread")
         super().close()

@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 from array import array
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from core.options import GenerateConfig
 from core.types import AttentionSnapshot, MemoryReport
-from core_conformance.reference.engine import Engine
-from core_conformance.reference.generation import Generation
+from core_conformance.proof.registry import saboteur
+from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.language import HEAD_DIM, Language
 from core_conformance.reference.optional import ReferenceModel
-from core_conformance.saboteur import saboteur
 
 Keys: TypeAlias = "tuple[tuple[array[float], ...], ...]"
 
@@ -56,8 +55,8 @@ class KeysOfOneHead(Language):
 
 @saboteur("keys-without-bos", "the keys of the first token are missing", {"inspection.sizes"})
 class KeysWithoutBos(ReferenceModel):
-    def inspect_attention(self, prompt: str, /) -> AttentionSnapshot:
-        seen = super().inspect_attention(prompt)
+    def inspect_attention(self, prompt: str, *config: Any, **options: Any) -> AttentionSnapshot:
+        seen = super().inspect_attention(prompt, *config, **options)
         keys = tuple(tuple(head[HEAD_DIM:] for head in layer) for layer in seen.keys)
         return dataclasses.replace(seen, seq_len=seen.seq_len - 1, keys=keys)
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from core.errors import CoreError, ModelError, UnsupportedOptionError
 from core.options import LoadConfig
 from core.types import ModelInfo
+from core_conformance.proof.registry import saboteur
 from core_conformance.reference.backend import Reference
 from core_conformance.reference.optional import ReferenceModel
-from core_conformance.saboteur import saboteur
 
 Path = str | os.PathLike[str]
 
@@ -24,7 +24,7 @@ class UntypedMissingFile(Reference):
     """Opens the file and lets the error through."""
 
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
-        """Raises FileNotFoundError."""
+        """Raises FileNotFoundError for a path where nothing is."""
         os.stat(path)
         return super().load_model(path, config)
 
@@ -38,7 +38,7 @@ class UntypedBrokenFile(Reference):
     """Reads config.json without a thought for what may be in it."""
 
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
-        """Raises KeyError, as json["model_type"] does."""
+        """Raises KeyError for a broken model, as json["model_type"] does."""
         try:
             return super().load_model(path, config)
         except ModelError as error:
@@ -56,7 +56,7 @@ class OwnOptionsDropped(Reference):
     """Takes what it knows from ``options`` and never looks at the rest."""
 
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
-        """Knows none."""
+        """Loads a model without any own option."""
         return super().load_model(path, replace(config, options={}))
 
 
@@ -66,10 +66,10 @@ class OwnOptionsDropped(Reference):
     kills={"loading.gpu-layers"},
 )
 class GpuLayersByAssertion(Reference):
-    """Not refused by name."""
+    """Asserts that it gets no gpu_layers, and does not refuse them by name."""
 
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
-        """Raises AssertionError."""
+        """Raises AssertionError for layers on a GPU."""
         if config.gpu_layers > 0:
             raise AssertionError("gpu_layers > 0")
         return super().load_model(path, config)
@@ -81,10 +81,10 @@ class GpuLayersByAssertion(Reference):
     kills={"loading.path-types"},
 )
 class PathAsTextOnly(Reference):
-    """Hands the path to a C library."""
+    """Hands the path to a C library, which takes text alone."""
 
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
-        """Takes no PathLike."""
+        """Raises TypeError for a path that is no str."""
         if not isinstance(path, str):
             raise TypeError(f"expected str, got {type(path).__name__}")
         return super().load_model(path, config)
@@ -96,10 +96,10 @@ class PathAsTextOnly(Reference):
     kills={"loading.context-too-large"},
 )
 class ContextCapped(Reference):
-    """min(asked, possible)."""
+    """Takes the smaller of the context that was asked for and the model's own."""
 
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
-        """As much as there is."""
+        """Loads a model with the context that is possible."""
         try:
             return super().load_model(path, config)
         except CoreError:
@@ -112,10 +112,10 @@ class ContextCapped(Reference):
     kills={"loading.missing-adapter"},
 )
 class AdapterOptional(Reference):
-    """Prefers some model to none."""
+    """Prefers a model without its adapter to none."""
 
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
-        """Without the adapter when there is none."""
+        """Loads a model without its adapter, when that cannot be found."""
         adapter = config.adapter_path
         if adapter is not None and not os.path.exists(adapter):
             config = replace(config, adapter_path=None)
@@ -124,20 +124,20 @@ class AdapterOptional(Reference):
 
 @saboteur("probe-says-yes", "refusal() refuses nothing", kills={"loading.probe"})
 class ProbeSaysYes(Reference):
-    """Leaves it to load_model to find out."""
+    """Leaves it to load_model to find out what is wrong with a model."""
 
     def refusal(self, path: Path, /) -> str | None:
-        """None."""
+        """None for every path."""
         return None
 
 
 @saboteur("no-hidden-size", "a model says that its hidden size is 0", kills={"loading.info"})
 class NoHiddenSize(ReferenceModel):
-    """A field that nobody filled in."""
+    """Has a field of ModelInfo that nobody filled in."""
 
     @property
     def info(self) -> ModelInfo:
-        """With a zero."""
+        """The facts of the model, with a hidden size of 0."""
         return replace(super().info, hidden_size=0)
 
 
@@ -147,10 +147,10 @@ class NoHiddenSize(ReferenceModel):
     kills={"loading.context-len", "loading.context-too-large"},
 )
 class ContextLenIgnored(Reference):
-    """Always the model's own."""
+    """Always takes the model's own context length."""
 
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
-        """Whatever was asked."""
+        """Loads a model with its own context length, whatever was asked for."""
         return super().load_model(path, replace(config, context_len=0))
 
 
@@ -168,7 +168,7 @@ class OneSlotRefused(Reference):
     """Takes 0 for "not asked" and everything else for a wish."""
 
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
-        """Raises `UnsupportedOptionError`."""
+        """Raises `UnsupportedOptionError` for parallel_slots=1."""
         if config.parallel_slots == 1:
             raise UnsupportedOptionError("parallel_slots", self.name)
         return super().load_model(path, config)

@@ -8,13 +8,12 @@ from typing import Any
 
 from core.options import GenerateConfig
 from core.types import GenerateMetrics
+from core_conformance.proof.registry import saboteur
 from core_conformance.reference.batch import Batch
-from core_conformance.reference.engine import Engine
-from core_conformance.reference.generation import Generation
+from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.stream import ReferenceStream
-from core_conformance.saboteur import saboteur
 
 
 @saboteur(
@@ -23,10 +22,10 @@ from core_conformance.saboteur import saboteur
     kills={"metrics.prompt-tokens", "metrics.rows"},
 )
 class PromptWithoutBos(Engine):
-    """Counts before the tokenizer adds it."""
+    """Counts the tokens of a prompt before the tokenizer adds the BOS."""
 
     def prefill(self, row: Generation, meter: Meter) -> None:
-        """One too few."""
+        """Reads a prompt and counts one token too few."""
         super().prefill(row, meter)
         meter.prompt_tokens -= 1
 
@@ -37,7 +36,7 @@ class PromptWithoutBos(Engine):
     kills={"metrics.rows"},
 )
 class LastRowCounts(Batch):
-    """Set, not added to."""
+    """Sets the count at each row, where it has to add to it."""
 
     def _prefilled(self, row: int) -> list[int]:
         self.meter.prompt_tokens = 0
@@ -50,10 +49,10 @@ class LastRowCounts(Batch):
     kills={"metrics.generated-tokens", "metrics.rows"},
 )
 class FirstTokenCountedTwice(Engine):
-    """Once in prefill and once in decode."""
+    """Counts the first token in prefill, and in decode once more."""
 
     def prefill(self, row: Generation, meter: Meter) -> None:
-        """One too many."""
+        """Reads a prompt and counts one token too many."""
         super().prefill(row, meter)
         meter.generated_tokens += 1
 
@@ -64,10 +63,10 @@ class FirstTokenCountedTwice(Engine):
     kills={"metrics.times"},
 )
 class OverlappingTimes(ReferenceModel):
-    """One start for all."""
+    """Measures prefill and decode from one start."""
 
     def record(self, metrics: GenerateMetrics) -> None:
-        """What has no decode gets one."""
+        """Records metrics, with the total as decode time where there is none."""
         if not metrics.decode_seconds:
             metrics = replace(metrics, decode_seconds=metrics.total_seconds)
         super().record(metrics)
@@ -79,14 +78,14 @@ class OverlappingTimes(ReferenceModel):
     kills={"metrics.last-call"},
 )
 class MetricsOfTheCallBefore(ReferenceModel):
-    """Published before they are final, where it streams."""
+    """Publishes a stream's metrics before they are final."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._before = threading.local()
 
     def stream(self, prompt: str, config: GenerateConfig) -> ReferenceStream:
-        """With those of last time."""
+        """Makes a stream that records the metrics of the one before."""
         return ReferenceStream(self.engine, prompt, config, self._late)
 
     def _late(self, metrics: GenerateMetrics) -> None:
@@ -100,17 +99,17 @@ class MetricsOfTheCallBefore(ReferenceModel):
     kills={"metrics.own-thread"},
 )
 class MetricsForAll(ReferenceModel):
-    """One attribute."""
+    """Keeps one attribute of metrics for all threads."""
 
     _last = GenerateMetrics()
 
     @property
     def metrics(self) -> GenerateMetrics:
-        """Whoever asks."""
+        """The last metrics, for whichever thread asks."""
         return self._last
 
     def record(self, metrics: GenerateMetrics) -> None:
-        """Whoever calls."""
+        """Records metrics, whichever thread they are of."""
         self._last = metrics
 
 
@@ -120,11 +119,11 @@ class MetricsForAll(ReferenceModel):
     kills={"metrics.stream-final"},
 )
 class StreamShowsTheModel(ReferenceStream):
-    """Asks the model."""
+    """Asks the model for its metrics."""
 
     @property
     def metrics(self) -> GenerateMetrics:
-        """Live."""
+        """The metrics of the model's last call, at the moment of asking."""
         record: Any = self._record
         found: GenerateMetrics = record.__self__.metrics
         return found

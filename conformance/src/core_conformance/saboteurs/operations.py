@@ -6,13 +6,14 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from core.capability import Capability
 from core.options import GenerateConfig
+from core.protocols import Capability
+from core.sampling_options import FILTERS, SAMPLING_OPTIONS
+from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
-from core_conformance.saboteur import saboteur
 
 _OFF: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(GenerateConfig)}
-_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed", "return_logprobs")
+_SAMPLING = (*(option.name for option in SAMPLING_OPTIONS), "return_logprobs")
 _GENERATING = (*_SAMPLING, "stop", "stop_tokens")
 _STOPPED = {
     "cancel": {"cancel.every-operation"},
@@ -56,15 +57,16 @@ for _operation, _method, _check in (
     for _option, _kills in _STOPPED.items():
         _register(_operation, _method, _option, _kills | _ASKS.get((_method, _option), set()))
 
-for _option in ("top_p", "min_p", "repeat_penalty", "return_logprobs"):
+_OTHER_FILTERS = tuple(option.name for option in FILTERS if option.name != "top_k")
+for _option in (*_OTHER_FILTERS, "repeat_penalty", "return_logprobs"):
     _register(Capability.BATCH_GENERATE, "batch_generate", _option, {"batch.options"})
 
 for _option in _SAMPLING:
     _register(Capability.CLASSIFY_STREAMING, "classify_iter", _option, {"classify.stream-options"})
 for _option, _kills in {
     **_STOPPED,
-    "labels": {"classify.stream-labels"},
+    "labels": {"classify.stream-labels", "classify.equal-prompts"},
     "label_prefix": {"classify.stream-labels"},
-    "return_logits": {"classify.stream-logits"},
+    "return_logits": {"classify.stream-logits", "classify.equal-prompts"},
 }.items():
     _register(Capability.CLASSIFY_STREAMING, "classify_iter", _option, _kills)

@@ -11,11 +11,10 @@ from typing import Any
 
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
+from core_conformance.proof.registry import saboteur
 from core_conformance.reference.classification import Classifier
-from core_conformance.reference.engine import Engine
-from core_conformance.reference.generation import Generation
+from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.meter import Meter
-from core_conformance.saboteur import saboteur
 
 SEEDED = {"sampling.seed", "batch.seeded", "classify.first-token-seeded"}
 ONE_SEED = {"sampling.seeds-differ", "classify.first-token-seeded"}
@@ -31,6 +30,8 @@ COMPARES_GREEDY = {
     "cancel.unset",
     "cancel.works-after",
     "chat.equals-generate",
+    "chat.mappings",
+    "chat.second-turn",
     "classify.first-token",
     "classify.later-tokens",
     "concurrency.classify-while-streaming",
@@ -42,6 +43,7 @@ COMPARES_GREEDY = {
     "errors.foreign-fields",
     "errors.keywords-win",
     "errors.too-long",
+    "history.speech",
     "lifecycle.any-thread",
     "sampling.cold",
     "sampling.greedy",
@@ -93,12 +95,13 @@ def _ignoring(kind: type, option: str, value: object) -> type:
 
 
 _SEEDED_TOKEN = {"classify.first-token-seeded"}  # which is drawn from the 8 best
+_TOP_K = {"sampling.top-k", "sampling.typical-p-first"}  # which takes the best of what is left
 
 for _kind, _operation, _option, _off, _kills in (
     (OtherOptions, "generate", "top_k", 0, {"sampling.top-k-one"} | _SEEDED_TOKEN),
     (OtherOptions, "generate", "top_p", 1.0, {"sampling.top-p-tiny"}),
     (OtherOptions, "generate", "min_p", 0.0, {"sampling.min-p-one"}),
-    (ClassifiesOtherwise, "classify", "top_k", 0, {"sampling.top-k"} | _SEEDED_TOKEN),
+    (ClassifiesOtherwise, "classify", "top_k", 0, _TOP_K | _SEEDED_TOKEN),
     (ClassifiesOtherwise, "classify", "top_p", 1.0, {"sampling.top-p"}),
     (ClassifiesOtherwise, "classify", "min_p", 0.0, {"sampling.min-p"}),
 ):
@@ -112,7 +115,7 @@ for _kind, _operation, _option, _off, _kills in (
 @saboteur(
     "temperature-first",
     "the filters look at the distribution after temperature",
-    {"sampling.top-p", "sampling.min-p"},
+    {"sampling.top-p", "sampling.min-p", "sampling.typical-p", "sampling.typical-p-first"},
 )
 class TemperatureFirst(ClassifiesOtherwise):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
@@ -188,7 +191,13 @@ class OneSeedForAll(OtherOptions):
 @saboteur(
     "temperature-multiplies",
     "classify multiplies by the temperature",
-    {"sampling.frequencies", "classify.first-token-seeded", "classify.stream-options"},
+    {
+        "sampling.frequencies",
+        "classify.first-token-seeded",
+        "classify.free-draws",
+        "classify.stream-options",
+        "history.options",
+    },
 )
 class TemperatureMultiplies(ClassifiesOtherwise):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
@@ -225,3 +234,34 @@ class SharedNoise(Engine):
 class ClassifyHasItsOwnSeed(ClassifiesOtherwise):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
         return {} if config.seed is None else {"seed": Random(config.seed).getrandbits(32)}
+
+
+@saboteur(
+    "seeded-at-every-step",
+    "every step of a generation begins with the seed anew, and draws a token of the same rank",
+    {"sampling.steps"},
+)
+class SeededAtEveryStep(Generation):
+    def take(self, logits: Sequence[float]) -> list[Token]:
+        if self.config.seed is not None:
+            self.random = Random(self.config.seed)
+        return super().take(logits)
+
+
+@saboteur(
+    "drawn-for-all-steps",
+    "with a seed, the first token that is drawn is that of every step",
+    {
+        "sampling.steps",
+        "sampling.cold",
+        "sampling.min-p-one",
+        "sampling.top-k-one",
+        "sampling.top-p-tiny",
+    },
+)
+class DrawnForAllSteps(Generation):
+    def take(self, logits: Sequence[float]) -> list[Token]:
+        if not self.drawn or self.config.seed is None or not self.config.temperature:
+            return super().take(logits)
+        first = self.context[len(self.prompt)]
+        return super().take([0.0 if id == first else -1e9 for id in range(len(logits))])

@@ -5,25 +5,28 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from core.types import Score
+from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
-from core_conformance.saboteur import saboteur
 
 SKIPPED = {"scoring.steps", "labels.scores"}
 
 
 class Rescores(ReferenceModel):
-    """Changes every score."""
+    """A model that changes every score."""
 
-    def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
+    def score(
+        self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
+    ) -> list[Score]:
         return [
             score if score.error else self.changed(score)
-            for score in super().score(prompts, continuations)
+            for score in super().score(prompts, continuations, *config, **options)
         ]
 
     def changed(self, score: Score) -> Score:
-        """What is given instead."""
+        """The score that is given instead of this one."""
         raise NotImplementedError
 
 
@@ -54,14 +57,19 @@ class LikelyIsGreedy(Rescores):
 
 @saboteur("sorted-scores", "scores come in the order of their lengths", {"scoring.neighbours"})
 class SortedScores(ReferenceModel):
-    def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
+    def score(
+        self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
+    ) -> list[Score]:
         pairs = sorted(zip(prompts, continuations, strict=True), key=lambda pair: len(pair[0]))
-        return super().score([p for p, _ in pairs], [c for _, c in pairs])
+        heads, tails = [p for p, _ in pairs], [c for _, c in pairs]
+        return super().score(heads, tails, *config, **options)
 
 
 @saboteur("scores-fail-together", "one bad pair fails all of them", {"scoring.error-rows"})
 class ScoresFailTogether(ReferenceModel):
-    def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
-        scores = super().score(prompts, continuations)
+    def score(
+        self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
+    ) -> list[Score]:
+        scores = super().score(prompts, continuations, *config, **options)
         error = next((score.error for score in scores if score.error), None)
         return scores if error is None else [Score(error=error) for _ in scores]

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from core.options import GenerateConfig
 from core.text_stream import Detokenizer, TokenAssembler
 from core.types import FinishReason, Token
+from core_conformance.proof.registry import saboteur
 from core_conformance.reference import vocabulary
-from core_conformance.reference.generation import Generation
-from core_conformance.saboteur import saboteur
+from core_conformance.reference.engine import Generation
 
 
 class Naive(TokenAssembler):
@@ -138,7 +138,7 @@ class Emits(TokenAssembler):
 
     def _cut(self) -> list[Token]:
         held, self._held = self._held, type(self._held)()
-        return [Token(token.id, token.text, token.logprob) for token in held]
+        return [entry.token for entry in held]
 
 
 @saboteur(
@@ -190,7 +190,7 @@ class CutsTheShortestStop(StopGeneration):
 
 
 class Forgets(TokenAssembler):
-    """Does not give out what was held back for a stop string."""
+    """Keeps the text that was held back for a stop string, and never gives it out."""
 
     def finish(self) -> list[Token]:
         return [] if self._matcher._held else super().finish()

@@ -8,12 +8,11 @@ from typing import Any
 
 from core.options import GenerateConfig
 from core.types import FinishReason, Token
-from core_conformance.reference.engine import Engine
-from core_conformance.reference.generation import Generation
+from core_conformance.proof.registry import saboteur
+from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.stream import Record, ReferenceStream
 from core_conformance.reference.vocabulary import EOS
-from core_conformance.saboteur import saboteur
 
 EAGER = {"streaming.lazy", "cancel.closed-stream", "lifecycle.open-stream"}
 OVER = {"streaming.end", "streaming.lazy"}
@@ -109,7 +108,13 @@ class CloseIgnored(ReferenceStream):
 @saboteur(
     "leftovers",
     "a request that ends before its time leaves its last token in front of the next prompt",
-    {"streaming.close", "cancel.closed-stream", "cancel.works-after"},
+    {
+        "streaming.close",
+        "cancel.closed-stream",
+        "cancel.works-after",
+        "chat.second-turn",
+        "history.speech",
+    },
 )
 class Leftovers(ReferenceStream):
     def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:

@@ -8,11 +8,10 @@ from core.chat import RenderedPrompt
 from core.errors import EmptyPromptError
 from core.options import GenerateConfig
 from core.text_stream import TokenAssembler
+from core_conformance.proof.registry import saboteur
 from core_conformance.reference import vocabulary
-from core_conformance.reference.engine import Engine
-from core_conformance.reference.generation import Generation
+from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.optional import ReferenceModel
-from core_conformance.saboteur import saboteur
 
 SHOWN = {"tokenizing.round-trip", "tokenizing.stable"}
 
@@ -42,11 +41,11 @@ class DecodedAlone(Generation):
     {"text.whole-characters"},
 )
 class TokenByToken(DecodedAlone):
-    """With replacement characters."""
+    """Decodes tokens one by one, with replacement characters for parts of a character."""
 
 
 class Surrogates(Alone):
-    """Bytes that are no character become lone surrogates."""
+    """Decodes bytes that are no character as lone surrogates."""
 
     errors = "surrogateescape"
 
@@ -57,8 +56,10 @@ class Surrogates(Alone):
     {
         "text.whole-characters",
         "text.unicode",
-        "classify.later-tokens",  # which asks with what came out
+        "chat.second-turn",  # which, like the next three, asks with what came out
+        "classify.later-tokens",
         "sampling.repeat-penalty-output",
+        "sampling.steps",
     },
 )
 class WithSurrogates(DecodedAlone):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from core.capability import Capability
-from core_conformance.model import must
-from core_conformance.registry import check
-from core_conformance.subject import Subject
+from core.protocols import Capability
+from core_conformance.checking.check import must
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
 
 
 @check("toy.first", "The first word MUST come back.", Capability.GENERATE)

@@ -1,0 +1,208 @@
+"""What has to hold before a check says something, and what is checked where it does not apply.
+
+A model has to have what the check looks at. What a backend does not declare it has to refuse, at
+the call: the other leg of every optional clause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sized
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from core import extensions
+from core.errors import ChatTemplateError, UnsupportedOperationError, UnsupportedOptionError
+from core.protocols import Capability
+from core.sampling_options import SAMPLING_OPTIONS
+from core.support import REFUSABLE
+from core.types import Message
+from core_conformance.checking.ask import SPEAKING, speaks, voice
+from core_conformance.checking.check import Check, must, testable
+from core_conformance.checking.subject import OPERATIONS, Subject
+
+CONTEXT = 128
+"""Tokens that a context has to hold: the longest prompt of any check, a byte a token, and more."""
+
+_WITHOUT_PROMPTS = ("identity", "loading", "tokenizing")  # areas whose checks run no prompt
+_SILENT = (
+    "greedy, the model ends behind every prompt that was tried, so there is nothing to look at: "
+    "take a model that goes on for a dozen tokens"
+)
+_NO_TEMPLATE = (
+    "the model has no chat template (chat raises ChatTemplateError): take a model that has one"
+)
+_templates: WeakKeyDictionary[Subject, bool] = WeakKeyDictionary()
+_PROMPT = "The weather today is"
+_CHAT = (Message("user", "Hello"),)
+
+_PROTOCOLS: dict[Capability, type] = {
+    Capability.TOKENIZING: extensions.Tokenizing,
+    Capability.SUBMITTING: extensions.Submitting,
+    Capability.BATCH_STREAMING: extensions.BatchStreaming,
+    Capability.CLASSIFY_STREAMING: extensions.ClassifyStreaming,
+    Capability.SCORING: extensions.Scoring,
+    Capability.ATTENTION_INSPECTOR: extensions.AttentionInspector,
+    Capability.MEMORY_REPORTING: extensions.MemoryReporting,
+    Capability.EXPLAINING: extensions.Explaining,
+    Capability.TRAINABLE: extensions.Trainable,
+}
+_BACKEND_PROTOCOLS: dict[Capability, type] = {
+    Capability.MODEL_PROBE: extensions.ModelProbe,
+    Capability.DEVICE_REPORTING: extensions.DeviceReporting,
+}
+_OPERATIONS: dict[Capability, Callable[[Subject], object]] = {
+    Capability.GENERATE: lambda subject: subject.model.generate(_PROMPT),
+    Capability.CHAT: lambda subject: subject.model.chat(_CHAT),
+    Capability.CLASSIFY: lambda subject: subject.model.classify([_PROMPT]),
+    Capability.BATCH_GENERATE: lambda subject: subject.model.batch_generate([_PROMPT]),
+}
+_LOAD_OPTIONS: dict[Capability, tuple[str, Any]] = {
+    Capability.PARALLEL: ("parallel_slots", 2),
+    Capability.ROTATE: ("context_overflow", "rotate"),
+    Capability.ADAPTERS: ("adapter_path", "adapter"),
+}
+_CLASSIFY_OPTIONS: dict[Capability, tuple[str, Any]] = {
+    Capability.LABELS: ("labels", ("good", "bad")),
+    Capability.LOGITS: ("return_logits", True),
+}
+_TELLING: dict[str, Any] = {option.name: option.telling for option in SAMPLING_OPTIONS}
+_SAMPLING_OPTIONS: dict[Capability, tuple[str, Any]] = {
+    Capability.LOGPROBS: ("return_logprobs", True),
+    Capability.SEED: ("seed", _TELLING["seed"]),
+}
+
+
+def ready(check: Check, subject: Subject) -> None:
+    """Raise `NotTestable` for a model on which the check cannot tell anything."""
+    if check.id.partition(".")[0] in _WITHOUT_PROMPTS:
+        return
+    length: object = subject.model.info.context_length  # what is no length is for loading.info
+    small = isinstance(length, int) and 0 < length < CONTEXT
+    testable(
+        not small,
+        f"the model's context holds {length} tokens, and the prompts of the suite need {CONTEXT}: "
+        "take a model with a longer context, or load it with a larger context_len",
+    )
+    if _chats(check, subject):
+        testable(has_template(subject), _NO_TEMPLATE)
+
+
+def has_template(subject: Subject) -> bool:
+    """Whether the model has a chat template; asked once for a subject.
+
+    One that refuses a single message of a user is none.
+    """
+    if subject not in _templates:
+        try:
+            list(subject.model.chat([Message("user", "Hello")], max_tokens=1))
+        except ChatTemplateError:
+            _templates[subject] = False
+        except Exception:  # noqa: BLE001 - whatever it is, it is for the checks to say
+            _templates[subject] = True
+        else:
+            _templates[subject] = True
+    return _templates[subject]
+
+
+def usable(subject: Subject) -> list[Capability]:
+    """The declared ones of `OPERATIONS` that work with this model: chat needs a template."""
+    names = [name for name in OPERATIONS if subject.declares(name)]
+    if Capability.CHAT in names and not has_template(subject):
+        names.remove(Capability.CHAT)
+        testable(bool(names), _NO_TEMPLATE)
+    return names
+
+
+def goes_on(
+    subject: Subject, answers: Iterable[Sized], operation: Capability | None = None
+) -> None:
+    """Raise unless one of these sequences of greedy tokens has a token.
+
+    `NotTestable` where the model ends at once; `Violation` where it is the backend that never
+    gives a token, at a very high temperature neither. ``operation``: that of the streams.
+    """
+    if not any(len(answer) for answer in answers):
+        streams = any(subject.declares(name) for name in SPEAKING)
+        usual = voice(subject) if streams else Capability.BATCH_GENERATE
+        speaks(subject, operation or usual)
+        testable(False, _SILENT)
+
+
+def _chats(check: Check, subject: Subject) -> bool:
+    """Whether the check goes through chat."""
+    by_chat = voice(subject) is Capability.CHAT
+    return any(need == Capability.CHAT or (need == SPEAKING and by_chat) for need in check.needs)
+
+
+def refuses(subject: Subject, capability: Capability) -> None:
+    """Raise `Violation` unless the backend refuses what it does not declare."""
+    if capability in _OPERATIONS:
+        _must_raise(UnsupportedOperationError, capability, lambda: _OPERATIONS[capability](subject))
+    elif capability in _LOAD_OPTIONS:
+        name, value = _LOAD_OPTIONS[capability]
+        _must_raise(
+            UnsupportedOptionError, capability, lambda: subject.load(**{name: value}).close()
+        )
+    elif capability in _CLASSIFY_OPTIONS | _SAMPLING_OPTIONS:
+        _refuses_option(subject, capability)
+    else:
+        _is_no_instance(subject, capability)
+
+
+def may_refuse(subject: Subject, error: UnsupportedOptionError) -> bool:
+    """Whether this is the refusal, at the call, of an option that need not be honoured."""
+    if error.option not in REFUSABLE or error.backend != subject.backend.name:
+        return False
+    option = {error.option: _TELLING[error.option]}
+    refused = [_refuses_at_call(subject, name, option) for name in _operations(subject)]
+    return any(refused) and not any(
+        _refuses_at_call(subject, name, {}) for name in _operations(subject)
+    )
+
+
+def _operations(subject: Subject) -> list[Capability]:
+    return [name for name in _OPERATIONS if subject.declares(name)]
+
+
+def _refuses_at_call(subject: Subject, name: Capability, option: dict[str, Any]) -> bool:
+    asked = _CHAT if name is Capability.CHAT else _PROMPT
+    rows = name in (Capability.CLASSIFY, Capability.BATCH_GENERATE)
+    length = {} if name is Capability.CLASSIFY else {"max_tokens": 1}
+    try:
+        getattr(subject.model, name)([asked] if rows else asked, **length, **option)
+    except UnsupportedOptionError:
+        return True
+    return False
+
+
+def _refuses_option(subject: Subject, capability: Capability) -> None:
+    name, value = (_CLASSIFY_OPTIONS | _SAMPLING_OPTIONS)[capability]
+    options: dict[str, Any] = {name: value}
+    if subject.declares(Capability.CLASSIFY):
+        _must_raise(
+            UnsupportedOptionError,
+            capability,
+            lambda: subject.model.classify([_PROMPT], **options),
+        )
+    if capability in _SAMPLING_OPTIONS and subject.declares(Capability.GENERATE):
+        _must_raise(
+            UnsupportedOptionError, capability, lambda: subject.model.generate(_PROMPT, **options)
+        )
+
+
+def _is_no_instance(subject: Subject, capability: Capability) -> None:
+    if capability in _BACKEND_PROTOCOLS:
+        found = isinstance(subject.backend, _BACKEND_PROTOCOLS[capability])
+    else:
+        found = isinstance(subject.model, _PROTOCOLS[capability])
+    must(not found, f"{capability} is not declared, but its methods are there")
+
+
+def _must_raise(error: type[Exception], capability: Capability, call: Callable[[], object]) -> None:
+    try:
+        call()
+    except error:
+        return
+    except Exception as other:  # noqa: BLE001 - whatever it is, it is the wrong one
+        must(False, f"{capability} is not declared: expected {error.__name__}, got {other!r}")
+    must(False, f"{capability} is not declared, and its call was not refused")

@@ -1,0 +1,240 @@
+"""Calls that checks make: a model's answers, expected errors, threads and cancel tokens."""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+from core.errors import UnsupportedOptionError
+from core.protocols import Capability, TextModel, TokenStream
+from core.types import FinishReason, Message, Token
+from core_conformance.checking.applies import goes_on
+from core_conformance.checking.ask import PLAIN, Answer, speak, voice
+from core_conformance.checking.check import must
+from core_conformance.checking.compare import difference
+from core_conformance.checking.subject import Subject
+
+T = TypeVar("T")
+
+PROMPTS = (
+    "Once upon a time there was a",
+    "The weather today is",
+    "In the year 1969, people",
+    "1, 2, 3, 4, 5,",
+)
+CHAT = (Message("user", "Tell me about the sea."),)
+ROW_OPERATIONS = (Capability.CLASSIFY, Capability.BATCH_GENERATE)
+OPERATIONS = (Capability.GENERATE, Capability.CHAT, *ROW_OPERATIONS)
+
+
+ENOUGH = 8  # tokens
+_MOMENT = 0.2  # seconds
+_longest: WeakKeyDictionary[Subject, tuple[str, int]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Everything that a stream gave: its tokens, and the error that it ended with."""
+
+    tokens: tuple[Token, ...]
+    error: Exception | None
+    reason: FinishReason | None
+
+
+def ending(open_stream: Callable[[], TokenStream]) -> Ending:
+    """Read a stream to its end; an error of the call itself counts as one of the stream."""
+    tokens: list[Token] = []
+    try:
+        stream = open_stream()
+    except Exception as error:  # noqa: BLE001 - the check looks at it
+        return Ending((), error, None)
+    try:
+        tokens.extend(stream)
+    except Exception as error:  # noqa: BLE001 - the same
+        return Ending(tuple(tokens), error, stream.finish_reason)
+    return Ending(tuple(tokens), None, stream.finish_reason)
+
+
+def greedy(subject: Subject, model: TextModel, prompt: str, count: int = 6) -> list[Token]:
+    """Generate at most ``count`` greedy tokens, with log-probabilities where they are declared."""
+    return list(speak(subject, model, prompt, **greedy_options(subject, count)))
+
+
+def greedy_options(subject: Subject, count: int = 6) -> dict[str, Any]:
+    """The options of `greedy`."""
+    options: dict[str, Any] = {"max_tokens": count}
+    if subject.declares(Capability.LOGPROBS):
+        options["return_logprobs"] = True
+    return options
+
+
+def talkative(subject: Subject) -> str:
+    """The prompt after which the model goes on for `ENOUGH` tokens, or else the longest."""
+    return longest(subject)[0]
+
+
+def longest(subject: Subject) -> tuple[str, int]:
+    """The prompt of the longest greedy answer, and that answer's length: `ENOUGH` at most."""
+    if subject not in _longest:
+        best: tuple[str, list[Token]] = ("", [])
+        for prompt in (*PROMPTS, *PLAIN):
+            found = (prompt, greedy(subject, subject.model, prompt, ENOUGH))
+            best = max(best, found, key=lambda each: len(each[1]))
+            if len(best[1]) >= ENOUGH:
+                break
+        goes_on(subject, [best[1]])
+        _longest[subject] = best[0], len(best[1])
+    return _longest[subject]
+
+
+def same(subject: Subject, one: Sequence[Token], other: Sequence[Token], prompt: str = "") -> bool:
+    """True when two greedy runs of one prompt agree, by `compare.difference`."""
+    continued = "" if voice(subject) is Capability.CHAT else prompt
+    pair = Answer(tuple(one), None, continued), Answer(tuple(other), None)
+    return difference(subject, [pair]) is None
+
+
+def texts(tokens: Sequence[Token]) -> str:
+    """Tokens as a message shows them."""
+    return repr([token.text for token in tokens])
+
+
+def call(model: TextModel, operation: Capability, *config: Any, **options: Any) -> object:
+    """Ask one operation something small; what it returns is not looked at."""
+    what: Any = {Capability.GENERATE: PROMPTS[0], Capability.CHAT: CHAT}.get(operation, PROMPTS[:1])
+    return getattr(model, operation.value)(what, *config, **options)
+
+
+def declared(subject: Subject, *among: Capability) -> list[Capability]:
+    """The operations that the backend offers, of those named, or of all by default."""
+    return [name for name in among or OPERATIONS if subject.declares(name)]
+
+
+def raised(run: Callable[[], object]) -> Exception | None:
+    """Run a call and return the error that it raises; None when it returns."""
+    try:
+        run()
+    except Exception as error:  # noqa: BLE001 - the check looks at it
+        return error
+    return None
+
+
+def must_raise(kind: type[Exception], run: Callable[[], object], what: str) -> Exception:
+    """Run ``what`` and return its error of this kind; `Violation` if it raises none, or another."""
+    error = raised(run)
+    name = kind.__name__
+    must(error is not None, f"{what} was accepted: it has to raise {name}")
+    must(isinstance(error, kind), f"{what} raised {error!r}: it has to be {name}")
+    assert error is not None
+    return error
+
+
+@contextmanager
+def unless_refused(option: str) -> Iterator[None]:
+    """Excuse a refusal, by its name, of an option that no capability stands for."""
+    try:
+        yield
+    except UnsupportedOptionError as error:
+        must(error.option == option, f"{option} was refused under another name: {error.option!r}")
+
+
+def together(*calls: Callable[[], T]) -> list[T]:
+    """Run each call in a thread of its own, all at once; their results, in order."""
+    start = threading.Barrier(len(calls))
+    done: dict[int, T] = {}
+    errors: list[BaseException] = []
+
+    def work(index: int) -> None:
+        try:
+            start.wait()
+            done[index] = calls[index]()
+        except BaseException as error:  # noqa: BLE001 - raised again where the check can see it
+            errors.append(error)
+
+    # Daemons: one that hangs for ever does not keep the process from ending.
+    threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    # A failure of any call is the check's to see.
+    if errors:
+        raise errors[0]
+    return [done[index] for index in range(len(calls))]
+
+
+def elsewhere(run: Callable[[], T]) -> T:
+    """Run a call in another thread and return its result."""
+    return together(run)[0]
+
+
+def encoded_length(subject: Subject, text: str) -> int | None:
+    """The number of a prompt's tokens; None for a backend that does not show its tokenizer."""
+    if not subject.declares(Capability.TOKENIZING):
+        return None
+    model: Any = subject.model
+    return len(model.encode(text))
+
+
+def at(subject: Subject, path: str | os.PathLike[str]) -> Subject:
+    """A subject with this backend and these options that loads from another path."""
+    other: Any = copy.copy(subject)
+    other.path = path
+    return cast("Subject", other)
+
+
+class Meeting:
+    """Lets calls in several threads wait for one another, so that they run at the same time.
+
+    They wait for a moment only: a call that a backend lets wait for its turn cannot come, and
+    then the others go on without it.
+    """
+
+    def __init__(self, calls: int) -> None:
+        self._barrier = threading.Barrier(calls)
+
+    def wait(self) -> None:
+        """Wait until all calls are here, or for a moment."""
+        with suppress(threading.BrokenBarrierError):
+            self._barrier.wait(timeout=_MOMENT)
+
+    def each(self, tokens: Iterable[Token]) -> list[Token]:
+        """Read a stream, with a meeting after each of its tokens."""
+        found = []
+        for token in tokens:
+            found.append(token)
+            self.wait()
+        return found
+
+
+def already_set() -> threading.Event:
+    """A cancel that is set from the beginning."""
+    event = threading.Event()
+    event.set()
+    return event
+
+
+class CancelAfter:
+    """A cancel that is set from the ``looks``-th look on, or once ``now`` is true."""
+
+    def __init__(self, looks: int) -> None:
+        self._looks, self.seen, self.now = looks, 0, False
+
+    def is_set(self) -> bool:
+        """See `core.CancelToken`."""
+        self.seen += 1
+        return self.now or self.seen >= self._looks
+
+
+def close_quietly(stream: TokenStream | None) -> None:
+    """Close a stream that a check leaves behind, whatever state the check found it in."""
+    if stream is not None:
+        with suppress(Exception):
+            stream.close()

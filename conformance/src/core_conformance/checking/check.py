@@ -1,0 +1,66 @@
+"""A check: one clause of the contract, and the errors by which it reports what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from core.protocols import Capability
+
+if TYPE_CHECKING:
+    from core_conformance.checking.subject import Subject
+
+
+Need: TypeAlias = Capability | tuple[Capability, ...]
+"""A capability, or several of which any one will do."""
+
+
+class Violation(AssertionError):
+    """The backend does not keep a clause; the message says what was seen instead."""
+
+
+class NotTestable(BaseException):
+    """With this model the check would look at nothing; the message says what model it takes.
+
+    It says nothing against the backend. No ``except Exception`` takes it for the backend's error.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A clause of the contract, and the function that finds out whether a backend keeps it.
+
+    ``run`` returns when the clause is kept and raises otherwise. ``needs``: what a backend must
+    declare for it to apply; one that does not declare it has to refuse instead, which is checked
+    in its place (`applies.refuses`). ``since``: the protocol version from which on it counts.
+    """
+
+    id: str
+    clause: str
+    needs: tuple[Need, ...]
+    since: int
+    run: Callable[[Subject], None]
+
+    def missing(self, declared: Collection[Capability]) -> Capability | None:
+        """The first capability that the check needs and that is not declared; None if it applies.
+
+        Where any one of several would do and none is declared, it is the first of these.
+        """
+        for need in self.needs:
+            several = (need,) if isinstance(need, Capability) else need
+            if not any(one in declared for one in several):
+                return several[0]
+        return None
+
+
+def must(kept: bool, otherwise: str) -> None:
+    """Raise `Violation` with these words unless the clause is kept."""
+    if not kept:
+        raise Violation(otherwise)
+
+
+def testable(met: bool, otherwise: str) -> None:
+    """Raise `NotTestable` with these words unless the model has what the check needs."""
+    if not met:
+        raise NotTestable(otherwise)

@@ -1,0 +1,321 @@
+"""Comparison of answers, and what a distribution says.
+
+Two greedy answers part at a tie, behind a clear lead, or where nobody can see which of the two.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from core.protocols import Capability
+from core.types import ClassifyResult, Token
+from core_conformance.checking.applies import goes_on
+from core_conformance.checking.ask import Answer, classify, logits, sampled, scoring, tokenizing
+from core_conformance.checking.check import must
+from core_conformance.checking.subject import Subject
+
+Pair = tuple[Answer, Answer]
+_SEVERAL = 3  # answers: of fewer, there is no majority
+LONGEST_LABEL = 8
+"""Tokens that a label here may have, by which its tolerance is multiplied."""
+
+
+def parting(left: Answer, right: Answer) -> int | None:
+    """The first place where two answers have not the same token; None where there is none."""
+    if left.ids == right.ids:
+        return None
+    pairs = enumerate(zip(left.ids, right.ids, strict=False))
+    shorter = min(len(left.ids), len(right.ids))
+    return next((place for place, (one, other) in pairs if one != other), shorter)
+
+
+def at_a_tie(
+    subject: Subject,
+    left: Answer,
+    right: Answer,
+    slack: float = 0.0,
+    drawn: bool = False,
+    stops: Sequence[str] = (),
+) -> bool | None:
+    """True when two answers part at a tie, or not at all; None if the margin cannot be read.
+
+    The margin is read from the tokens' log-probabilities, from the logits there, or from scores,
+    whichever of these the backend declares. ``slack`` is added to what the tolerance allows. A tie
+    of greedy answers is one of the best tokens; of ``drawn`` ones, of the two that were drawn. One
+    of the ``stops`` may have swallowed the last tokens of the shorter answer, so that the two part
+    behind the place that is seen: then only a tie is believed.
+    """
+    place = parting(left, right)
+    if place is None:
+        return True
+
+    # A timeout, a cancel or the context ended one of them: that is no tie.
+    tokens = [answer.tokens[place] for answer in (left, right) if place < len(answer.tokens)]
+    if any(_cut_short(answer, place) for answer in (left, right)):
+        return False
+
+    # The tokens' own log-probabilities tell the margin, where both answers have them.
+    reach = 2 * subject.tolerance + slack
+    if len(tokens) == 2 and None not in (logprobs := [token.logprob for token in tokens]):
+        return abs((logprobs[0] or 0.0) - (logprobs[1] or 0.0)) <= reach
+
+    # Otherwise the logits, or the scores, behind the text in front of the parting do.
+    if drawn and len(tokens) < 2:
+        return None
+    tie = _read(subject, left if left.prompt else right, place, tokens, reach, drawn)
+    swallowed = len(tokens) == 1 and any(_begins(tokens[0].text, stop) for stop in stops)
+    return tie or None if swallowed else tie
+
+
+def _begins(text: str, stop: str) -> bool:
+    """True when a stop string may begin within this token."""
+    return any(text.endswith(stop[:size]) for size in range(1, len(stop) + 1))
+
+
+def _cut_short(answer: Answer, place: int) -> bool:
+    """True for an answer that ended at ``place`` for another reason than the token drawn."""
+    return place == len(answer.tokens) and answer.finish_reason not in ("stop", None)
+
+
+def _read(
+    subject: Subject, answer: Answer, place: int, tokens: list[Token], reach: float, drawn: bool
+) -> bool | None:
+    """The margin as other operations tell it, asked behind the text in front of the parting.
+
+    Where it is not certain that this text stands for the same tokens, only a tie is believed.
+    """
+    if not answer.prompt:
+        return None
+
+    said = "".join(token.text for token in answer.tokens[:place])
+    front = answer.prompt + said if place else answer.prompt  # one that chat rendered stays so
+    exact = place == 0 or _stands_for(subject, front, answer, place)
+
+    # One call of classify or of score tells the margin.
+    tie = None
+    if subject.declares(Capability.CLASSIFY, Capability.LOGITS):
+        row = logits(subject, [front])[0]
+        asked = [row[token.id] for token in tokens] + ([] if drawn else heapq.nlargest(2, row))
+        tie = max(asked) - min(asked) <= reach
+    elif subject.declares(Capability.SCORING) and len(tokens) == 2:
+        tie = _tie_of_scores(subject, front, [token.text for token in tokens], 2 * reach)
+
+    return tie if exact or tie else None
+
+
+def _stands_for(subject: Subject, front: str, answer: Answer, place: int) -> bool:
+    if not subject.declares(Capability.TOKENIZING):
+        return False
+    encode = tokenizing(subject).encode
+    return encode(front) == [*encode(answer.prompt), *answer.ids[:place]]
+
+
+def _tie_of_scores(subject: Subject, front: str, texts: list[str], reach: float) -> bool | None:
+    """True when scores show a tie of two texts; None unless each text is a single token."""
+    if not all(texts):
+        return None
+    found = [score.token_logprobs for score in scoring(subject).score([front] * 2, texts)]
+    if any(len(logprobs) != 1 for logprobs in found):
+        return None
+    return abs(found[0][0] - found[1][0]) <= reach
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Two answers that differ; ``clear`` when their margin was read, and was no tie."""
+
+    text: str
+    clear: bool
+
+
+def difference(
+    subject: Subject,
+    pairs: Sequence[Pair],
+    slack: float = 0.0,
+    drawn: bool = False,
+    stops: Sequence[str] = (),
+) -> Difference | None:
+    """The first pair of answers that differs more than ties explain; None if there is none.
+
+    Greedy answers have the same tokens up to a tie. Where the margin cannot be read, they part no
+    more often than noise explains, and of several answers most tokens have to agree. For ``drawn``
+    ones that is so in any case: not every draw beyond a border shows a tie. ``stops``: the
+    stop strings that were asked for.
+    """
+    unread, agreed = list[Pair](), 0
+
+    # Count the tokens that agree, and keep the pairs whose margin cannot be read.
+    for left, right in pairs:
+        place, tie = parting(left, right), at_a_tie(subject, left, right, slack, drawn, stops)
+        if tie is False and not drawn:
+            return Difference(_shown(left, right), True)
+        agreed += len(left.ids) if place is None else place
+        if tie:
+            agreed += place is not None  # two tokens of one rank count as the same
+        else:
+            unread.append((left, right))
+
+    # The pairs that are left are excused while they are few: no more than noise explains, and of
+    # several answers fewer than the tokens that agree.
+    half = agreed if drawn else agreed - 1
+    most = half if len(pairs) >= _SEVERAL else agreed + len(unread)
+    if not unread or len(unread) <= min(most, _rare(subject, agreed + len(unread))):
+        return None
+    return Difference(_shown(*unread[0]), False)
+
+
+def _rare(subject: Subject, tokens: int) -> int:
+    """The number of partings that noise alone explains in so many tokens; 0 at a small tolerance.
+
+    If the best logits are no denser than ten to a unit, the two best of a token are closer than
+    twice the tolerance t with a probability of at most about 20t; twice that for luck.
+    """
+    noise = 40 * subject.model.info.logit_tolerance * tokens
+    return 1 + int(noise) if noise > 0.02 else 0
+
+
+def same_answers(
+    subject: Subject, pairs: Sequence[Pair], what: str, stops: Sequence[str] = ()
+) -> None:
+    """Raise `Violation` unless greedy answers are the same, as far as `difference` asks for it."""
+    found = difference(subject, pairs, stops=stops)
+    must(found is None, f"{what}: {found.text if found else ''}")
+
+
+def same_speech(subject: Subject, pairs: Sequence[Pair], what: str) -> None:
+    """Check `same_answers`; raise `NotTestable` where no answer has a token."""
+    same_answers(subject, pairs, what)
+    goes_on(subject, [answer.tokens for pair in pairs for answer in pair])
+
+
+def same_draws(subject: Subject, pairs: Sequence[Pair], what: str) -> None:
+    """Raise `Violation` unless draws with one seed are the same; with a tolerance, most of them.
+
+    A draw takes the token of some rank, say, and two logits of one rank are no further apart than
+    the tolerance: so two draws that are at a tie with one another count as the same.
+    """
+    found = difference(subject, pairs, drawn=True)
+    must(found is None, f"{what}: {found.text if found else ''}")
+
+
+def rarely_different(subject: Subject, pairs: Sequence[Pair], what: str) -> None:
+    """Raise `Violation` when more answers of one token differ than `allowance` grants."""
+    parted = [(left, right) for left, right in pairs if left.ids != right.ids]
+    if len(parted) > allowance(subject, pairs, always=1):
+        must(False, f"{what}, in {len(parted)} of {len(pairs)} cases: {_shown(*parted[0])}")
+
+
+def allowance(subject: Subject, pairs: Sequence[Pair], always: int) -> int:
+    """The number of pairs that may differ: never more than half.
+
+    Moving logits by t changes a draw with a probability of at most about 2t, twice that for luck.
+    """
+    draws = sum(max(1, len(left.tokens)) for left, _ in pairs)
+    return min(len(pairs) // 2, always + int(4 * subject.tolerance * draws))
+
+
+def same_logits(subject: Subject, left: Sequence[float], right: Sequence[float], what: str) -> None:
+    """Raise `Violation` when two logits are further apart than the tolerance."""
+    must(len(left) == len(right), f"{what}: {len(left)} logits against {len(right)}")
+    # Not abs(a - b): two infinities of one sign are the same.
+    apart = max((abs(a - b) for a, b in zip(left, right, strict=True) if a != b), default=0.0)
+    must(
+        apart <= subject.tolerance,
+        f"{what}: logits differ by {apart:.3g}, more than logit_tolerance={subject.tolerance:g}",
+    )
+
+
+def log_softmax(row: Sequence[float]) -> list[float]:
+    """Natural-log probabilities of a row of logits."""
+    total = log_total(row)
+    return [value - total for value in row]
+
+
+def log_total(row: Sequence[float]) -> float:
+    """The logarithm of the sum of exponentials."""
+    top = max(row)
+    return top + math.log(math.fsum(math.exp(value - top) for value in row))
+
+
+def steps(subject: Subject, prompt: str, text: str) -> list[tuple[str, int]] | None:
+    """For each token of ``text`` behind a prompt: the text in front of it, and its id.
+
+    None where the tokenizer does not cut the text there: then there is nothing to compare.
+    """
+    encode = tokenizing(subject).encode
+    head, whole = encode(prompt), encode(prompt + text)
+    must(bool(whole), f"encode() has no ids for {prompt + text!r}")
+
+    # A beginning of the text belongs to each token whose border lies at its end.
+    fronts: dict[int, str] = {}
+    for end in range(len(text)):
+        ids = encode(prompt + text[:end])
+        if len(head) <= len(ids) < len(whole) and ids == whole[: len(ids)]:
+            fronts.setdefault(len(ids), prompt + text[:end])
+
+    # The prompt's own ids must stay, and every token's border must lie between two characters.
+    places = range(len(head), len(whole))
+    if whole[: len(head)] != head or not places or not all(place in fronts for place in places):
+        return None
+    return [(fronts[place], whole[place]) for place in places]
+
+
+def logprobs_by_steps(subject: Subject, asked: Sequence[tuple[str, int]]) -> list[float]:
+    """The log-probability of each token behind the text in front of it."""
+    rows = logits(subject, [front for front, _ in asked])
+    return [row[token_id] - log_total(row) for row, (_, token_id) in zip(rows, asked, strict=True)]
+
+
+def later_steps(subject: Subject, prompt: str, answer: Answer, **options: Any) -> list[Pair]:
+    """Each token of an answer against what ``classify`` says behind the text in front of it.
+
+    Steps at which the tokenizer would read that text differently are left out.
+    """
+    encode = tokenizing(subject).encode
+    head, fronts = encode(prompt), []
+
+    # Keep the steps whose text the tokenizer reads back as the very tokens of the answer.
+    for place in range(len(answer.tokens)):
+        front = prompt + "".join(token.text for token in answer.tokens[:place])
+        if encode(front) == [*head, *answer.ids[:place]]:
+            fronts.append((place, front))
+
+    rows = classify(subject, [front for _, front in fronts], **options)
+    return [
+        (Answer((answer.tokens[place],), None, front), sampled(row))
+        for (place, front), row in zip(fronts, rows, strict=True)
+    ]
+
+
+def near(subject: Subject, left: float, right: float, tokens: int = 1) -> bool:
+    """True if two log-probabilities of ``tokens`` tokens may be equal; the total moves as well."""
+    return left == right or abs(left - right) <= 2 * subject.tolerance * tokens + 1e-5
+
+
+def label_logprobs(result: ClassifyResult) -> dict[str, float]:
+    """The logprobs of a result for which labels were given."""
+    must(isinstance(result.logprobs, dict), f"labels were given: no logprobs in {result}")
+    return cast("dict[str, float]", result.logprobs)
+
+
+def same_logprobs(
+    subject: Subject, wanted: Mapping[str, float], result: ClassifyResult, what: str
+) -> None:
+    """Raise `Violation` unless the labels' joint log-probabilities are the wanted ones."""
+    for label, expected in wanted.items():
+        found = label_logprobs(result)[label]
+        must(
+            near(subject, found, expected, LONGEST_LABEL),
+            f"{what}: the logprob of {label!r} is {found:.5f}, not {expected:.5f}",
+        )
+
+
+def _shown(left: Answer, right: Answer) -> str:
+    return (
+        f"tokens {list(left.ids)} ({left.text!r}, {left.finish_reason}) "
+        f"against {list(right.ids)} ({right.text!r}, {right.finish_reason})"
+    )

@@ -1,0 +1,78 @@
+"""The subject of the checks: one backend with one model, and material to ask it with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any
+
+from core.options import LoadConfig
+from core.protocols import Backend, Capability, TextModel
+
+OPERATIONS = (
+    Capability.GENERATE,
+    Capability.CHAT,
+    Capability.CLASSIFY,
+    Capability.BATCH_GENERATE,
+)
+"""Operations, of which a backend has to offer one: refusals alone certify nothing."""
+
+
+class Subject:
+    """A backend under test. ``path`` is a model that it loads.
+
+    ``options`` are load options that every load gets, those of core and the backend's own.
+    ``model`` is loaded once and shared by all checks that leave it open, for loading is slow.
+    """
+
+    def __init__(
+        self, backend: Backend, path: str, options: Mapping[str, object] | None = None
+    ) -> None:
+        self.backend, self.path = backend, path
+        self._of_core, self._own = _sorted(options or {})
+        self._model: TextModel | None = None
+
+    @property
+    def model(self) -> TextModel:
+        """The shared model. Never close it; do not rely on what was asked of it before."""
+        if self._model is None:
+            self._model = self.load()
+        return self._model
+
+    @property
+    def tolerance(self) -> float:
+        """The most that two logits of one prompt may differ (`ModelInfo.logit_tolerance`)."""
+        return max(self.model.info.logit_tolerance, 1e-6)
+
+    def declares(self, *capabilities: Capability) -> bool:
+        """True when the backend declares all of these capabilities."""
+        return self.backend.capabilities.issuperset(capabilities)
+
+    def load(self, **options: Any) -> TextModel:
+        """Load a model of the caller's own, for a check that closes it or needs load options."""
+        own = {**self._own, **options.pop("options", {})}
+        asked = {**self._of_core, **options, "backend": self.backend.name, "options": own}
+        return self.backend.load_model(self.path, LoadConfig(**asked))
+
+    @contextmanager
+    def loaded(self, **options: Any) -> Iterator[TextModel]:
+        """Load a model as `load` does, and close it at the end of the block."""
+        model = self.load(**options)
+        try:
+            yield model
+        finally:
+            model.close()
+
+    def close(self) -> None:
+        """Close the shared model."""
+        model, self._model = self._model, None
+        if model is not None:
+            model.close()
+
+
+def _sorted(options: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, object]]:
+    """Separate the load options that are fields of `LoadConfig` from the backend's own."""
+    names = {field.name for field in fields(LoadConfig)} - {"backend", "options"}
+    of_core = {name: value for name, value in options.items() if name in names}
+    return of_core, {name: value for name, value in options.items() if name not in names}

@@ -1,0 +1,221 @@
+"""Checks of the context's end, of attention keys, and of the memory that a model reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from core.errors import OptionError, UnsupportedOptionError
+from core.extensions import AttentionInspector, MemoryReporting
+from core.protocols import Capability, TextModel
+from core.types import AttentionSnapshot, MemoryReport
+from core_conformance.checking import ask
+from core_conformance.checking.ask import Answer, classify, is_floats, read, speaks, tokenizing
+from core_conformance.checking.check import NotTestable, Violation, must
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
+
+_SMALL = 32  # positions
+_LARGE = 1024  # more than this would take too long to fill
+_UNIFORM = 1e4  # a temperature
+_ENDS = (
+    "behind each of some prompts the model ends before the context is full, and there is no "
+    "temperature to make it go on: take a model that goes on"
+)
+_BEYOND = 12  # tokens asked for that the context has no place for
+_NEAR = 0.02  # of the largest key: two runs may differ in rounding only
+
+
+@check(
+    "context.length",
+    'A generation that reaches the end of the context MUST end there, with "length"',
+    Capability.GENERATE,
+)
+def context_ends_generation(subject: Subject) -> None:
+    try:
+        model = subject.load(context_len=_SMALL)
+    except OptionError:
+        model = subject.load()  # a backend may refuse to make it smaller
+    with model:
+        limit = model.info.context_length
+        if limit > _LARGE:
+            return
+        prompt, answer = _fill(subject, model)
+        _ends_within(subject, prompt, limit, answer)
+
+
+@check(
+    "context.rotate",
+    'With context_overflow="rotate" a generation MUST go on beyond the context',
+    Capability.GENERATE,
+    Capability.ROTATE,
+)
+def rotation_goes_on(subject: Subject) -> None:
+    with subject.loaded(context_len=_SMALL, context_overflow="rotate") as model:
+        limit = model.info.context_length
+        if limit > _LARGE:
+            return
+        _, answer = _fill(subject, model)
+        must(
+            len(answer.tokens) == limit + _BEYOND,
+            f"with a rotating context of {limit}, max_tokens={limit + _BEYOND} gave "
+            f"{len(answer.tokens)} tokens and {answer.finish_reason!r}",
+        )
+
+
+def _fill(subject: Subject, model: TextModel) -> tuple[str, Answer]:
+    """A prompt that the model continues to the end of its context, and the answer.
+
+    Where every greedy answer ends by itself, tokens are drawn with about the same probability each,
+    so that the end-of-text token is rare.
+    """
+    speaks(subject, Capability.GENERATE)
+    many = model.info.context_length + _BEYOND
+    ways: tuple[dict[str, Any], ...] = ({}, {"temperature": _UNIFORM})
+
+    for options in ways:
+        for prompt in ask.PLAIN:
+            try:
+                answer = read(model.generate(prompt, max_tokens=many, **options), prompt)
+            except UnsupportedOptionError as error:
+                must(error.option in options, f"a plain generation raised {error!r}")
+                raise NotTestable(_ENDS) from None
+            if answer.finish_reason != "stop":
+                return prompt, answer
+
+    raise Violation(
+        f"every generation with max_tokens={many} said 'stop' before its end, at a temperature of "
+        f"{_UNIFORM:g} too: one that the context or max_tokens ends has finish_reason 'length'"
+    )
+
+
+def _ends_within(subject: Subject, prompt: str, limit: int, answer: Answer) -> None:
+    count, reason = len(answer.tokens), answer.finish_reason
+    must(
+        reason == "length" and 0 < count < limit + _BEYOND,
+        f"a context of {limit} ended a generation after {count} tokens with {reason!r}; with "
+        "'length', and before max_tokens, was expected",
+    )
+    if subject.declares(Capability.TOKENIZING):
+        # Same tokens for any context length. The last token drawn needs no place of its own.
+        used = len(tokenizing(subject).encode(prompt)) + count
+        must(
+            limit - 1 <= used <= limit + 1,
+            f"prompt and answer are {used} tokens; the context holds {limit}",
+        )
+
+
+@check(
+    "inspection.sizes",
+    "A snapshot MUST hold seq_len * head_dim float32 numbers per layer and head, as many as it "
+    "says",
+    Capability.ATTENTION_INSPECTOR,
+)
+def sizes_agree(subject: Subject) -> None:
+    seen = _inspect(subject, ask.PLAIN[0])
+    must(
+        len(seen.keys) == seen.num_layers and all(len(k) == seen.num_heads for k in seen.keys),
+        f"{seen!r} holds {len(seen.keys)} layers with {[len(k) for k in seen.keys]} heads",
+    )
+
+    # Each head holds one vector for each position.
+    size = seen.seq_len * seen.head_dim
+    for values in (values for layer in seen.keys for values in layer):
+        must(
+            is_floats(values, size),
+            f"a head's keys are a {type(values).__name__} of {len(values)}, not an array('f') of "
+            f"{seen.seq_len} * {seen.head_dim}",
+        )
+
+    # Its sizes are those of the model and of the prompt.
+    info = subject.model.info
+    must(
+        (seen.num_layers, seen.architecture) == (info.num_layers, info.architecture),
+        f"the snapshot {seen!r} is of another model than {info!r}",
+    )
+
+    if subject.declares(Capability.TOKENIZING):
+        length = len(tokenizing(subject).encode(ask.PLAIN[0]))
+        must(seen.seq_len == length, f"the prompt has {length} tokens, and seq_len={seen.seq_len}")
+
+
+@check(
+    "inspection.prefix",
+    "Keys MUST depend on what stands before them alone: a longer prompt has the shorter one's",
+    Capability.ATTENTION_INSPECTOR,
+    Capability.TOKENIZING,
+)
+def longer_prompts_begin_alike(subject: Subject) -> None:
+    prompt = ask.PLAIN[0]
+    longer, other = f"{prompt} a city of light", ask.PLAIN[3]
+    short, long = _inspect(subject, prompt), _inspect(subject, longer)
+    shared = _common(subject, prompt, longer)
+    must(
+        _apart(short, long, shared) <= _NEAR,
+        f"the first {shared} tokens of {prompt!r} and {longer!r} are the same, and their keys "
+        "are not",
+    )
+    must(
+        _apart(short, _inspect(subject, other), min(2, len(other))) > 0
+        or _common(subject, prompt, other) >= 2,
+        f"{prompt!r} and {other!r} have the same keys: they tell nothing of the prompt",
+    )
+
+
+def _inspect(subject: Subject, prompt: str) -> AttentionSnapshot:
+    return cast("AttentionInspector", subject.model).inspect_attention(prompt)
+
+
+def _common(subject: Subject, left: str, right: str) -> int:
+    encode = tokenizing(subject).encode
+    pairs = list(zip(encode(left), encode(right), strict=False))
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))
+
+
+def _apart(left: AttentionSnapshot, right: AttentionSnapshot, positions: int) -> float:
+    """The largest difference over the first positions, as a fraction of the largest key."""
+    size = positions * left.head_dim
+    ends = [
+        (ours[:size], theirs[:size])
+        for one, other in zip(left.keys, right.keys, strict=True)
+        for ours, theirs in zip(one, other, strict=True)
+    ]
+    largest = max((_largest(ours) for ours, _ in ends), default=0.0)
+    apart = max((abs(a - b) for pair in ends for a, b in zip(*pair, strict=False)), default=0.0)
+    return apart / largest if largest else apart
+
+
+def _largest(values: Sequence[float]) -> float:
+    return max(map(abs, values), default=0.0)
+
+
+@check(
+    "memory.report",
+    "memory() MUST report whole bytes, and the peak since the last reset_peak_memory()",
+    Capability.MEMORY_REPORTING,
+    Capability.CLASSIFY,
+)
+def memory_is_reported(subject: Subject) -> None:
+    model = cast("MemoryReporting", subject.model)
+    classify(subject, [ask.LONG])
+    before = model.memory()
+    must(isinstance(before, MemoryReport), f"memory() is {before!r}, not a MemoryReport")
+
+    for name in ("active_bytes", "peak_bytes", "cache_bytes"):
+        value = getattr(before, name)
+        must(isinstance(value, int) and value >= 0, f"{name} is {value!r}, not a count of bytes")
+
+    # A reset lowers the peak to what is held, and later work raises it again.
+    model.reset_peak_memory()
+    after = model.memory()
+    must(
+        after.peak_bytes <= before.peak_bytes,
+        f"reset_peak_memory() raised the peak from {before.peak_bytes} to {after.peak_bytes}",
+    )
+
+    classify(subject, [ask.SHORT])
+    worked = model.memory()
+    must(
+        worked.peak_bytes >= worked.active_bytes,
+        f"after a call the peak is {worked.peak_bytes} bytes, and {worked.active_bytes} are held",
+    )

@@ -1,0 +1,149 @@
+"""Locally typical sampling (arXiv 2202.00666), against the distribution that the logits tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.protocols import Capability
+from core.types import Token
+from core_conformance.checking import ask
+from core_conformance.checking.ask import SPEAKING, classify, generate, logits, seeds, token
+from core_conformance.checking.check import must, testable
+from core_conformance.checking.compare import difference, log_softmax
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
+
+_ASKED = ask.PLAIN[:4]
+_SEEDS = 6
+_WARM = 3.0  # so warm that a filter which is left out lets something through
+_HOT = 10.0
+_P = 0.3
+_UNREAD = (
+    "draws that were to be of one token vary, and nobody can see whether at a tie: take a backend "
+    "that declares LOGPROBS, or CLASSIFY and LOGITS"
+)
+
+
+@check(
+    "sampling.typical-p",
+    "typical_p=p MUST leave the smallest set of tokens, those whose surprisal is nearest to the "
+    "entropy first, with a probability above p, at temperature 1",
+    Capability.CLASSIFY,
+    Capability.LOGITS,
+)
+def typical_p_excludes(subject: Subject) -> None:
+    for prompt, typicality, drawn in _drawn(subject):
+        _must_be_typical(prompt, typicality, drawn)
+
+
+@check(
+    "sampling.typical-p-first",
+    "typical_p MUST come before the other filters: to them, what it drops is impossible",
+    Capability.CLASSIFY,
+    Capability.LOGITS,
+)
+def typical_p_comes_first(subject: Subject) -> None:
+    for prompt, typicality, drawn in _drawn(subject, top_k=1):
+        _must_be_typical(prompt, typicality, drawn)
+        best, logit = typicality.best_kept(_P), typicality.row[drawn.id]
+        must(
+            logit >= best - typicality.slack,
+            f"typical_p={_P:g} and top_k=1 gave {drawn!r} behind {prompt!r}: its logit is "
+            f"{logit:.4g}, and a token that typical_p leaves has {best:.4g}",
+        )
+
+
+@check(
+    "sampling.typical-p-tiny",
+    "A typical_p near 0 MUST leave one token, at any temperature",
+    SPEAKING,
+)
+def tiny_typical_p_leaves_one(subject: Subject) -> None:
+    pairs = []
+    for prompt in _ASKED[:3]:
+        first, *others = [
+            generate(subject, prompt, 3, temperature=_HOT, typical_p=1e-6, **seed)
+            for seed in seeds(subject, 3)
+        ]
+        pairs += [(first, other) for other in others]
+    found = difference(subject, pairs, drawn=True)
+    testable(found is None or subject.tolerance < 1e-3 or _margins_can_be_read(subject), _UNREAD)
+    must(found is None, f"typical_p=1e-6 at temperature {_HOT:g}: {found.text if found else ''}")
+
+
+def _margins_can_be_read(subject: Subject) -> bool:
+    return any(
+        subject.declares(name)
+        for name in (Capability.LOGPROBS, Capability.LOGITS, Capability.SCORING)
+    )
+
+
+def _must_be_typical(prompt: str, typicality: Typicality, drawn: Token) -> None:
+    nearer = typicality.mass_before(drawn.id)
+    must(
+        nearer <= _P + typicality.slack,
+        f"typical_p={_P:g} at temperature {_WARM:g} let {drawn!r} through behind {prompt!r}: "
+        f"tokens with a probability of {nearer:.4g} are nearer to the entropy at temperature 1",
+    )
+
+
+def _drawn(subject: Subject, **filters: Any) -> Iterator[tuple[str, Typicality, Token]]:
+    """Warm draws with ``typical_p``: each prompt, what its logits tell, and what was drawn."""
+    slack = 2 * subject.tolerance + 1e-4
+    told = [Typicality.of(row, slack) for row in logits(subject, _ASKED)]
+    for seed in seeds(subject, _SEEDS):
+        options = {"temperature": _WARM, "typical_p": _P, **filters, **seed}
+        for prompt, typicality, result in zip(
+            _ASKED, told, classify(subject, _ASKED, **options), strict=True
+        ):
+            yield prompt, typicality, token(result)
+
+
+@dataclass(frozen=True, slots=True)
+class Typicality:
+    """How near each token's surprisal is to the entropy, as far as noisy logits tell.
+
+    ``slack``: what two log-probabilities may be apart. ``reach``: two distances that are no
+    further apart may stand in either order.
+    """
+
+    row: Sequence[float]
+    chances: list[float]
+    distances: list[float]
+    slack: float
+    reach: float
+
+    @classmethod
+    def of(cls, row: Sequence[float], slack: float) -> Typicality:
+        """Measure a row of logits."""
+        logprobs = log_softmax(row)
+        chances = [math.exp(value) for value in logprobs]
+        known = [
+            (chance, -value) for chance, value in zip(chances, logprobs, strict=True) if chance
+        ]
+        entropy = math.fsum(chance * surprisal for chance, surprisal in known)
+        distances = [abs(-value - entropy) for value in logprobs]
+
+        # Logits that move by t move the entropy by at most t times the mean distance from it.
+        spread = math.fsum(chance * abs(surprisal - entropy) for chance, surprisal in known)
+        return cls(row, chances, distances, slack, slack * (2 + spread))
+
+    def mass_before(self, token: int) -> float:
+        """The probability of all that is nearer to the entropy than this token for certain."""
+        border = self.distances[token] - self.reach
+        pairs = zip(self.distances, self.chances, strict=True)
+        return math.fsum(chance for distance, chance in pairs if distance < border)
+
+    def best_kept(self, typical_p: float) -> float:
+        """The largest logit of what ``typical_p`` leaves for certain; -infinity for nothing."""
+        border, mass = math.inf, 0.0
+        for distance, chance in sorted(zip(self.distances, self.chances, strict=True)):
+            mass += chance
+            if mass > typical_p - self.slack:
+                border = distance - self.reach
+                break
+        pairs = zip(self.row, self.distances, strict=True)
+        return max((logit for logit, distance in pairs if distance < border), default=-math.inf)

@@ -1,0 +1,1 @@
+"""The ways in: infer-cli conformance, and pytest."""

@@ -1,0 +1,232 @@
+"""``infer-cli conformance``: every check on one backend, with progress, a table and a verdict."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from core.system.visible import visible, visible_json, visible_lines
+from core_conformance.checking.registry import all_checks
+from core_conformance.running import known, report, settings
+from core_conformance.running.known import UsageError
+from core_conformance.running.leftovers import Leftovers, end_with, kept_clean
+from core_conformance.running.result import Result, Status
+from core_conformance.running.run import Run
+from core_conformance.running.settings import Settings
+
+_COLUMNS = ("CHECK", "STATUS", "SECONDS", "NOTE")
+_STYLES = {
+    Status.PASSED: "green",
+    Status.KNOWN: "yellow",
+    Status.NOT_TESTABLE: "yellow",
+    Status.NOT_RUN: "dim",
+}
+HEADER = "\t".join(_COLUMNS) + "\n"
+"""The first of the tab-separated lines."""
+
+
+def begun(check_id: str) -> str:
+    """The beginning of the line of a check that now runs."""
+    return f"{check_id}\t"
+
+
+def ended(result: Result) -> str:
+    """The rest of the line of a check that has ended."""
+    return "\t".join(_cells(result)[1:]) + "\n"
+
+
+@contextmanager
+def progress(total: int | None, lines: bool = False) -> Iterator[Callable[[str], None]]:
+    """A bar on stderr where that is a terminal; the function it gives takes what comes next.
+
+    ``lines``: elsewhere, what comes next is a line on stderr.
+    """
+    if not sys.stderr.isatty():
+        yield lambda text: click.echo(text, err=True) if lines else None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[now]}"),
+    )
+    console = Console(stderr=True, color_system=None if _plain() else "auto")
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=total, now="")
+        done = -1
+
+        def tell(text: str) -> None:
+            nonlocal done
+            done += 1
+            bar.update(task, completed=done, now=text)
+
+        yield tell
+
+
+def table(results: Sequence[Result]) -> None:
+    """Print on a terminal every check with its status, its seconds, and a note."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(*_COLUMNS, box=None, pad_edge=False, header_style="bold")
+    for result in results:
+        check, status, seconds, note = _cells(result)
+        style = _STYLES.get(result.status, "bold red")
+        grid.add_row(check, Text(status, style), Text(seconds, justify="right"), Text(note))
+    Console(color_system=None if _plain() else "auto").print(grid)
+
+
+def complaints(run: Run) -> None:
+    """Print on stderr each violated clause, and what was seen instead."""
+    silent = (Status.PASSED, Status.NOT_RUN, Status.KNOWN, Status.NOT_TESTABLE)
+    _untestable(run)
+    for result in run.all_results():
+        if result.status in silent:
+            continue
+        click.echo(f"\n{str(result.status).upper()} {result.id}", err=True)
+        click.echo(f"  {all_checks()[result.id].clause}", err=True)
+        click.echo(f"  Seen: {visible_lines(result.reason)}", err=True)
+        if result.status in (Status.CRASHED, Status.TIMEOUT) and result.details:
+            click.echo(f"  Its last words:\n{visible_lines(result.details)}", err=True)
+
+
+def _untestable(run: Run) -> None:
+    """Print on stderr what the model lacks, once each, with the checks that need it."""
+    lacking: dict[str, list[str]] = {}
+    for result in run.all_results():
+        if result.status is Status.NOT_TESTABLE:
+            lacking.setdefault(result.reason, []).append(result.id)
+    for reason, ids in lacking.items():
+        click.echo(f"\nNOT TESTABLE with this model: {', '.join(ids)}", err=True)
+        click.echo(f"  {visible_lines(reason[:1].upper() + reason[1:])}.", err=True)
+
+
+def _cells(result: Result) -> tuple[str, str, str, str]:
+    return result.id, str(result.status), f"{result.seconds:.2f}", _note(result)
+
+
+def _note(result: Result) -> str:
+    note = visible(result.reason.splitlines()[0]) if result.reason else ""
+    if result.refused and result.status is Status.PASSED:
+        note = f"not declared, and refused: {result.refused}"
+    return note.replace("\t", " ")
+
+
+def _plain() -> bool:
+    return bool(os.environ.get("NO_COLOR"))
+
+
+def run_command(flags: dict[str, Any]) -> None:
+    """Run the command; raises what click and ``infer-cli`` make an exit code of."""
+    try:
+        if flags["selftest"]:
+            _selftest()
+        else:
+            report.writable(flags["report"], flags["badge"])
+            _check(flags, Run(_settings(flags)))
+    except UsageError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _check(flags: dict[str, Any], run: Run) -> None:
+    left = Leftovers()
+    if not faulthandler.is_enabled():
+        faulthandler.enable(2)  # a crash says where
+    # Lines come out one by one; a table takes them all, and JSON has none.
+    live = not flags["as_json"] and not sys.stdout.isatty()
+
+    with kept_clean() as stdout:
+        write = stdout if live else lambda text: None
+        try:
+            run.start()
+            _warn(run, live)
+            write(HEADER)
+            with progress(len(run.checks), lines=not live) as tell:
+                for check in run.checks:
+                    tell(check.id)
+                    write(begun(check.id))
+                    write(ended(run.run(check)))
+        finally:
+            run.stop()
+
+    # The run has ended: what it left behind, its files, its results, and the exit code.
+    threads = tuple(thread.name for thread in left.threads())
+    _write(flags, run, threads)
+    if not live and not flags["as_json"]:
+        table(run.all_results())
+    _conclude(flags, run, threads)
+
+
+def _warn(run: Run, live: bool) -> None:
+    """Say beforehand what to make of an end without a verdict: a dead process says nothing."""
+    if not run.isolated and not sys.stderr.isatty():
+        where = "stdout" if live else "stderr"
+        click.echo(
+            "The checks run in this process. If it dies, the last check named on "
+            f"{where} did it; --isolate gives each a process of its own, and runs the rest.",
+            err=True,
+        )
+
+
+def _settings(flags: dict[str, Any]) -> Settings:
+    given = Settings(
+        flags["name"],
+        flags["model"],
+        settings.pairs(flags["pairs"]),
+        known.read(Path(flags["known"])) if flags["known"] else None,
+        None if flags["timeout"] is None else settings.seconds(flags["timeout"]),
+        flags["isolate"],
+    )
+    try:
+        here = Path.cwd()
+    except FileNotFoundError as error:
+        raise UsageError("The working directory no longer exists. Change to another.") from error
+    usual = Settings(model=os.environ.get("INFER_MODEL") or None)
+    return given.over(settings.nearest_table(here)).over(usual)
+
+
+def _write(flags: dict[str, Any], run: Run, threads: tuple[str, ...]) -> None:
+    if flags["report"] or flags["as_json"]:
+        made = report.report_of(run, certify=flags["certify"], threads_left=threads)
+        if flags["report"]:
+            report.write(made, flags["report"])
+        if flags["as_json"]:
+            click.echo(visible_json(report.encoded(made)))
+    if flags["badge"]:
+        report.write(report.badge_of(run), flags["badge"])
+
+
+def _conclude(flags: dict[str, Any], run: Run, threads: tuple[str, ...]) -> None:
+    complaints(run)
+    if threads:
+        names = ", ".join(threads)
+        click.echo(f"Warning: threads left for which Python would wait: {names}", err=True)
+    verdict = run.verdict()
+    certified = " (certified)" if flags["certify"] and verdict.certifiable else ""
+    click.echo(f"{run.summary()}{certified}.", err=True)
+    good = verdict.certifiable if flags["certify"] else verdict.kind == "conformant"
+    if threads or run.hangs:
+        end_with(0 if good else 1)
+    if not good:
+        raise click.exceptions.Exit(1)
+
+
+def _selftest() -> None:
+    from core_conformance.proof import selftest
+
+    with kept_clean(), progress(None) as tell:
+        summary = selftest.run(tell)
+    click.echo(str(summary))
+    if summary.problems:
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,105 @@
+"""The pytest plugin: options, and what a session's conformance tests come to.
+
+It does nothing in a session without conformance tests, and imports next to nothing there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from core_conformance import MARKER
+
+if TYPE_CHECKING:
+    from core_conformance.front.pytest_session import Session
+
+SUITE = "core_conformance"
+_SESSION: pytest.StashKey[Session] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options ``--core-*``."""
+    group = parser.getgroup("core-conformance", "conformance of backends of core")
+    group.addoption("--core-backend", metavar="NAME", help="The backend to check.")
+    group.addoption("--core-model", metavar="PATH", help="A model that it loads.")
+    group.addoption(
+        "--core-option",
+        metavar="K=V",
+        action="append",
+        default=[],
+        help="A load option: context_len=512, or one of the backend's own.",
+    )
+
+    group.addoption("--core-known", metavar="FILE", help='TOML: check id = "reason, link".')
+    group.addoption("--core-timeout", metavar="S", type=float, help="Seconds for each check.")
+    group.addoption(
+        "--core-isolate", action="store_true", default=None, help="A process for each check."
+    )
+    group.addoption(
+        "--core-certify", action="store_true", help="Fail unless every check ran and passed."
+    )
+
+    group.addoption("--core-report", metavar="FILE", help="Write a JSON report.")
+    group.addoption("--core-badge", metavar="FILE", help="Write a badge for shields.io.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker, and make ``--pyargs core_conformance`` find the suite."""
+    config.addinivalue_line("markers", f"{MARKER}(settings): a conformance test of core")
+    whole = any(config.getoption(f"core_{name}") for name in ("certify", "report", "badge"))
+    if whole and config.getoption("numprocesses", None):  # pytest-xdist
+        raise pytest.UsageError(
+            "One verdict needs one process: leave -n out with --core-certify, "
+            "--core-report and --core-badge."
+        )
+    if config.option.pyargs:  # a project's own python_files would hide the suite's file
+        suite = f"{SUITE}.test_suite"
+        config.args[:] = [
+            suite + arg[len(SUITE) :] if _is_suite(arg) else arg for arg in config.args
+        ]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make one test of each check from a test function with the suite's marker."""
+    if metafunc.definition.get_closest_marker(MARKER):
+        from core_conformance.checking.registry import all_checks
+
+        checks = all_checks()
+        metafunc.parametrize("core_conformance_check", list(checks.values()), ids=list(checks))
+
+
+@pytest.hookimpl(tryfirst=True)  # before -k and -m leave tests out
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Find out what is to be checked, before anything runs."""
+    asked = any(config.getoption(name) for name in ("core_certify", "core_backend"))
+    if asked or any(item.get_closest_marker(MARKER) for item in items):
+        from core_conformance.front.pytest_session import Session
+
+        config.stash[_SESSION] = Session(config, items)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Close models, write files, and fail a certification that was not earned."""
+    ours = session.config.stash.get(_SESSION, None)
+    if ours is not None:
+        session.exitstatus = ours.finish(int(session.exitstatus))
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Print the verdicts."""
+    ours = config.stash.get(_SESSION, None)
+    if ours is not None:
+        ours.summarise(terminalreporter)
+
+
+def conduct(request: pytest.FixtureRequest) -> None:
+    """Run the check of this test: what every conformance test does."""
+    request.config.stash[_SESSION].conduct(request.node)
+
+
+def _is_suite(argument: str) -> bool:
+    return argument == SUITE or argument.startswith(f"{SUITE}::")

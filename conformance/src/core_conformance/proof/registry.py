@@ -1,0 +1,122 @@
+"""Saboteurs: the reference with one clause broken, and the checks that must notice.
+
+A check that no saboteur fails proves nothing. A saboteur is a part of the reference with a fault
+in it: a subclass of `Reference`, of its model, or of one of the classes that the model is made
+of; or a function that returns a backend.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from types import MappingProxyType
+from typing import TypeVar, cast
+
+from core.protocols import Backend, Capability
+from core_conformance import saboteurs
+from core_conformance.checking.registry import all_checks
+from core_conformance.reference.backend import Reference
+from core_conformance.reference.batch import Batch
+from core_conformance.reference.classification import Classifier
+from core_conformance.reference.engine import Engine, Generation
+from core_conformance.reference.language import Language
+from core_conformance.reference.optional import ReferenceModel
+from core_conformance.reference.stream import ReferenceStream, SubmittedStream
+
+Broken = TypeVar("Broken", bound=Callable[..., object])
+_found: dict[str, Saboteur] = {}
+
+_MODEL_PARTS: dict[type, str] = {
+    Engine: "engine_class",
+    ReferenceStream: "stream_class",
+    Batch: "batch_class",
+    Classifier: "classifier_class",
+    SubmittedStream: "submitted_class",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Saboteur:
+    """A backend that breaks one clause. It must fail the checks ``kills``, and no other.
+
+    With ``undeclared``, it breaks the refusal of that capability, which it does not declare: it
+    fails every check that needs this first of all, and proves nothing about what they look at.
+    """
+
+    name: str
+    breaks: str
+    kills: frozenset[str]
+    backend: Callable[[], Backend]
+    undeclared: Capability | None = None
+
+    def expected(self) -> frozenset[str]:
+        """The ids of the checks that must fail."""
+        missing = self.undeclared
+        if missing is None:
+            return self.kills
+        declared = self.backend().capabilities
+        return self.kills.union(
+            check.id for check in all_checks().values() if check.missing(declared) is missing
+        )
+
+
+def saboteur(
+    name: str,
+    breaks: str,
+    kills: Collection[str] = (),
+    undeclared: Capability | None = None,
+) -> Callable[[Broken], Broken]:
+    """Register what stands below: a broken part of the reference, or a function for a backend."""
+
+    def register(broken: Broken) -> Broken:
+        if name in _found:
+            raise ValueError(f"two saboteurs are called {name!r}")
+        if not kills and undeclared is None:
+            raise ValueError(f"the saboteur {name!r} kills no check")
+        _found[name] = Saboteur(name, breaks, frozenset(kills), whole(broken), undeclared)
+        return broken
+
+    return register
+
+
+@cache
+def all_saboteurs() -> Mapping[str, Saboteur]:
+    """Every saboteur, sorted by name."""
+    for module in pkgutil.iter_modules(saboteurs.__path__):
+        importlib.import_module(f"{saboteurs.__name__}.{module.name}")
+    return MappingProxyType(dict(sorted(_found.items())))
+
+
+def whole(part: Callable[..., object]) -> Callable[[], Backend]:
+    """A function that makes the reference with this part in place of the sound one."""
+    if not isinstance(part, type) or issubclass(part, Reference):
+        return cast("Callable[[], Backend]", part)
+    _around(part)  # to say here and now whether it is a part
+    return partial(_around, part)
+
+
+def _around(part: type) -> Backend:
+    if issubclass(part, Language):
+        return _with(Reference, "language_class", part)()
+    model = part if issubclass(part, ReferenceModel) else _model_with(part)
+    return _with(Reference, "model_class", model)()
+
+
+def _model_with(part: type) -> type[ReferenceModel]:
+    if issubclass(part, Generation):
+        return _with(ReferenceModel, "engine_class", _with(Engine, "generation_class", part))
+    name = next((name for kind, name in _MODEL_PARTS.items() if issubclass(part, kind)), None)
+    if name is None:
+        raise TypeError(f"{part.__name__} is no part of the reference")
+    return _with(ReferenceModel, name, part)
+
+
+Kind = TypeVar("Kind", bound=type)
+
+
+def _with(kind: Kind, name: str, part: type) -> Kind:
+    """A subclass whose attribute ``name`` is ``part``."""
+    return cast("Kind", type(kind.__name__, (kind,), {name: part}))

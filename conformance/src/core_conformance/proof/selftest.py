@@ -1,0 +1,153 @@
+"""Proof that the suite bites: sound backends pass it, and every broken one fails what it must."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+
+from core.protocols import Backend, Capability
+from core_conformance.checking.check import Check
+from core_conformance.checking.registry import all_checks
+from core_conformance.checking.subject import Subject
+from core_conformance.proof import null_backend
+from core_conformance.proof.registry import Saboteur, all_saboteurs
+from core_conformance.reference import Reference, write_model
+from core_conformance.running.result import Status
+from core_conformance.running.runner import run_check
+from core_conformance.running.target import know_reference
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The result of the self-test: one line for each problem; without any, the suite is sound."""
+
+    checks: int
+    saboteurs: int
+    problems: tuple[str, ...]
+    seconds: float
+
+    @property
+    def sound(self) -> bool:
+        """True when a verdict of this suite can be trusted."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        """The result as a few lines for people."""
+        if self.sound:
+            return (
+                f"The suite is sound: the reference passes all {self.checks} checks, whole and "
+                f"with each capability off, and {self.saboteurs} saboteurs fail what they must "
+                f"({self.seconds:.0f} s)."
+            )
+        lines = "".join(f"\n  {problem}" for problem in self.problems)
+        return f"The suite is not sound, {len(self.problems)} problems:{lines}"
+
+
+def run(progress: Progress = lambda line: None) -> Summary:
+    """Test the suite on the reference, the saboteurs and the empty backend.
+
+    With a capability switched off, only the checks that need it run, and with a saboteur only the
+    checks that it must fail. That it fails no other is for `kill_matrix`, which takes minutes.
+    """
+    start = time.monotonic()
+    problems: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="core-conformance-") as folder:
+        path = str(write_model(folder))
+        for title, test in _parts():
+            progress(title)
+            problems += test(path)
+    seconds = time.monotonic() - start
+    return Summary(len(all_checks()), len(all_saboteurs()), tuple(problems), seconds)
+
+
+def _parts() -> Iterator[tuple[str, Callable[[str], Iterable[str]]]]:
+    yield "saboteurs for all checks", lambda path: without_saboteur()
+    yield "the reference", partial(sound, Reference())
+    for capability in Capability:
+        yield f"the reference without {capability}", partial(refusing, capability)
+    for broken in all_saboteurs().values():
+        yield f"saboteur {broken.name}", partial(survivors, broken)
+    yield "the empty backend", emptiness
+
+
+def without_saboteur() -> list[str]:
+    """Checks that no saboteur fails, and kills that are no checks."""
+    killed = {check for broken in all_saboteurs().values() for check in broken.kills}
+    known = set(all_checks())
+    return [f"no saboteur fails {check}" for check in sorted(known - killed)] + [
+        f"a saboteur is to fail {check}, which is no check" for check in sorted(killed - known)
+    ]
+
+
+def sound(backend: Backend, path: str) -> list[str]:
+    """Checks that a sound backend does not pass."""
+    return [f"{id}: a sound backend fails: {why}" for id, why in failures(backend, path).items()]
+
+
+def refusing(capability: Capability, path: str) -> list[str]:
+    """Checks that the reference without a capability does not pass, of those that need it."""
+    needing = [check for check in all_checks().values() if capability in check.needs]
+    if not needing:
+        return [f"no check needs {capability}"] if capability in Reference().capabilities else []
+    found = failures(Reference(without={capability}), path, needing)
+    return [f"{id}: fails without {capability}: {why}" for id, why in found.items()]
+
+
+def survivors(broken: Saboteur, path: str) -> list[str]:
+    """Checks that pass a saboteur which they must fail."""
+    expected = broken.expected()
+    if not expected:
+        return [f"saboteur {broken.name} breaks what no check looks at"]
+    checks = [check for id, check in all_checks().items() if id in expected]
+    found = failures(broken.backend(), path, checks)
+    return [f"{id}: passes saboteur {broken.name}" for id in sorted(expected - set(found))]
+
+
+def kill_matrix(broken: Saboteur, path: str) -> list[str]:
+    """Differences between the checks that a saboteur fails and those that it must fail."""
+    return differences(failures(broken.backend(), path), broken.expected(), broken.name)
+
+
+def exactly(name: str, path: str) -> list[str]:
+    """The `kill_matrix` of the saboteur of this name."""
+    return kill_matrix(all_saboteurs()[name], path)
+
+
+def emptiness(path: str) -> list[str]:
+    """Differences between the checks that the empty backend fails and those that it must fail."""
+    expected = set(all_checks()) - null_backend.PASSES
+    return differences(failures(null_backend.NullBackend(), path), expected, "the empty backend")
+
+
+def differences(found: dict[str, str], expected: Collection[str], who: str) -> list[str]:
+    """One line for each check that failed or passed against expectation."""
+    too_many = [f"{id}: fails {who}, unexpected: {found[id]}" for id in found.keys() - expected]
+    too_few = [f"{id}: passes {who}, unexpected" for id in set(expected) - found.keys()]
+    return sorted(too_many + too_few)
+
+
+def failures(backend: Backend, path: str, checks: Iterable[Check] | None = None) -> dict[str, str]:
+    """Run checks (all of them by default) and return the reasons of those that failed, by id.
+
+    A check that could not be looked at is no failure: it has a mark behind its id.
+    """
+    know_reference()
+    found = {}
+
+    with closing(Subject(backend, path)) as subject:
+        for check in all_checks().values() if checks is None else checks:
+            result = run_check(check, subject)
+            if result.status is Status.PASSED:
+                continue
+
+            mark = f" ({result.status})" if result.status is Status.NOT_TESTABLE else ""
+            found[check.id + mark] = result.reason
+            subject.close()  # what it left behind shall not fail the next check as well
+
+    return found

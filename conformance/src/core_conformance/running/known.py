@@ -1,0 +1,71 @@
+"""Known failures: a table ``id = "reason, link"`` of checks that a backend is allowed to fail.
+
+It is strict. A check of the table that passes is an error, so that a line goes when its bug does.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from core_conformance.running.result import Result, Status
+
+
+class UsageError(ValueError):
+    """Something that the user wrote, in a file or on the command line, cannot be used."""
+
+
+def read(file: Path) -> dict[str, str]:
+    """The table in a TOML file. Raises `UsageError`."""
+    try:
+        return flat(tomllib.loads(file.read_text("utf-8")), str(file))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{file} cannot be read as a table of known failures: {error}") from error
+
+
+def flat(table: Mapping[str, object], place: str) -> dict[str, str]:
+    """``{"stream": {"close": "..."}}``, as TOML reads an id without quotes, as one level."""
+    reasons = dict(_flat(table))
+    for check_id, reason in reasons.items():
+        if not isinstance(reason, str) or not reason.strip():
+            raise UsageError(
+                f"{place}: the known failure {check_id!r} has no reason. "
+                f'Write {check_id!r} = "why, and a link to the issue".'
+            )
+    return {check_id: str(reason) for check_id, reason in reasons.items()}
+
+
+def validated(known: Mapping[str, str], ids: Iterable[str]) -> Mapping[str, str]:
+    """The table, unchanged. Raises `UsageError` for an id that is no check's."""
+    ids = list(ids)
+    for check_id in known:
+        if check_id not in ids:
+            close = difflib.get_close_matches(check_id, ids, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise UsageError(
+                f"There is no check {check_id!r}, which is listed as a known failure.{hint} "
+                "CLAUSES.md lists all checks; delete the line of one that is gone."
+            )
+    return known
+
+
+def judged(result: Result, known: Mapping[str, str]) -> Result:
+    """The result of a check, changed by what the table of known failures says of it."""
+    reason = known.get(result.id)
+    if reason is None or result.status in (Status.NOT_RUN, Status.NOT_TESTABLE):
+        return result
+    if result.status is Status.PASSED:
+        advice = f"passes now: delete its line from the known failures, which says {reason!r}"
+        return replace(result, status=Status.FIXED, reason=advice)
+    return replace(result, status=Status.KNOWN, reason=f"{reason} [{result.reason}]")
+
+
+def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value

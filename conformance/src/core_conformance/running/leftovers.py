@@ -1,0 +1,93 @@
+"""Leftovers of a backend in this process: threads for which Python would wait, text on stdout.
+
+A run ends in time although such threads are left, and stdout is kept for the results: what a
+backend prints meanwhile goes to stderr.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+GRACE = 2.0  # seconds for threads that end by themselves once they are asked to
+
+
+class Leftovers:
+    """The threads that come up from now on, and for which Python waits at exit."""
+
+    def __init__(self) -> None:
+        self._before = set(threading.enumerate())
+
+    def threads(self, grace: float = GRACE) -> list[threading.Thread]:
+        """The new threads that have not ended after ``grace`` seconds."""
+        end = time.monotonic() + grace
+        for thread in self._new():
+            thread.join(max(0.0, end - time.monotonic()))
+        return self._new()
+
+    def _new(self) -> list[threading.Thread]:
+        return [t for t in threading.enumerate() if t not in self._before and not t.daemon]
+
+
+def end_with(code: int, grace: float = GRACE) -> None:
+    """End this process with ``code`` soon after its main thread has, whatever still runs."""
+
+    def watch() -> None:
+        threading.main_thread().join()
+        time.sleep(grace)
+        _end(code)
+
+    threading.Thread(target=watch, name="conformance-end", daemon=True).start()
+    # Called when no thread is waited for any more: taking the interpreter apart beside a thread
+    # that hangs in C code may crash it.
+    atexit.register(_end, code)
+
+
+def _end(code: int) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit(code)
+
+
+@contextlib.contextmanager
+def kept_clean() -> Iterator[Callable[[str], None]]:
+    """Send file descriptor 1 to stderr for a while; C libraries and subprocesses included.
+
+    The function it gives writes to stdout itself, at once: it is there if the process dies.
+    """
+    _flush()
+    saved = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield partial(_write, saved)
+    finally:
+        _flush()  # also what C's stdio holds back, which would come out at exit otherwise
+        os.dup2(saved, 1)
+        os.close(saved)
+
+
+def _write(saved: int, text: str) -> None:
+    try:
+        redirected = sys.stdout.fileno() == 1
+    except (OSError, ValueError):  # somebody has put another object there
+        redirected = False
+    if not redirected:
+        sys.stdout.write(text)
+        return
+    encoding, errors = sys.stdout.encoding, "backslashreplace"
+    with open(saved, "w", encoding=encoding, errors=errors, closefd=False) as stdout:
+        stdout.write(text)
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).fflush(None)

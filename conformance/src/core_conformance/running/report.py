@@ -1,0 +1,201 @@
+"""The report of a run as JSON, and the badge that its owner can host.
+
+It says which model it was: a name people know, and a checksum of its files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import core
+from core import PROTOCOL_VERSION
+from core.registry import REGISTRY
+from core_conformance.running.known import UsageError
+from core_conformance.running.result import Result, Status
+from core_conformance.running.run import Run
+
+_COLOURS = {"conformant": "brightgreen", "not conformant": "red", "incomplete": "lightgrey"}
+
+
+def model_name(path: str) -> str:
+    """The file's or directory's name; ``org/name`` for one in the Hugging Face cache."""
+    for folder in Path(path).parents:
+        if folder.name.startswith("models--"):
+            return folder.name.removeprefix("models--").replace("--", "/")
+    return Path(path).name
+
+
+def model_sha256(path: str) -> str | None:
+    """The SHA-256 of a file; of a directory, that of the lines which ``sha256sum`` prints for it.
+
+    Those are ``<digest>  <relative path>``, sorted by path (as bytes), of all files in it whose
+    names do not start with a dot. None when something cannot be read.
+    """
+    root = Path(path)
+    try:
+        if root.is_file():
+            return _digest(root)
+
+        files = sorted(
+            (file.relative_to(root).as_posix(), file)
+            for file in root.rglob("*")
+            if file.is_file() and not file.name.startswith(".")
+        )
+        lines = "".join(f"{_digest(file)}  {name}\n" for name, file in files)
+    except OSError:
+        return None
+    return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest() if files else None
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """The suite and the contract that the backend was held against."""
+
+    version: str
+    core_version: str
+    protocol: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackendUsed:
+    """The backend, where it comes from, and what it says that it does."""
+
+    name: str
+    distribution: str
+    version: str
+    protocol: int
+    capabilities: tuple[str, ...]
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUsed:
+    """The model's name, and the checksum of `core_conformance.running.report`."""
+
+    name: str
+    sha256: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """The platform on which a run took place."""
+
+    system: str
+    machine: str
+    python: str
+    cpus: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All there is to say about a run. ``date`` is UTC; ``checks`` come by id."""
+
+    verdict: str
+    certified: bool
+    date: str
+    seconds: float
+    suite: Suite
+    backend: BackendUsed
+    model: ModelUsed
+    platform: Platform
+    threads_left: tuple[str, ...]
+    checks: tuple[Result, ...]
+
+
+def report_of(run: Run, *, certify: bool = False, threads_left: tuple[str, ...] = ()) -> Report:
+    """The report of a run. ``certified``: certification was asked for, and earned."""
+    verdict = run.verdict()
+    results = tuple(replace(r, seconds=round(r.seconds, 4)) for r in run.all_results())
+
+    return Report(
+        verdict.text,
+        certify and verdict.certifiable,
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        round(sum(result.seconds for result in results), 3),
+        Suite(_version("core-conformance"), core.__version__, PROTOCOL_VERSION),
+        _backend(run),
+        ModelUsed(model_name(run.target.model), model_sha256(run.target.model)),
+        Platform(
+            platform.platform(), platform.machine(), platform.python_version(), os.cpu_count()
+        ),
+        threads_left,
+        results,
+    )
+
+
+def badge_of(run: Run) -> dict[str, object]:
+    """The badge: the protocol and how the checks ended, in the colour of the verdict.
+
+    Refusals are counted apart from the other checks passed: they tell what a backend leaves out.
+    """
+    verdict = run.verdict()
+    count = Counter(result.status for result in run.all_results())
+
+    refused = run.refused()
+    parts = [f"{count.pop(Status.PASSED, 0) - refused} checked", f"{refused} refused"]
+    parts += [f"{number} {status}" for status, number in sorted(count.items())]
+
+    with_known = verdict.kind == "conformant" and verdict.known
+    return {
+        "schemaVersion": 1,
+        "label": f"core protocol {run.backend.protocol}",
+        "message": ", ".join(parts),
+        "color": "green" if with_known else _COLOURS[verdict.kind],
+    }
+
+
+def writable(*files: str | None) -> None:
+    """Raise `UsageError` for a file that cannot be written: better now than after the run."""
+    for file in filter(None, files):
+        folder = Path(file).parent
+        if not folder.is_dir() or Path(file).is_dir() or not os.access(folder, os.W_OK):
+            raise UsageError(f"{file} cannot be written: name a file in a folder that is there.")
+
+
+def write(value: object, file: str) -> None:
+    """Write a report or a badge as indented JSON; raises `UsageError`."""
+    try:
+        Path(file).write_bytes(encoded(value) + b"\n")
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror}.") from error
+
+
+def encoded(value: object) -> bytes:
+    """Indented JSON; what JSON has no form for is shown as text."""
+    return msgspec.json.format(msgspec.json.encode(value, enc_hook=str))
+
+
+def _backend(run: Run) -> BackendUsed:
+    backend = run.backend
+    entries = [entry for entry in REGISTRY.entries() if entry.name == run.target.backend]
+    return BackendUsed(
+        run.target.backend,
+        entries[0].distribution if entries else "",
+        entries[0].version if entries else "",
+        backend.protocol,
+        tuple(sorted(map(str, backend.capabilities))),
+        dict(run.target.options),
+    )
+
+
+def _version(distribution: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,98 @@
+"""A run of the checks that apply to a backend, with their results and the verdict."""
+
+from __future__ import annotations
+
+import os
+
+from core.errors import CoreError
+from core.models.files import typed_errors
+from core_conformance.checking.check import Check
+from core_conformance.checking.registry import all_checks
+from core_conformance.checking.subject import OPERATIONS
+from core_conformance.running.isolation import Isolated
+from core_conformance.running.known import judged, validated
+from core_conformance.running.result import Result, Status, Verdict, verdict_of
+from core_conformance.running.runner import InProcess, Runner
+from core_conformance.running.settings import Settings
+from core_conformance.running.target import applicable
+
+
+class Run:
+    """Every check that applies to a backend, run one by one.
+
+    Raises at once `UsageError` for settings that cannot be used, `BackendError` for a backend
+    that is not found, and `ModelNotFoundError` or `ModelAccessError` for a path of no model.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.target = settings.target()
+        self.backend = self.target.found()
+        with typed_errors(self.target.model):
+            os.stat(self.target.model)
+        self.checks = applicable(self.backend.protocol)
+        self.results: dict[str, Result] = {}
+        self.started = False
+        self._no_start = ""
+        self._known = validated(settings.known or {}, all_checks())
+        self.isolated = bool(settings.isolate)
+        runner = Isolated if self.isolated else InProcess
+        self._runner: Runner = runner(self.target, settings.limit())
+
+    @property
+    def ended(self) -> str:
+        """The reason why no further check runs; empty while they do."""
+        return self._no_start or self._runner.ended
+
+    @property
+    def hangs(self) -> bool:
+        """True when something of the backend may still run, and would keep Python from ending."""
+        return bool(self._runner.ended)
+
+    def start(self) -> None:
+        """Load the model. Raises `CoreError` when nothing can run."""
+        self.started = True
+        try:
+            self._runner.start()
+        except CoreError:
+            self._no_start = "the model does not load"
+            raise
+
+    def run(self, check: Check) -> Result:
+        """Run one check and keep its result."""
+        if self.ended:
+            return Result(check.id, Status.NOT_RUN, self.ended)
+        result = judged(self._runner.run(check), self._known)
+        if result.status is not Status.NOT_RUN:
+            self.results[check.id] = result
+        return result
+
+    def stop(self) -> None:
+        """Close what the run opened."""
+        self._runner.stop()
+
+    def all_results(self) -> list[Result]:
+        """The result of each check that applies, by id, those that were not run included."""
+        missing = Status.NOT_RUN
+        return [
+            self.results.get(check.id) or Result(check.id, missing, self.ended)
+            for check in self.checks
+        ]
+
+    def verdict(self) -> Verdict:
+        """The verdict on the results so far."""
+        offers = not self.backend.capabilities.isdisjoint(OPERATIONS)
+        return verdict_of([check.id for check in self.checks], self.results, offers)
+
+    def refused(self) -> int:
+        """The number of checks passed because what is not declared was refused."""
+        return sum(
+            bool(result.refused) and result.status is Status.PASSED
+            for result in self.results.values()
+        )
+
+    def summary(self) -> str:
+        """The verdict and its grounds, in one line."""
+        verdict, refused = self.verdict(), self.refused()
+        by_refusal = f", {refused} of them by refusing what is not declared" if refused else ""
+        counts = f"{verdict.passed} of {verdict.total} checks passed{by_refusal}"
+        return f"{self.target.backend}: {verdict.text}; {counts}"

@@ -1,0 +1,154 @@
+"""Settings of a run: the table ``[tool.core-conformance]``, and the options that win over it.
+
+::
+
+    [tool.core-conformance]
+    backend = "mine"
+    model = "models/tiny"             # relative to this file
+    timeout = 60                      # seconds for each check
+    isolate = false
+
+    [tool.core-conformance.options]   # load options: core's, and the backend's own
+    context_len = 512
+    threads = 2
+
+    [tool.core-conformance.known-failures]
+    "stream.some-check" = "why, and a link to the issue"
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import msgspec.structs
+
+from core.models.files import resolve_path
+from core_conformance.running import known
+from core_conformance.running.known import UsageError
+from core_conformance.running.runner import LIMIT
+from core_conformance.running.target import Target
+
+TABLE = "core-conformance"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that can be asked for; None stands for what was not."""
+
+    backend: str | None = None
+    model: str | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
+    known: Mapping[str, str] | None = None
+    timeout: float | None = None
+    isolate: bool | None = None
+
+    def over(self, other: Settings) -> Settings:
+        """These settings, and those of ``other`` for everything that is not set here.
+
+        The other's settings are for its own backend: where these name a different one, they do not
+        apply.
+        """
+        if self.backend and other.backend and self.backend != other.backend:
+            return self
+
+        return Settings(
+            self.backend or other.backend,
+            self.model or other.model,
+            {**other.options, **self.options},
+            other.known if self.known is None else self.known,
+            other.timeout if self.timeout is None else self.timeout,
+            other.isolate if self.isolate is None else self.isolate,
+        )
+
+    def target(self) -> Target:
+        """Backend and model. Raises `UsageError` when one was not named."""
+        if not self.backend:
+            raise UsageError(_unnamed("backend", "--core-backend NAME"))
+        if not self.model:
+            raise UsageError(_unnamed("model", "--core-model PATH (infer-cli: -m PATH)"))
+        return Target(self.backend, resolve_path(self.model), self.options)
+
+    def limit(self) -> float:
+        """Seconds for each check."""
+        return LIMIT if self.timeout is None else self.timeout
+
+
+class _Table(
+    msgspec.Struct, rename="kebab", forbid_unknown_fields=True, frozen=True, omit_defaults=True
+):
+    backend: str | None = None
+    model: str | None = None
+    timeout: float | None = None
+    isolate: bool | None = None
+    options: dict[str, Any] = {}
+    known_failures: dict[str, Any] | None = None
+
+
+def nearest_table(start: Path) -> Settings:
+    """The table in the nearest ``pyproject.toml`` from a folder upwards; raises `UsageError`."""
+    for folder in (start, *start.parents):
+        file = folder / "pyproject.toml"
+        if file.is_file():
+            return _read(file)
+    return Settings()
+
+
+def pairs(texts: Sequence[str]) -> dict[str, object]:
+    """Parse ``K=V`` texts; V is read as JSON (3, true, "3"), and as text when it is no JSON."""
+    options: dict[str, object] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise UsageError(f"The option {text!r} is not of the form K=V.")
+        if name in options:
+            raise UsageError(f"The option {name!r} is given twice.")
+        options[name] = _value(value)
+    return options
+
+
+def seconds(value: float) -> float:
+    """A time limit; raises `UsageError` for one that ends nothing or everything."""
+    if not value > 0 or math.isinf(value):
+        raise UsageError(f"The time limit is {value:g} s. Give a number of seconds above 0.")
+    return value
+
+
+def _read(file: Path) -> Settings:
+    try:
+        found = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get(TABLE)
+        table = msgspec.convert(found or {}, _Table)
+    except msgspec.ValidationError as error:
+        keys = ", ".join(field.encode_name for field in msgspec.structs.fields(_Table))
+        raise UsageError(
+            f"[tool.{TABLE}] of {file} cannot be used: {error}. The keys are {keys}."
+        ) from error
+    except (OSError, ValueError) as error:
+        raise UsageError(f"[tool.{TABLE}] of {file} cannot be used: {error}") from error
+
+    # The model's path is relative to the file that names it.
+    place = f"[tool.{TABLE}.known-failures] of {file}"
+    return Settings(
+        table.backend,
+        str(file.parent / Path(table.model).expanduser()) if table.model else None,
+        table.options,
+        None if table.known_failures is None else known.flat(table.known_failures, place),
+        None if table.timeout is None else seconds(table.timeout),
+        table.isolate,
+    )
+
+
+def _value(text: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return text
+
+
+def _unnamed(what: str, flag: str) -> str:
+    return f"No {what} to check. Give {flag}, or {what} = ... in [tool.{TABLE}] of pyproject.toml."

@@ -1,0 +1,124 @@
+"""Saboteurs of chat: turns that are lost, merged or misread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+from core.chat import RenderedPrompt
+from core.options import GenerateConfig, GenerateOptions
+from core.protocols import Capability, TokenStream
+from core.support import checked_conversation
+from core.types import Conversation, Message
+from core_conformance.proof.registry import saboteur
+from core_conformance.reference.optional import ReferenceModel
+from core_conformance.saboteurs.history import TakesAll
+
+_OF_AN_ANSWER = 10  # tokens: more than the question has, less than with half the answer
+EATS = {"chat.answers", "errors.inputs-unchanged"}
+
+
+@saboteur(
+    "turns-are-merged",
+    "chat fails on messages of the assistant",
+    {
+        "chat.answers",
+        "chat.content",
+        "chat.equals-generate",
+        "chat.mappings",
+        "chat.second-turn",
+    },
+)
+class TurnsAreMerged(ReferenceModel):
+    def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
+        if any(message.role == "assistant" for message in messages):
+            raise KeyError("assistant")
+        return super().rendered(messages)
+
+
+@saboteur("chat-eats-messages", "chat empties the list of messages", EATS)
+class ChatEatsMessages(ReferenceModel):
+    def chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> TokenStream:
+        stream = super().chat(messages, config, **options)
+        if isinstance(messages, list):
+            messages.clear()
+        return stream
+
+
+@saboteur("chat-takes-no-mappings", "chat wants each turn to be a Message", {"chat.mappings"})
+class ChatTakesNoMappings(ReferenceModel):
+    def chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> TokenStream:
+        if any(isinstance(message, dict) for message in messages):
+            raise TypeError("chat() takes core.Message only")
+        return super().chat(messages, config, **options)
+
+
+@saboteur(
+    "chat-guesses-at-mappings",
+    "chat takes what it finds in a mapping, and makes up the rest",
+    {"chat.mappings"},
+)
+class ChatGuessesAtMappings(ReferenceModel):
+    def chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> TokenStream:
+        return super().chat([_guessed(message) for message in messages], config, **options)
+
+
+def _guessed(message: Any) -> Any:
+    if not isinstance(message, dict):
+        return message
+    role, content = message["role"], message.get("content", "")
+    return Message(role if role in ("system", "assistant") else "user", str(content))
+
+
+@saboteur("system-dropped", "system messages are left out", {"chat.system"})
+class SystemDropped(ReferenceModel):
+    def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
+        return super().rendered([m for m in messages if m.role != "system"])
+
+
+@saboteur("last-turn-only", "chat answers the last message alone", {"chat.content"})
+class LastTurnOnly(ReferenceModel):
+    def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
+        system = [m for m in messages if m.role == "system"]
+        return super().rendered([*system, *messages[-1:]])
+
+
+@saboteur("chat-has-two-bos", "chat begins with two BOS", {"chat.equals-generate", "chat.options"})
+class ChatHasTwoBos(ReferenceModel):
+    def chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> TokenStream:
+        request = self.checked(Capability.CHAT, config, options)
+        prompt = self.rendered(checked_conversation(messages))
+        return self.stream(RenderedPrompt("<s>" + prompt.marked, prompt.marker), request)
+
+
+@saboteur(
+    "last-answer-is-kept",
+    "the answer that was given stays in the state, whatever a later turn says it was",
+    {"chat.second-turn", "history.speech"},
+)
+class LastAnswerIsKept(TakesAll):
+    least = _OF_AN_ANSWER

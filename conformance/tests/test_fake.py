@@ -1,0 +1,87 @@
+"""The fake that `core` offers to its users' tests is certified like any backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+import core
+from core.registry import REGISTRY
+from core.testing import FakeBackend, write_model
+from core_conformance.checking.registry import all_checks
+from core_conformance.running.result import Status
+from core_conformance.running.run import Run
+from core_conformance.running.settings import Settings
+
+_TEXT = "the é sea, 漢字 and 🎉 wind: "
+
+
+def answer(prompt: str) -> str:
+    """A language: what comes next depends on the first character, and on how many were read."""
+    start = ord(prompt[0]) + 7 * len(prompt)
+    return "".join(_TEXT[(start + 7 * place) % len(_TEXT)] for place in range(1200))
+
+
+def likely(prompt: str, labels: Sequence[str]) -> dict[str, float]:
+    """Each label's probability, whatever the other labels are."""
+    return {label: (1 + crc32(f"{prompt}|{label}".encode()) % 99) / 1000 for label in labels}
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The path of a fake's model; what a test registers is taken out again."""
+    monkeypatch.setattr(REGISTRY, "_registered", dict(REGISTRY._registered))
+    return str(write_model(tmp_path / "model", context_length=1024))
+
+
+def certified(model: str) -> Run:
+    """All checks, run in this process."""
+    run = Run(Settings(backend="fake", model=model))
+    run.start()
+    for check in run.checks:
+        run.run(check)
+    run.stop()
+    return run
+
+
+def failed(run: Run) -> dict[str, str]:
+    return {r.id: r.reason for r in run.all_results() if r.status is not Status.PASSED}
+
+
+@pytest.mark.parametrize("labels", [likely, None], ids=["labels", "without labels"])
+def test_the_fake_is_certified(model: str, labels: core.testing.script.Labels | None) -> None:
+    core.register(FakeBackend(answer, labels=labels))
+    run = certified(model)
+    assert failed(run) == {}
+    assert [result.id for result in run.all_results()] == list(all_checks())
+    assert run.verdict().certifiable
+
+
+@pytest.mark.parametrize(
+    ("rule", "broken", "check"),
+    [
+        ("generation.Generation._check", lambda self: None, "cancel.midway"),
+        ("generation.Engine.room", lambda self, length: 10**9, "context.length"),
+        ("generation.draw", lambda likely, *others: likely, "sampling.seeds-differ"),
+        ("model.checked_conversation", list, "chat.mappings"),
+    ],
+)
+def test_without_one_of_its_rules_it_is_not(
+    model: str, monkeypatch: pytest.MonkeyPatch, rule: str, broken: object, check: str
+) -> None:
+    core.register(FakeBackend(answer, labels=likely))
+    assert of(model, check) is Status.PASSED
+    monkeypatch.setattr(f"core.testing.{rule}", broken)
+    assert of(model, check) is Status.FAILED
+
+
+def of(model: str, check: str) -> Status:
+    """How one check ends."""
+    run = Run(Settings(backend="fake", model=model))
+    run.start()
+    status = run.run(all_checks()[check]).status
+    run.stop()
+    return status
