@@ -10,7 +10,7 @@ from typing import Any
 
 os.environ["MLX_DISABLE_COMPILE"] = "1"  # its CPU JIT starts a C++ compiler
 
-from core_mlx_native.blas import ensure_blas
+from core_mlx_native.cpu.blas import ensure_blas
 
 ensure_blas()  # before any test imports mlx
 
@@ -18,8 +18,8 @@ import mlx.core as mx
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from core_mlx_native.config import parse_config
-from core_mlx_native.layout import expected_tensors
+from core_mlx_native.checkpoint.config import parse_config
+from core_mlx_native.checkpoint.tensors import expected_tensors
 
 PARTS = ["Ġ", "Ġa", "Ġb", "ab", "Ġab", "Ġabc", "Ġno", "no"]
 MERGES = [("Ġ", "a"), ("Ġ", "b"), ("a", "b"), ("Ġa", "b"), ("Ġab", "c"), ("n", "o"), ("Ġ", "no")]
@@ -71,6 +71,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gemma3": GEMMA3,
 }
 
+SMALL = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+
 Checkpoint = Callable[..., Path]
 
 
@@ -89,6 +97,19 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
         return directory
 
     return write
+
+
+@pytest.fixture(scope="session")
+def small_smollm2(smollm2_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SmolLM2 with random weights of two narrow layers; vocabulary, chats and context are its."""
+    directory = tmp_path_factory.mktemp("small") / "model"
+    directory.mkdir()
+    config = {**json.loads((smollm2_dir / "config.json").read_text()), **SMALL}
+    (directory / "config.json").write_text(json.dumps(config))
+    write_weights(directory, config)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        (directory / name).write_bytes((smollm2_dir / name).read_bytes())
+    return directory
 
 
 def write_weights(directory: Path, config: dict[str, Any], seed: int = 0) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ctypes
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -44,7 +47,9 @@ def test_metal_needs_apple_silicon(facts: Facts) -> None:
     ("facts", "word"),
     [
         (MAC, "Linux only"),
-        (LINUX, "pip install 'core[mlx-cuda]'"),
+        (LINUX, "no NVIDIA GPU answers here"),
+        (replace(LINUX, cuda_devices=1), "in an environment without core[mlx]"),
+        (replace(LINUX, cuda_devices=1), "pip install --find-links DIST 'core[mlx-cuda]'"),
         (replace(NVIDIA, cuda_devices=0), "nvidia-smi"),
         (with_packages(NVIDIA, {"mlx-cuda-13": "0.32.4"}), "not installed"),
     ],
@@ -54,9 +59,72 @@ def test_cuda_says_what_is_missing(facts: Facts, word: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("driver", "build", "words"),
+    [
+        (12040, "mlx-cuda-13", ("CUDA 13, and this one runs CUDA 12.4", "core[mlx-cuda12]")),
+        (12090, None, ("not installed", "core[mlx-cuda12]")),
+        (13000, None, ("not installed", "core[mlx-cuda]")),
+        (11080, "mlx-cuda-12", ("CUDA 12, and this one runs CUDA 11.8", "Update the driver.")),
+        (11080, "mlx-cuda-13", ("CUDA 13, and this one runs CUDA 11.8", "Update the driver.")),
+    ],
+)
+def test_cuda_says_which_build_the_driver_runs(
+    driver: int, build: str | None, words: tuple[str, ...]
+) -> None:
+    installed = {"mlx": "0.32.4", **({build: "0.32.4"} if build else {})}
+    reason = cuda_reason(replace(NVIDIA, installed=installed, cuda_driver=driver)) or ""
+    assert all(word in reason for word in words)
+    assert "without core[mlx]" in reason or driver < 12000
+
+
+@pytest.mark.parametrize(
+    ("driver", "build"),
+    [(13000, "mlx-cuda-13"), (13010, "mlx-cuda-12"), (12000, "mlx-cuda-12"), (0, "mlx-cuda-13")],
+)
+def test_a_driver_runs_its_cuda_and_older_ones(driver: int, build: str) -> None:
+    """Where nobody tells its version, it is tried."""
+    installed = {"mlx": "0.32.4", build: "0.32.4"}
+    assert cuda_reason(replace(NVIDIA, installed=installed, cuda_driver=driver)) is None
+
+
+class Driver:
+    """A made-up libcuda, whose functions return these codes and write these numbers."""
+
+    def __init__(self, count: int = 2, version: int = 12040, failing: str = "") -> None:
+        self._values = {"cuDeviceGetCount": count, "cuDriverGetVersion": version}
+        self._failing = failing
+
+    def __getattr__(self, name: str) -> Callable[[Any], int]:
+        def call(argument: Any) -> int:
+            if name in self._values:
+                argument._obj.value = self._values[name]
+            return int(name == self._failing)
+
+        return call
+
+
+@pytest.mark.parametrize(
+    ("driver", "found"),
+    [
+        (Driver(), (2, 12040)),
+        (Driver(failing="cuDriverGetVersion"), (2, 0)),
+        (Driver(failing="cuDeviceGetCount"), (0, 0)),
+        (Driver(failing="cuInit"), (0, 0)),
+    ],
+)
+def test_the_driver_is_asked_for_its_devices_and_its_version(
+    driver: Driver, found: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
+    facts = gather_facts()
+    assert (facts.cuda_devices, facts.cuda_driver) == found
+
+
+@pytest.mark.parametrize(
     ("installed", "word"),
     [
-        ({}, "MLX is not installed: pip install 'core[mlx]'"),
+        ({}, "MLX is not installed: pip install --find-links DIST 'core[mlx]'"),
         ({"mlx": "0.31.9", "mlx-cpu": "0.31.9"}, "0.31.9 is too old, 0.32 is needed"),
         ({"mlx": "0.32.4"}, "bindings"),
         ({"mlx": "0.32.4", "mlx-cpu": "0.32.4", "mlx-cuda-13": "0.32.4"}, "overwrite"),

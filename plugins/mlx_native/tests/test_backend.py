@@ -14,6 +14,7 @@ import core
 from core_mlx_native import availability
 from core_mlx_native.availability import Facts
 from core_mlx_native.backend import Cpu, Cuda, Metal, MlxBackend
+from core_runtime.choices import SUITS_BULK
 
 Checkpoint = Callable[..., Path]
 EXTENSIONS = {
@@ -71,17 +72,18 @@ def test_a_backend_that_cannot_run_here_says_why(checkpoint: Checkpoint) -> None
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"gpu_layers": 5}, core.UnsupportedOptionError, "llama_cpp"),
+        ({"gpu_layers": 5}, core.UnsupportedOptionError, "leave it at -1 or 0"),
         ({"adapter_path": "somewhere"}, core.UnsupportedOptionError, "adapter_path"),
         ({"context_len": 65}, core.InvalidOptionError, "at most 64"),
         (
             {"options": {"dtpye": "float32"}},
             core.InvalidOptionError,
-            "dtype, length_step, prefill_chunk, token_budget",
+            "dtype, length_step, prefill_chunk, prefix_cache, token_budget",
         ),
         ({"options": {"dtype": "int8"}}, core.InvalidOptionError, "'float32', 'float16'"),
         ({"options": {"token_budget": 0}}, core.InvalidOptionError, "token_budget=0"),
         ({"options": {"length_step": 0}}, core.InvalidOptionError, "length_step=0"),
+        ({"options": {"prefix_cache": -1}}, core.InvalidOptionError, "prefix_cache=-1"),
         ({"options": {"prefill_chunk": "all"}}, core.InvalidOptionError, "prefill_chunk='all'"),
     ],
 )
@@ -116,7 +118,10 @@ def test_the_dtype_is_chosen_and_explained(checkpoint: Checkpoint) -> None:
         assert list(choices) == [
             *("backend", "device", "blas"),
             *("dtype", "token_budget", "length_step", "parallel_slots", "prefill_chunk"),
+            "prefix_cache",
+            "suits",
         ]
+        assert choices["suits"] == SUITS_BULK
         assert choices["dtype"].value == "float32"
         assert all(choice.reason for choice in choices.values())
         exact = model.classify(["ab no"], return_logits=True)[0].logits

@@ -195,6 +195,7 @@ def test_opening_and_closing_many_times_adds_nothing(checkpoint: Checkpoint) -> 
     assert abs(active() - before) < 0.01 * stored(directory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", [classified_with_labels, logits], ids=lambda use: use.__name__)
 def test_that_of_a_real_gemma(gemma3_dir: Path, use: Use) -> None:
     assert_closing_frees(gemma3_dir, stored(gemma3_dir), use)

@@ -1,9 +1,12 @@
-"""The conformance suite on the real models."""
+"""The conformance suite on a small model with SmolLM2's tokenizer, and on the real models."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +15,29 @@ from core_mlx_native.capabilities import BACKEND_CAPABILITIES
 Certify = Callable[[str, Path], set[str]]
 
 
-def test_mlx_cpu_is_certified(certify: Certify, smollm2_dir: Path) -> None:
-    assert certify("mlx_cpu", smollm2_dir) == {each.value for each in BACKEND_CAPABILITIES}
+def test_mlx_cpu_is_certified(certify: Certify, small_smollm2: Path) -> None:
+    assert certify("mlx_cpu", small_smollm2) == {each.value for each in BACKEND_CAPABILITIES}
 
 
 @pytest.mark.slow
-def test_mlx_cpu_is_certified_with_another_model(certify: Certify, gemma3_dir: Path) -> None:
-    assert certify("mlx_cpu", gemma3_dir) == {each.value for each in BACKEND_CAPABILITIES}
+@pytest.mark.parametrize("model", ["smollm2_dir", "gemma3_dir"])
+def test_mlx_cpu_is_certified_with_a_real_model(
+    certify: Certify, model: str, request: pytest.FixtureRequest
+) -> None:
+    directory: Path = request.getfixturevalue(model)
+    assert certify("mlx_cpu", directory) == {each.value for each in BACKEND_CAPABILITIES}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("context", [128, 512])
+def test_a_small_context_is_enough(
+    certify: Certify, checkpoint: Callable[..., Path], smollm2_dir: Path, context: int
+) -> None:
+    """Random weights under a real tokenizer: what the author's guide says of a model to test."""
+    config: dict[str, Any] = json.loads((smollm2_dir / "config.json").read_text())
+    directory = checkpoint(
+        vocab_size=config["vocab_size"], max_position_embeddings=context, eos_token_id=2
+    )
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(smollm2_dir / name, directory / name)
+    assert certify("mlx_cpu", directory) == {each.value for each in BACKEND_CAPABILITIES}

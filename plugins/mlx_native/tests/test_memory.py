@@ -6,12 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import core_mlx_native
-from core_mlx_native import blas
+from core.options import LoadConfig
+from core_mlx_native import memory
+from core_mlx_native.cpu import blas
+from core_mlx_native.loader import load
 
 CONTROLS = sorted(core_mlx_native.__all__)
 SETTERS = [name for name in CONTROLS if name.startswith("set_")]
@@ -73,7 +78,7 @@ import sys
 before = "mlx.core" in sys.modules
 c.{name}({arguments})
 after = "mlx.core" in sys.modules
-from core_mlx_native import blas, linker
+from core_mlx_native.cpu import blas, linker
 report = blas.blas_report()
 bound = blas.binds_before_mlx(linker.global_owner(blas.SYMBOL))
 found = [before, after, report.active, bound]
@@ -86,7 +91,7 @@ def test_a_program_that_imported_mlx_first_is_told() -> None:
     script = """
 import mlx.core
 c.get_active_memory()
-from core_mlx_native import blas
+from core_mlx_native.cpu import blas
 found = [blas.blas_report().active, blas.blas_report().reason]
 """
     active, reason = run(script)
@@ -212,6 +217,45 @@ found.append([set(2**62), get(), set(original), get()])
     assert second == [3 * 2**30] * 3
     assert third == [7, 7, 0]
     assert fourth == [0, 2**62, 2**62, original]
+
+
+@pytest.mark.parametrize(
+    ("metal", "held", "before", "limit"),
+    [
+        (True, 60, 0, 100),
+        (True, 40, 0, 0),  # a small model is not paged out
+        (True, 60, 70, 70),  # the user's own
+        (False, 60, 0, 0),
+    ],
+)
+def test_large_models_are_wired_on_metal(
+    metal: bool, held: int, before: int, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = [before]
+
+    def set_limit(value: int) -> int:
+        limits.append(value)
+        return limits[-2]
+
+    mx = memory._mlx()
+    monkeypatch.setattr(mx.metal, "is_available", lambda: metal)
+    monkeypatch.setattr(mx, "device_info", lambda _: {"max_recommended_working_set_size": 100})
+    monkeypatch.setattr(mx, "get_active_memory", lambda: held)
+    monkeypatch.setattr(mx, "set_wired_limit", set_limit)
+    memory.wire_large_models()
+    assert limits[-1] == limit
+
+
+def test_a_load_on_a_gpu_wires_them(
+    checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wired: list[bool] = []
+    monkeypatch.setattr(memory, "wire_large_models", lambda: wired.append(True))
+    directory = checkpoint()
+    load(directory, LoadConfig(), on_gpu=False)
+    assert not wired
+    load(directory, LoadConfig(), on_gpu=True)
+    assert wired
 
 
 def test_the_wired_limit_is_for_macos_only() -> None:

@@ -7,21 +7,21 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import mlx.core as mx
 import pytest
 
 import core
-from core.serving.owner import OwnerThread
 from core_mlx_native.backend import Cpu
+from core_mlx_native.opening import own_stream
+from core_runtime.owner import OwnerThread
 
 Checkpoint = Callable[..., Path]
 
 
 def test_jobs_run_one_after_another_on_one_thread_that_may_use_mlx() -> None:
-    owner = OwnerThread("test", partial(mx.stream, mx.Device(mx.cpu)), mx.synchronize)
+    owner = OwnerThread("test", own_stream, mx.synchronize)
     lazy = owner.run(lambda: mx.ones((2,)) + 1)
     assert owner.run(lambda: lazy.tolist()) == [2.0, 2.0]  # its stream lives on that thread
     names = {owner.run(lambda: threading.current_thread().name) for _ in range(3)}
@@ -30,7 +30,7 @@ def test_jobs_run_one_after_another_on_one_thread_that_may_use_mlx() -> None:
 
 
 def test_errors_reach_the_caller_and_the_thread_lives_on() -> None:
-    owner = OwnerThread("test", partial(mx.stream, mx.Device(mx.cpu)), mx.synchronize)
+    owner = OwnerThread("test", own_stream, mx.synchronize)
     with pytest.raises(ZeroDivisionError):
         owner.run(lambda: 1 // 0)
     with pytest.raises(SystemExit):
@@ -40,7 +40,7 @@ def test_errors_reach_the_caller_and_the_thread_lives_on() -> None:
 
 
 def test_close_waits_for_what_was_queued_and_refuses_what_comes_after() -> None:
-    owner = OwnerThread("test", partial(mx.stream, mx.Device(mx.cpu)), mx.synchronize)
+    owner = OwnerThread("test", own_stream, mx.synchronize)
     done: list[str] = []
     started = threading.Event()
 
@@ -51,7 +51,7 @@ def test_close_waits_for_what_was_queued_and_refuses_what_comes_after() -> None:
 
     caller = threading.Thread(target=lambda: owner.run(slow))
     caller.start()
-    started.wait(10)
+    assert started.wait(300)
     owner.close(lambda: done.append("last"))
     caller.join()
     assert done == ["slow", "last"]
@@ -82,7 +82,7 @@ def test_a_dropped_model_leaves_no_thread_either(checkpoint: Checkpoint) -> None
     del model
     gc.collect()
     assert gone() is None
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while "core-dropped" in live_threads() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert "core-dropped" not in live_threads()
@@ -112,6 +112,22 @@ def test_closing_while_calls_run_ends_each_of_them(checkpoint: Checkpoint) -> No
         thread.start()
     model.close()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     assert len(outcomes) == 6
     assert set(outcomes) <= {"closed", "50 results"}
+
+
+def test_an_interrupt_while_the_thread_starts_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[threading.Thread] = []
+    real = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        real(thread)
+        begun.append(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        OwnerThread("test")
+    begun[0].join(60)
+    assert not begun[0].is_alive()

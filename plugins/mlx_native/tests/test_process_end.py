@@ -45,7 +45,7 @@ def child(directory: Path, code: str) -> subprocess.Popen[str]:
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     """Its exit status and what it wrote; a child that hangs is killed, with its stacks shown."""
     try:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGABRT)
         pytest.fail(f"the process hangs: {process.communicate()[1]}")
@@ -123,7 +123,7 @@ try:
     call()
 except KeyboardInterrupt:
     pass
-three = core.GenerateConfig(max_tokens=3, timeout=50)
+three = core.GenerateConfig(max_tokens=3, timeout=250)
 print(len(list(model.submit("ab", three))), flush=True)
 """
 

@@ -1,4 +1,4 @@
-"""Whether MLX can run here, and on what: decided from facts that cost no import of MLX.
+"""The answer to whether MLX can run here, and on what, from facts that need no import of MLX.
 
 mlx-cpu and mlx-cuda-12/13 all install ``mlx/lib/libmlx.so``: the last one installed wins, and
 which one that is cannot be told afterwards.
@@ -12,19 +12,91 @@ import platform
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+
+from core.known_plugins import install_command
+from core.types import Device
+from core_mlx_native.cpu.blas import ensure_blas
+from core_runtime.machine import available_bytes, physical_bytes
 
 MINIMUM = (0, 32)  # before it, fast.rope was wrong for batches on Metal (ml-explore/mlx#3498)
-_LINUX_BUILDS = ("mlx-cpu", "mlx-cuda-12", "mlx-cuda-13")
+_DRIVERS = {"mlx-cuda-12": 12000, "mlx-cuda-13": 13000}  # the least, as cuDriverGetVersion counts
+_LINUX_BUILDS = ("mlx-cpu", *_DRIVERS)
+
+
+def cpu_device() -> Device:
+    """This machine's processor, with the BLAS that computes its matrix products."""
+    return Device(_processor(), "cpu", memory_bytes(), ensure_blas().name)
+
+
+def metal_device() -> Device:
+    """The GPU of an Apple chip, which shares the machine's memory."""
+    return Device(_processor(), "gpu", memory_bytes(), "Metal")
+
+
+def cuda_device() -> Device:
+    """The first CUDA device, as MLX describes it. Imports MLX: the driver has no lighter way."""
+    import mlx.core as mx
+
+    facts = mx.device_info(mx.gpu)
+    memory = facts.get("memory_size", facts.get("total_memory", 0))
+    return Device(str(facts.get("device_name", "CUDA device")), "gpu", int(memory), "CUDA")
+
+
+def free_memory(on_gpu: bool) -> int | None:
+    """The free memory of the device in bytes; None where nobody tells. Imports MLX for a GPU."""
+    if platform.system() == "Darwin":  # whose GPU shares the machine's memory
+        return memory_bytes() // 2 or None  # no count of what it would give up
+    if not on_gpu:
+        return available_bytes()
+
+    import mlx.core as mx
+
+    facts = mx.device_info(mx.gpu)
+    memory = facts.get("free_memory", facts.get("memory_size", facts.get("total_memory", 0)))
+    return max(0, int(memory) - mx.get_active_memory()) or None
+
+
+def memory_bytes() -> int:
+    """Physical memory; 0 where the system does not tell."""
+    return physical_bytes() or 0
+
+
+def apple_chip() -> str:
+    """The name of an Apple chip, as "Apple M2 Max"; empty on any other machine."""
+    if platform.system() != "Darwin":
+        return ""
+    try:
+        ask = ctypes.CDLL(None).sysctlbyname
+    except (OSError, AttributeError):
+        return ""
+    name, size = ctypes.create_string_buffer(64), ctypes.c_size_t(64)
+    if ask(b"machdep.cpu.brand_string", name, ctypes.byref(size), None, ctypes.c_size_t(0)):
+        return ""
+    return name.value.decode()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return apple_chip() or platform.processor() or platform.machine()
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the machine is: ``installed`` maps MLX's distributions to their versions."""
+    """The facts of a machine; ``installed`` maps MLX's distributions to their versions.
+
+    ``cuda_driver`` is the newest CUDA that the driver runs, 12040 for 12.4; 0 where it is unknown.
+    """
 
     system: str
     machine: str
     installed: Mapping[str, str]
     cuda_devices: int
+    cuda_driver: int = 0
 
     @property
     def builds(self) -> list[str]:
@@ -34,44 +106,68 @@ class Facts:
 
 def gather_facts() -> Facts:
     """Read the facts of this machine."""
-    return Facts(sys.platform, platform.machine(), _installed(), _cuda_devices())
+    return Facts(sys.platform, platform.machine(), _installed(), *_cuda())
 
 
 def metal_reason(facts: Facts) -> str | None:
-    """Why MLX cannot use Metal; None when it can."""
+    """The reason why MLX cannot use Metal; None when it can."""
     if facts.system != "darwin" or facts.machine != "arm64":
         return (
             f"Metal needs a Mac with Apple silicon, and this is {facts.system} on {facts.machine}."
         )
-    return _mlx_reason(facts, "core[mlx]")
+    return _mlx_reason(facts, "mlx")
 
 
 def cuda_reason(facts: Facts) -> str | None:
-    """Why MLX cannot use CUDA; None when it can."""
+    """The reason why MLX cannot use CUDA; None when it can."""
     if facts.system != "linux":
         return f"MLX uses CUDA on Linux only, and this is {facts.system}."
-    if not any(name.startswith("mlx-cuda") for name in facts.builds):
-        return "MLX's CUDA build is not installed: pip install 'core[mlx-cuda]'"
-    if reason := _mlx_reason(facts, "core[mlx-cuda]"):
-        return reason
     if facts.cuda_devices == 0:
-        return "no CUDA device answers. Check the NVIDIA driver with nvidia-smi."
-    return None
+        return "no NVIDIA GPU answers here. If there is one, check its driver with nvidia-smi."
+
+    # The driver bounds which build can run.
+    extra = _cuda_extra(facts.cuda_driver)
+    builds = [name for name in facts.builds if name in _DRIVERS]
+    if not builds:
+        return f"MLX's CUDA build is not installed: {install_command(extra)}"
+    if len(facts.builds) == 1 and 0 < facts.cuda_driver < _DRIVERS[builds[0]]:
+        return _old_driver(builds[0], facts.cuda_driver)
+    return _mlx_reason(facts, extra)
+
+
+def _cuda_extra(driver: int) -> str:
+    """The extra of core whose build of MLX runs with this driver."""
+    return "mlx-cuda12" if 0 < driver < _DRIVERS["mlx-cuda-13"] else "mlx-cuda"
+
+
+def _old_driver(build: str, driver: int) -> str:
+    wanted = _DRIVERS[build]
+    reason = (
+        f"{build} needs a driver that runs CUDA {wanted // 1000}, and this one runs CUDA "
+        f"{driver // 1000}.{driver % 1000 // 10} at most. Update the driver"
+    )
+    if driver < _DRIVERS["mlx-cuda-12"]:
+        return f"{reason}."
+    return f"{reason}, or uninstall {build} and {install_command('mlx-cuda12')}"
 
 
 def cpu_reason(facts: Facts) -> str | None:
-    """Why MLX cannot use the CPU; None when it can."""
-    return _mlx_reason(facts, "core[mlx]")
+    """The reason why MLX cannot use the CPU; None when it can."""
+    return _mlx_reason(facts, "mlx")
 
 
 def _mlx_reason(facts: Facts, extra: str) -> str | None:
-    install = f"pip install '{extra}'"
+    install = install_command(extra)
     version = facts.installed.get("mlx")
     if version is None:
         return f"MLX is not installed: {install}"
     if _release(version) < MINIMUM:
         wanted = ".".join(map(str, MINIMUM))
-        return f"MLX {version} is too old, {wanted} is needed: {install} --upgrade"
+        return (
+            f"MLX {version} is too old, {wanted} is needed: {install_command(extra, '--upgrade')}"
+        )
+
+    # On Linux the compiled build is a distribution of its own, and only one may be there.
     if facts.system != "linux":
         return None
     if not facts.builds:
@@ -99,15 +195,20 @@ def _installed() -> dict[str, str]:
     return found
 
 
-def _cuda_devices() -> int:
-    """How many devices the CUDA driver reports; 0 without a driver."""
+def _cuda() -> tuple[int, int]:
+    """The number of devices that the CUDA driver reports, and its version; zeros without one."""
     if sys.platform != "linux":
-        return 0
+        return 0, 0
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
-        count = ctypes.c_int(0)
-        if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
-            return 0
+        return _asked(ctypes.CDLL("libcuda.so.1"))
     except (OSError, AttributeError):
-        return 0
-    return count.value
+        return 0, 0
+
+
+def _asked(driver: ctypes.CDLL) -> tuple[int, int]:
+    count, version = ctypes.c_int(0), ctypes.c_int(0)
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return 0, 0
+    if driver.cuDriverGetVersion(ctypes.byref(version)):
+        return count.value, 0
+    return count.value, version.value

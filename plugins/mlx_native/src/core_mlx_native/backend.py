@@ -11,26 +11,34 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.capability import Capability
 from core.errors import BackendUnavailableError, CoreError, UnsupportedOptionError
+from core.models.files import resolve_path
 from core.options import LoadConfig
-from core.protocols import PROTOCOL_VERSION
+from core.protocols import PROTOCOL_VERSION, Capability
 from core.support import chosen_backend, refuse_load_options
 from core.types import Choice, Device
-from core_mlx_native import availability, devices
-from core_mlx_native.blas import ensure_blas
+from core_mlx_native import availability
 from core_mlx_native.capabilities import BACKEND_CAPABILITIES
+from core_mlx_native.cpu.blas import ensure_blas
 
 if TYPE_CHECKING:
     from core_mlx_native.model import MlxModel
 
 _OWN_OPTIONS = (
-    *("dequantize", "dtype", "length_step", "prefill_chunk", "token_budget", "without"),
+    *(
+        "dequantize",
+        "dtype",
+        "length_step",
+        "prefill_chunk",
+        "prefix_cache",
+        "token_budget",
+        "without",
+    ),
 )
 
 
 class MlxBackend(ABC):
-    """What the three share. See `core.Backend`."""
+    """The part that the three backends share. See `core.Backend`."""
 
     name: str
     protocol = PROTOCOL_VERSION
@@ -39,31 +47,31 @@ class MlxBackend(ABC):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What models of this backend offer."""
+        """The capabilities of this backend and its models."""
         return BACKEND_CAPABILITIES
 
     def available(self) -> bool:
-        """Whether MLX can compute on this backend's device here."""
+        """True if MLX can compute on this backend's device here."""
         return self.unavailable_reason() is None
 
     @abstractmethod
     def unavailable_reason(self) -> str | None:
-        """Why it cannot, and what to do."""
+        """The reason why MLX cannot compute here, and what to do; None when it can."""
 
     @abstractmethod
     def _device(self) -> Device:
-        """The device, when there is one."""
+        """The device that models run on. Call this only where the backend is available."""
 
     def devices(self) -> Sequence[Device]:
         """The one device that models run on; empty when there is none."""
         return (self._device(),) if self.available() else ()
 
     def refusal(self, path: str | os.PathLike[str]) -> str | None:
-        """Why this plugin cannot load a model, from its config.json alone."""
-        from core_mlx_native.config import load_config
+        """The reason why this plugin cannot load a model, from config.json alone; else None."""
+        from core_mlx_native.checkpoint.config import load_config
 
         try:
-            load_config(Path(path).expanduser())
+            load_config(Path(resolve_path(path)), tensors=False)
         except CoreError as error:
             return str(error)
         return None
@@ -73,11 +81,14 @@ class MlxBackend(ABC):
         reason = self.unavailable_reason()
         if reason is not None:
             raise BackendUnavailableError(self.name, reason)
+
         refuse_load_options(config, self.name, self.capabilities, _OWN_OPTIONS)
         self._refuse_gpu_layers(config.gpu_layers)
+
         blas = ensure_blas()  # before anything imports mlx.core
         from core_mlx_native.opening import open_model
 
+        # The choices that are made here; the load adds its own.
         where = self._device()
         chosen = [
             chosen_backend(self.name, config),
@@ -85,15 +96,17 @@ class MlxBackend(ABC):
         ]
         if not self.on_gpu:
             chosen.append(Choice("blas", blas.name, blas.reason))
-        return open_model(self.name, Path(path).expanduser(), config, self.on_gpu, chosen)
+
+        directory = Path(resolve_path(path))
+        return open_model(self.name, directory, config, self.on_gpu, chosen)
 
     def _refuse_gpu_layers(self, layers: int) -> None:
         if layers != -1:
             raise UnsupportedOptionError(
                 "gpu_layers",
                 self.name,
-                "MLX keeps all layers on one device. For gpu_layers=0 choose backend 'mlx_cpu'; "
-                "for a part of them 'llama_cpp'.",
+                "MLX keeps all layers on one device: leave it at -1"
+                + (", or compute on the CPU with backend 'mlx_cpu'." if self.on_gpu else " or 0."),
             )
 
 
@@ -103,11 +116,11 @@ class Metal(MlxBackend):
     name = "metal"
 
     def unavailable_reason(self) -> str | None:
-        """Why not; None on an Apple-silicon Mac with MLX."""
+        """The reason why Metal cannot be used; None on an Apple-silicon Mac with MLX."""
         return availability.metal_reason(availability.gather_facts())
 
     def _device(self) -> Device:
-        return devices.metal_device()
+        return availability.metal_device()
 
 
 class Cuda(MlxBackend):
@@ -116,11 +129,11 @@ class Cuda(MlxBackend):
     name = "mlx_cuda"
 
     def unavailable_reason(self) -> str | None:
-        """Why not; None with MLX's CUDA build and a device that answers."""
+        """The reason why CUDA cannot be used; None with MLX's CUDA build and a device."""
         return availability.cuda_reason(availability.gather_facts())
 
     def _device(self) -> Device:
-        return devices.cuda_device()
+        return availability.cuda_device()
 
 
 class Cpu(MlxBackend):
@@ -130,11 +143,11 @@ class Cpu(MlxBackend):
     on_gpu = False
 
     def unavailable_reason(self) -> str | None:
-        """Why not; None wherever a build of MLX is installed."""
+        """The reason why MLX cannot run on this CPU; None where a build of it is installed."""
         return availability.cpu_reason(availability.gather_facts())
 
     def _device(self) -> Device:
-        return devices.cpu_device()
+        return availability.cpu_device()
 
     def _refuse_gpu_layers(self, layers: int) -> None:
         if layers > 0:

@@ -1,4 +1,4 @@
-"""What this plugin adds to ``infer-cli``: the command ``convert``."""
+"""The hooks of this plugin: they add the command ``convert`` to ``infer-cli``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pluggy
+
+from core.system.visible import visible
 
 if TYPE_CHECKING:
     import click
@@ -66,12 +68,12 @@ def core_register_commands(cli: click.Group) -> None:
                 overwrite=overwrite,
                 progress=show,
             )
-        click.echo(target)
+        click.echo(visible(str(target)))
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr where that is a terminal, else nothing."""
+    """Yield a function that shows progress: a bar on stderr if that is a terminal, else nothing."""
     import click
 
     if not sys.stderr.isatty():

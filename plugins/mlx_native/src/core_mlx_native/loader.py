@@ -1,27 +1,41 @@
-"""From a directory to a model in memory."""
+"""Loading a directory: config, tokenizer and weights become a model in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from core.errors import InvalidModelError, InvalidOptionError
 from core.options import LoadConfig
-from core.serving.served import Memory
 from core.types import Choice, ModelInfo
 from core_mlx_native import memory
-from core_mlx_native.budget import Footprint, pass_tokens, token_budget
-from core_mlx_native.chosen import DTYPES, Choices
-from core_mlx_native.config import ModelConfig, load_config
-from core_mlx_native.decoder import Decoder
-from core_mlx_native.devices import free_memory
-from core_mlx_native.fast import FastPaths
-from core_mlx_native.kv_cache import CacheShape
-from core_mlx_native.lanes import usable_lanes
-from core_mlx_native.stop_tokens import stop_tokens
-from core_mlx_native.tokenizer import Tokenizer
-from core_mlx_native.weights import load_weights
+from core_mlx_native.availability import apple_chip, free_memory
+from core_mlx_native.checkpoint.config import ModelConfig, load_config
+from core_mlx_native.checkpoint.fields import JsonFiles
+from core_mlx_native.checkpoint.weights import load_weights
+from core_mlx_native.chosen import (
+    DTYPES,
+    Choices,
+    FastPaths,
+    Footprint,
+    cuts,
+    kept_prefixes,
+    layers_in_flight,
+    pass_tokens,
+    token_budget,
+)
+from core_mlx_native.cpu.lanes import usable_lanes
+from core_mlx_native.cpu.ops import CpuOps
+from core_mlx_native.network.decoder import Decoder
+from core_mlx_native.network.ops import Ops
+from core_mlx_native.network.prefix_store import PrefixStore
+from core_mlx_native.text.files import stop_tokens
+from core_mlx_native.text.tokenizer import Tokenizer
+from core_runtime.choices import SUITS_BULK
+from core_runtime.cuts import Cuts
+from core_runtime.served import Memory
 
 # How far one prompt's logits may move with the shape of its batch. In float32 on a CPU, 72 prompts
 # on two real models moved by up to 6.1e-5; a low-precision GPU kernel that adds in another order
@@ -31,14 +45,15 @@ _TOLERANCE = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """What a load leaves: the decoder, its tokenizer, and what was chosen on the way.
+    """A model in memory: the decoder, its tokenizer, and what was chosen on the way.
 
-    ``token_budget``: tokens of one prefill; ``row_tokens``: how many a row's logits count for in
-    it; ``slots``: rows that decode together;
-    ``prefill_chunk``: tokens of a prompt between two decode steps; ``length_step``: rows of
-    `classify` are padded to a multiple of so many tokens; ``lanes``: so many parts of a
-    micro-batch of `classify` run side by side; ``overlap``: whether a step is queued while the
-    one before runs.
+    ``token_budget``: tokens of one prefill; ``row_tokens``: tokens that a row's logits count for
+    in it; ``pass_tokens``: tokens that a shared prefix has to save; ``slots``: rows that decode
+    together; ``prefill_chunk``: tokens of a prompt between two decode steps; ``length_step``: rows
+    of `classify` and `score` are padded to a multiple of so many tokens; ``cuts``: how rows are cut
+    into micro-batches, None where each is filled up; ``lanes``: so many parts
+    of a micro-batch run side by side; ``overlap``: a step is queued while the one before runs;
+    ``prefixes``: what is kept of the prompts of earlier calls.
     """
 
     config: ModelConfig
@@ -52,39 +67,38 @@ class LoadedModel:
     slots: int
     prefill_chunk: int
     length_step: int
+    cuts: Cuts | None
     lanes: int
     rotates: bool
     overlap: bool
+    prefixes: PrefixStore
     fast: FastPaths
     choices: Sequence[Choice]
 
     @property
-    def overlaps_classify(self) -> bool:
-        """Whether a micro-batch is queued before the one before has been read."""
-        return self.overlap and self.fast.overlap
+    def own_context(self) -> int:
+        """The context that the model was made for."""
+        return self.config.context_length
 
     def memory(self) -> Memory:
-        """What MLX holds in this process, all models together."""
+        """The memory that MLX holds in this process, for all models together."""
         return Memory(memory.get_peak_memory(), memory.get_active_memory())
-
-    def cache_shape(self) -> CacheShape:
-        """What a cache for this model is made of."""
-        return CacheShape(
-            tuple(kind.window for kind in self.config.layers),
-            self.config.num_kv_heads,
-            self.config.head_dim,
-            self.decoder.dtype,
-            self.info.context_length if self.rotates else 0,
-        )
 
 
 def load_decoder(
-    directory: Path, dtype: str = "float32", dequantize: bool = True, host_math: bool = False
+    directory: Path,
+    dtype: str = "float32",
+    dequantize: bool = True,
+    ops: Ops | None = None,
+    config: ModelConfig | None = None,
 ) -> Decoder:
-    """The decoder alone; ``dtype`` is a key of `DTYPES`."""
-    config = load_config(directory)
+    """Load the decoder alone; ``dtype`` is a key of `DTYPES`, ``ops`` by default those of a CPU.
+
+    ``config`` is what `load_config` has read, for a caller that has read it already.
+    """
+    config = config or load_config(directory)
     weights = load_weights(directory, config, DTYPES[dtype], dequantize)
-    return Decoder(config, weights, host_math)
+    return Decoder(config, weights, ops or CpuOps())
 
 
 def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
@@ -92,40 +106,62 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
 
     Raises `ModelError` for what is wrong in the directory, `InvalidOptionError` for options.
     """
-    config = load_config(directory)
+    # What config.json says, and what is chosen from it and the options.
+    files = JsonFiles(directory)
+    config = load_config(directory, files=files)
     context = _context(config, options.context_len)
-    chosen, fast = Choices.of(options, on_gpu), FastPaths.of(options)
-    dtype, dequantize = chosen.dtype.value, chosen.dequantize.value == "True"
-    footprint = Footprint.of(config, DTYPES[dtype])
+    chip = apple_chip() if on_gpu else ""
+    chosen, fast = Choices.of(options, on_gpu, config, chip), FastPaths.of(options)
+    dtype, dequantize = chosen.dtype.value, chosen.dequantize.value
+    footprint = Footprint.of(config, DTYPES[dtype], layers_in_flight(config, on_gpu))
     lanes = usable_lanes() if fast.lanes and not on_gpu else 1
     token_budget(options, footprint, on_gpu, free=None)  # a wrong one is refused before the weights
-    tokenizer = Tokenizer.from_directory(directory)
+    kept_prefixes(options, fast, free=None)
+
+    # The tokenizer, and the tokens that end a generation.
+    tokenizer = Tokenizer.from_directory(directory, files)
     if tokenizer.vocab_size > config.vocab_size:
         raise InvalidModelError(
             f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens and the model only "
             f"{config.vocab_size}. They do not belong together."
         )
-    stop_ids = stop_tokens(directory, tokenizer.library, config.vocab_size)
-    on_host = fast.host_math and not on_gpu and dtype == "float32"
-    decoder = load_decoder(directory, dtype, dequantize, on_host)
-    budget = token_budget(options, footprint, on_gpu, free_memory(on_gpu), lanes)
+    stop_ids = stop_tokens(directory, tokenizer.library, config.vocab_size, files)
+
+    # The weights; what memory is left behind them bounds a pass.
+    numpy_fits = dtype == "float32"
+    ops = Ops() if on_gpu else CpuOps(fast.host_math and numpy_fits, fast.few_tokens and numpy_fits)
+    decoder = load_decoder(directory, dtype, dequantize, ops, config)
+    free = free_memory(on_gpu)
+    budget = token_budget(options, footprint, on_gpu, free, lanes)
+    kept = kept_prefixes(options, fast, free)
+    suits = () if on_gpu else (SUITS_BULK,)
+    if on_gpu:
+        memory.wire_large_models()
+
+    # A context that rotates drops its oldest positions: for all layers, it is a window.
+    rotates = options.context_overflow == "rotate"
+    limit = context if rotates else 0
+    windows = [min(filter(None, (kind.window, limit)), default=0) for kind in config.layers]
+
     return LoadedModel(
-        config,
-        decoder,
-        tokenizer,
-        _info(config, context, dtype),
-        stop_ids,
-        int(budget.value),
-        footprint.row_tokens,
-        pass_tokens(config, on_gpu),
-        int(chosen.parallel_slots.value),
-        int(chosen.prefill_chunk.value),
-        int(chosen.length_step.value),
-        lanes,
-        rotates=options.context_overflow == "rotate",
+        config=config,
+        decoder=decoder,
+        tokenizer=tokenizer,
+        info=_info(config, context, dtype),
+        stop_ids=stop_ids,
+        token_budget=budget.value,
+        row_tokens=footprint.row_tokens,
+        pass_tokens=pass_tokens(config, on_gpu),
+        slots=chosen.parallel_slots.value,
+        prefill_chunk=chosen.prefill_chunk.value,
+        length_step=chosen.length_step.value,
+        cuts=cuts(config, on_gpu, fast),
+        lanes=lanes,
+        rotates=rotates,
         overlap=on_gpu,
+        prefixes=PrefixStore(ops, windows, kept.value, partial(free_memory, on_gpu)),
         fast=fast,
-        choices=chosen.shown(budget, quantised=config.quantization is not None),
+        choices=[*chosen.shown(budget, kept, config.quantization is not None), *suits],
     )
 
 

@@ -3,26 +3,57 @@
 from __future__ import annotations
 
 import weakref
+from array import array
 from collections.abc import Sequence
+from typing import Unpack
 
 import mlx.core as mx
 
-from core.clock import RequestClock
+from core.clock import Check, RequestClock, stopping
 from core.errors import ModelClosedError
-from core.options import GenerateConfig
-from core.serving.classifying import ClassifyingModel
-from core.serving.owner import OwnerThread
-from core.serving.prompts import checked_ids
+from core.options import GenerateConfig, RequestOptions
+from core.protocols import Capability
 from core.support import checked_pairs, checked_prompts
-from core.types import AttentionSnapshot, MemoryReport, Score
+from core.types import AttentionSnapshot, ClassifyResult, MemoryReport, Score
 from core_mlx_native import memory
 from core_mlx_native.capabilities import MODEL_CAPABILITIES
-from core_mlx_native.classify import Classifier
-from core_mlx_native.engine import Engine
+from core_mlx_native.classify.microbatch import ClassifyTask, HostResult
+from core_mlx_native.classify.scheduler import Scheduler
+from core_mlx_native.classify.scoring import ScoreTask
+from core_mlx_native.decode.engine import Engine
 from core_mlx_native.failures import of_request
-from core_mlx_native.inspection import inspect
 from core_mlx_native.loader import LoadedModel
-from core_mlx_native.scoring import score_all
+from core_mlx_native.network.prefill import prefill
+from core_mlx_native.to_python import float_array
+from core_runtime.classifying import ClassifyingModel
+from core_runtime.owner import OwnerThread
+from core_runtime.rows import Row, checked_ids
+
+
+def inspect(model: LoadedModel, ids: list[int], check: Check) -> AttentionSnapshot:
+    """Read the keys of all layers and KV heads, after rope, in the order of positions.
+
+    Run this on the owner thread; ``check`` may raise. Sliding layers are whole too: a window hides
+    keys from later tokens, but every token has one.
+    """
+    config = model.config
+    batch = prefill(model.decoder, [ids], check)
+
+    return AttentionSnapshot(
+        num_layers=config.num_layers,
+        num_heads=config.num_kv_heads,
+        seq_len=len(ids),
+        head_dim=config.head_dim,
+        architecture=config.model_type,
+        keys=tuple(_heads(keys[0]) for keys, _ in batch.cache),
+    )
+
+
+def _heads(keys: mx.array) -> tuple[array[float], ...]:
+    """Make one flat array per head from [kv heads, T, D]."""
+    heads = [mx.contiguous(head.astype(mx.float32)).reshape(-1) for head in keys]
+    mx.eval(heads)
+    return tuple(float_array(head) for head in heads)
 
 
 class MlxModel(ClassifyingModel):
@@ -33,40 +64,62 @@ class MlxModel(ClassifyingModel):
     def __init__(self, backend: str, loaded: LoadedModel, owner: OwnerThread) -> None:
         super().__init__(backend, loaded, Engine(loaded, owner), MODEL_CAPABILITIES)
         self._loaded, self._owner = loaded, owner
+        self.equal_rows = loaded.fast.equal_rows
         self._finalizer = weakref.finalize(self, owner.stop)  # when nobody calls close()
 
     @property
     def model_type(self) -> str:
-        """``model_type`` of config.json."""
+        """The ``model_type`` of config.json."""
         return self._loaded.config.model_type
 
-    def classifier(self, request: GenerateConfig, clock: RequestClock) -> Classifier:
+    def classifier(
+        self, request: GenerateConfig, clock: RequestClock
+    ) -> Scheduler[Row, HostResult, ClassifyResult]:
         """See `ClassifyingModel`."""
-        return Classifier(self._loaded, self._owner, request, clock)
+        task = ClassifyTask(self._loaded, request)
+        return Scheduler(self._loaded, self._owner, task, clock.check)
 
-    def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
-        """How likely ``continuations[i]`` is after ``prompts[i]``; errors per row."""
-        self.check_open()
+    def score(
+        self,
+        prompts: Sequence[str],
+        continuations: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> list[Score]:
+        """Tell how likely ``continuations[i]`` is after ``prompts[i]``; errors are per row."""
+        request = self.checked_request(Capability.SCORING, config, options)
         heads, tails = checked_pairs("score", prompts, continuations)
-        clock = RequestClock(GenerateConfig())
-        scores, tokens = score_all(self._loaded, self._owner, heads, tails)
-        self.record_reading(tokens, 0, 0, clock.seconds)
-        return scores
 
-    def inspect_attention(self, prompt: str, /) -> AttentionSnapshot:
-        """The keys that one prefill of this prompt computes, in float32.
+        with stopping(RequestClock(request)) as clock:
+            task = ScoreTask(self._loaded)
+            scheduler = Scheduler(self._loaded, self._owner, task, clock.check)
+            return self.scored(scheduler, heads, tails, clock)
 
-        Raises `RequestError` for a prompt that cannot run.
+    def inspect_attention(
+        self,
+        prompt: str,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> AttentionSnapshot:
+        """Read the keys that one prefill of this prompt computes, in float32.
+
+        Raises `RequestError` for a prompt that cannot run, or was stopped.
         """
-        self.check_open()
-        ids = checked_ids(self._loaded, *checked_prompts("inspect_attention", [prompt]))
-        try:
-            return self._owner.run(lambda: inspect(self._loaded, ids))
-        except (MemoryError, RuntimeError) as error:
-            raise of_request(error, len(ids)) from error
+        request = self.checked_request(Capability.ATTENTION_INSPECTOR, config, options)
+        (text,) = checked_prompts("inspect_attention", [prompt])
+
+        with stopping(RequestClock(request)) as clock:
+            clock.check()
+            ids = checked_ids(self._loaded, text, clock.check)
+            try:
+                return self._owner.run(lambda: inspect(self._loaded, ids, clock.check), clock.check)
+            except (MemoryError, RuntimeError) as error:
+                raise of_request(error, len(ids)) from error
 
     def memory(self) -> MemoryReport:
-        """Device memory of this process's MLX, all models together."""
+        """Report the device memory of this process's MLX, for all models together."""
         self.check_open()
         return self._owner.run(
             lambda: MemoryReport(
@@ -75,16 +128,18 @@ class MlxModel(ClassifyingModel):
         )
 
     def reset_peak_memory(self) -> None:
-        """Start the peak anew."""
+        """Start to count the peak memory anew."""
         self.check_open()
         self._owner.run(mx.reset_peak_memory)
 
     def release(self) -> None:
-        """Free the weights now, behind what is queued."""
+        """Free the weights behind the work that is queued."""
         self._finalizer.detach()
+        self._loaded.tokenizer.close()
         self._owner.close(self._free)
 
     def _free(self) -> None:
         self._engine.shutdown(ModelClosedError())
+        self._loaded.prefixes.clear()
         self._loaded.decoder.clear()  # whoever still holds the model does not hold its weights
         memory.clear_cache()

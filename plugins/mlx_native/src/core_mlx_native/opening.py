@@ -1,53 +1,95 @@
-"""Starting a model's owner thread and loading the model on it. Imports MLX."""
+"""Starting a model's owner thread and loading the model on it. Imports MLX.
+
+The streams that owner threads compute on are handed on from one model to the next: MLX gives each
+thread that asks for it a CPU stream of its own, with a worker thread that never ends, not even by
+``mx.clear_streams``, and a process that loads and closes models would run out of threads. (Models
+on a GPU have one as well: files are read on the CPU.)
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import mlx.core as mx
 
-from core.errors import BackendUnavailableError, OutOfMemoryError
 from core.options import LoadConfig
-from core.serving.failures import forget_frames
-from core.serving.owner import OwnerThread
 from core.types import Choice
-from core_mlx_native import allocator, memory
-from core_mlx_native.failures import is_out_of_memory
+from core_mlx_native import memory
+from core_mlx_native.failures import scarce
 from core_mlx_native.loader import load
 from core_mlx_native.model import MlxModel
+from core_mlx_native.turns import default_device
+from core_runtime.owner import FirstProcess, OwnerThread
+from core_runtime.request import forget_frames
 
-AFTER_FORK = (
-    "MLX was used in the process that this one was forked from, and does not work in a fork. "
-    "Start processes with multiprocessing.get_context('spawn'), and load the model in each."
-)
-_process: int | None = None  # the one that MLX was first used in
+_free: list[mx.Stream] = []  # of the CPU, with nothing queued; append and pop are atomic
+_first_process = FirstProcess("MLX")
+
+
+@contextmanager
+def own_stream() -> Iterator[None]:
+    """Compute with a CPU stream that no other thread has, to this thread's end.
+
+    Behind it the stream is handed on, once all of its work is done. A fork has none of the
+    workers, and never comes here: `opening` refuses to load there. Which device is computed on,
+    each job says for itself (`turns`).
+    """
+    try:
+        stream = _free.pop()
+    except IndexError:
+        stream = mx.new_thread_unsafe_stream(mx.Device(mx.cpu))
+
+    # Not by `with mx.stream(stream)`: to restore the thread's default it would first create one.
+    mx.set_default_stream(stream)
+    yield
+
+    # Behind the thread's work: the stream goes to the next model once it is empty.
+    try:
+        mx.synchronize(stream)
+    except RuntimeError:  # what went wrong in it is not for the next model to hear
+        return
+    _free.append(stream)
+
+
+def _turn(device: mx.Device) -> AbstractContextManager[object]:
+    """A job's hold on its device; where MLX has one device alone, there is nothing to hold."""
+    return default_device.at(device) if mx.is_available(mx.gpu) else nullcontext()
+
+
+def _synchronize(device: mx.Device) -> None:
+    """Wait for what this thread has queued on the device, whatever the default device is."""
+    mx.synchronize(mx.default_stream(device))
 
 
 def open_model(
     backend: str, directory: Path, config: LoadConfig, on_gpu: bool, chosen: Sequence[Choice]
 ) -> MlxModel:
     """Load on a thread of the model's own; when that fails, leave no thread behind."""
-    global _process
-    if _process not in (None, os.getpid()):
-        raise BackendUnavailableError(backend, AFTER_FORK)
-    _process = os.getpid()
+    _first_process.check(backend)
+    _first_process.mark()
+
     device = mx.Device(mx.gpu if on_gpu else mx.cpu)
     if not on_gpu:
-        allocator.keep_freed_memory()
-    owner = OwnerThread(directory.name, partial(mx.stream, device), mx.synchronize)
+        memory.keep_freed_memory()
+    memory.get_active_memory()  # imports what a stream that ends with the interpreter cannot
+
+    owner = None
     try:
+        settle = partial(_synchronize, device)
+        owner = OwnerThread(directory.name, own_stream, settle, _turn(device))
         loaded = owner.run(lambda: load(directory, config, on_gpu))
+        return MlxModel(backend, replace(loaded, choices=(*chosen, *loaded.choices)), owner)
     except BaseException as error:
         forget_frames(error)  # else whoever keeps the error keeps what was loaded so far
-        owner.close(memory.clear_cache)
-        if isinstance(error, MemoryError | RuntimeError) and is_out_of_memory(error):
-            raise OutOfMemoryError(
-                f"{directory} does not fit the device's memory. Close other models, or load it "
-                "in a smaller dtype: options={'dtype': 'bfloat16'}."
-            ) from error
+        if owner is not None:
+            with suppress(RuntimeError):  # where MLX gets no thread, it cannot clear anything
+                owner.close(memory.clear_cache)
+
+        found = scarce(error, directory)
+        if found is not None:
+            raise found from error
         raise
-    return MlxModel(backend, replace(loaded, choices=(*chosen, *loaded.choices)), owner)

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from core.errors import ConversionError
 from core_mlx_native import hooks
-from core_mlx_native.config import load_config
+from core_mlx_native.checkpoint.config import load_config
 
 MakeGguf = Callable[..., Any]
 

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.errors import ConversionError, CoreError, InvalidModelError, ModelNotFoundError
-from core_mlx_native.convert import convert, known
-from core_mlx_native.convert.known import KnownSource, verified_sha256
+from core_mlx_native.convert import convert
+from core_mlx_native.convert.source import KnownSource, verified_sha256
 
 MakeGguf = Callable[..., Any]
 
@@ -184,7 +184,7 @@ def test_a_known_file_must_have_its_checksum(
     source.write_bytes(b"GGUF, damaged")
     digest = hashlib.sha256(b"GGUF, damaged").hexdigest()
     damaged = KnownSource("known.gguf", 13, "ab" * 32, "known")
-    monkeypatch.setattr(known, "KNOWN_SOURCES", (damaged,))
+    monkeypatch.setattr("core_mlx_native.convert.source.KNOWN_SOURCES", (damaged,))
     with pytest.raises(ConversionError, match="damaged or another build"):
         verified_sha256(source)
     assert verified_sha256(source, digest) == digest  # the caller knows better

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -70,6 +71,19 @@ def test_a_killed_conversion_leaves_no_model(tmp_path: Path, tiny_gguf: MakeGguf
     convert(source, target)
     assert names(models) == {"out"}
     assert [model.path for model in core.discover(models)] == [str(target)]
+
+
+def test_what_only_has_the_name_of_a_leftover_is_left_alone(
+    tmp_path: Path, tiny_gguf: MakeGguf
+) -> None:
+    source = tiny_gguf().write(tmp_path / "m.gguf")
+    other = tmp_path / "other"
+    (other / "replaced").mkdir(parents=True)
+    (tmp_path / ".out.partial-1-link").symlink_to(other)
+    os.mkfifo(tmp_path / ".out.partial-1-pipe")  # opening it would wait for a writer
+    convert(source, tmp_path / "out")
+    assert names(tmp_path) >= {".out.partial-1-link", ".out.partial-1-pipe", "out", "other"}
+    assert names(other) == {"replaced"}
 
 
 def test_a_conversion_that_runs_is_left_alone(tmp_path: Path, tiny_gguf: MakeGguf) -> None:

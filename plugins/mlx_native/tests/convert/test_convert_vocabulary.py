@@ -13,7 +13,7 @@ from core_mlx_native.convert import convert
 from core_mlx_native.convert.metadata import Metadata
 from core_mlx_native.convert.source import Source
 from core_mlx_native.convert.vocabulary import build_tokenizer
-from core_mlx_native.tokenizer import Tokenizer
+from core_mlx_native.text.tokenizer import Tokenizer
 
 MakeGguf = Callable[..., Any]
 

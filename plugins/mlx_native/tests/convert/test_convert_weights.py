@@ -14,10 +14,10 @@ from gguf import GGMLQuantizationType, GGUFReader
 from gguf.quants import dequantize, quantize
 
 from core.errors import ConversionError, InvalidOptionError
-from core_mlx_native.config import load_config
+from core_mlx_native.checkpoint.config import load_config
+from core_mlx_native.checkpoint.weights import load_weights
 from core_mlx_native.convert import convert
-from core_mlx_native.convert.rope import llama3_divisors
-from core_mlx_native.weights import load_weights
+from core_mlx_native.convert.config import llama3_divisors
 
 MakeGguf = Callable[..., Any]
 
@@ -236,6 +236,7 @@ def test_quantised_sources_are_dequantised(tmp_path: Path, tiny_gguf: MakeGguf) 
         np.testing.assert_array_equal(np.array(found[hf]), expected)
 
 
+@pytest.mark.slow
 def test_real_weights_are_those_that_the_gguf_package_reads(
     smollm2_dir: Path, smollm2_gguf: Path
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from gguf import GGUFWriter
 
-from core.gguf_header import read_gguf
+from core.models.gguf import read_gguf
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""From a GGUF file to the directory layout of transformers and MLX."""
+"""Conversion of a GGUF file to the directory layout of transformers and MLX."""
 
 from __future__ import annotations
 
-from core_mlx_native.convert.known import GEMMA3, SMOLLM2, KnownSource
 from core_mlx_native.convert.pipeline import CONVERTER_VERSION, convert
+from core_mlx_native.convert.source import GEMMA3, SMOLLM2, KnownSource
 from core_mlx_native.convert.staging import RECORD
 
 __all__ = [

@@ -1,15 +1,20 @@
-"""config.json and generation_config.json from GGUF metadata, with transformers' keys."""
+"""config.json and generation_config.json from GGUF metadata, with transformers' keys.
+
+``rope_scaling`` comes from metadata or from the tensor of frequency factors.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from core_mlx_native.checkpoint.fields import Fields
+from core_mlx_native.checkpoint.rope import parse_rope
 from core_mlx_native.convert.metadata import Metadata
-from core_mlx_native.convert.rope import llama_rope_scaling, rope_scaling
 from core_mlx_native.convert.source import Source
 from core_mlx_native.convert.vocabulary import CONTROL, special_ids, token_id
 
+_FACTORS = "rope_freqs.weight"
 # Control tokens that end an answer (llama.cpp's list of end-of-generation texts, in part). A GGUF
 # names one end-of-sequence token only.
 _ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>")
@@ -17,8 +22,68 @@ _ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "
 _MAX_LAYERS = 10_000  # bounds the list of expected tensors, whatever a lying file claims
 
 
+def rope_scaling(meta: Metadata) -> dict[str, Any] | None:
+    """Read linear rope scaling with its factor, None without scaling; refuse anything else.
+
+    Defaults, and the older name of the factor, as llama.cpp reads them (``llama-model.cpp``).
+    """
+    kind = meta.text(".rope.scaling.type", "linear")
+    factor = meta.number(".rope.scaling.factor", meta.number(".rope.scale_linear", 1.0))
+    if kind == "none" or (kind == "linear" and factor in (0.0, 1.0)):
+        return None
+    if kind != "linear":
+        raise meta.error(f"its rope scaling type {kind!r} is not known here (known: linear)")
+    return {"rope_type": "linear", "factor": factor}
+
+
+def llama_rope_scaling(source: Source, head_dim: int) -> dict[str, Any] | None:
+    """Read rope scaling, including Llama 3's, which a GGUF holds as one divisor per frequency.
+
+    The parameters are recovered as those that give the stored divisors, among the ones that
+    Meta's releases use. Raises `ConversionError` when there are none.
+    """
+    linear = rope_scaling(source.metadata)
+    if _FACTORS not in source.tensors:
+        return linear
+
+    unknown = source.metadata.error(f"{_FACTORS} follows no rope scaling that is known here")
+    if linear or source.shape(_FACTORS) != (head_dim // 2,):
+        raise unknown
+
+    # Of Meta's parameters only the factor varies: the largest divisor is that.
+    stored = source.array(_FACTORS).tolist()
+    scaling = {
+        "rope_type": "llama3",
+        "factor": round(max(stored), 4),
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+
+    # The parameters must give back the divisors that are stored.
+    base = source.metadata.number(".rope.freq_base", 10_000.0)
+    expected = llama3_divisors(scaling, base, head_dim, source.metadata.where)
+    if any(
+        abs(found - wanted) > 1e-3 * wanted for found, wanted in zip(stored, expected, strict=True)
+    ):
+        raise unknown
+
+    return scaling if scaling["factor"] != 1.0 else None
+
+
+def llama3_divisors(
+    scaling: dict[str, Any], base: float, head_dim: int, where: str = ""
+) -> list[float]:
+    """The divisor of each of the ``head_dim / 2`` rope frequencies."""
+    plain, scaled = (
+        parse_rope(Fields(values, where), "full_attention", head_dim).periods
+        for values in ({"rope_theta": base}, {"rope_theta": base, "rope_scaling": scaling})
+    )
+    return [after / before for before, after in zip(plain, scaled, strict=True)]
+
+
 def hf_config(source: Source, dtype: str) -> dict[str, Any]:
-    """Everything that transformers' config class of this architecture needs.
+    """Make every key that transformers' config class of this architecture needs.
 
     Raises `ConversionError` for metadata that is missing, or that has no counterpart there.
     """
@@ -46,11 +111,14 @@ def _sizes(source: Source) -> dict[str, Any]:
     meta = source.metadata
     hidden, heads = meta.integer(".embedding_length"), meta.integer(".attention.head_count")
     layers = meta.integer(".block_count")
+
+    # No heads would be a division by zero, and endless layers an endless list of tensors.
     if heads < 1 or not 1 <= layers <= _MAX_LAYERS:
         raise meta.error(f"its metadata has {layers} layers with {heads} attention heads")
     head_dim = _head_dim(meta)
     if meta.integer(".attention.value_length", head_dim) != head_dim:
         raise meta.error("its attention keys and values differ in length")
+
     return {
         "vocab_size": _vocabulary_size(source, meta.texts("tokenizer.ggml.tokens")),
         "hidden_size": hidden,
@@ -112,6 +180,7 @@ def _llama(source: Source) -> dict[str, Any]:
 def _gemma3(source: Source) -> dict[str, Any]:
     meta = source.metadata
     layers = meta.integer(".block_count")
+
     return {
         "architectures": ["Gemma3ForCausalLM"],
         "model_type": "gemma3_text",
@@ -128,14 +197,17 @@ def _gemma3(source: Source) -> dict[str, Any]:
 
 
 def _gemma3_attention_scalar(meta: Metadata, layers: int) -> int:
-    """llama.cpp's gemma3 code: the 27B model, known by its 62 layers, is the exception."""
+    """The divisor under the root of the attention scale, as llama.cpp's gemma3 code has it.
+
+    The 27B model, known by its 62 layers, is the exception.
+    """
     if layers == 62:
         return meta.integer(".embedding_length") // meta.integer(".attention.head_count")
     return meta.integer(".attention.key_length")
 
 
 def _gemma3_layers(meta: Metadata, layers: int) -> dict[str, Any]:
-    """Which layers slide: every sixth is global, unless the file says otherwise."""
+    """The keys of sliding layers: all but every sixth, unless the file says otherwise."""
     pattern = meta.get(".attention.sliding_window_pattern")
     if pattern is None or isinstance(pattern, int):
         every = pattern or 6
@@ -146,6 +218,7 @@ def _gemma3_layers(meta: Metadata, layers: int) -> dict[str, Any]:
             bool(item) for item in meta.integers(".attention.sliding_window_pattern", layers)
         ]
         extra = {}
+
     names = ["sliding_attention" if item else "full_attention" for item in sliding]
     return {"layer_types": names, **extra}
 

@@ -22,51 +22,51 @@ class Metadata:
         self.architecture = self.text("general.architecture")
 
     def error(self, problem: str) -> ConversionError:
-        """An error about this file."""
+        """Make an error about this file."""
         return ConversionError(f"{self.where} cannot be converted: {problem}.")
 
     def get(self, key: str) -> Any:
-        """A value as it is, None when absent."""
+        """Read a value as it is, None when it is absent."""
         return self.values.get(self._full(key))
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """A whole number."""
+        """Read a whole number."""
         value = self._required(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._wrong(key, value, "a whole number")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        """A float, rounded to the seven digits that the stored float32 holds."""
+        """Read a float, rounded to the seven digits that the stored float32 holds."""
         value = self._required(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._wrong(key, value, "a number")
         return float(f"{value:.7g}")
 
     def flag(self, key: str, default: bool) -> bool:
-        """A boolean."""
+        """Read a boolean."""
         value = self._required(key, default)
         if not isinstance(value, bool):
             raise self._wrong(key, value, "true or false")
         return value
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A string."""
+        """Read a string."""
         value = self._required(key, default)
         if not isinstance(value, str):
             raise self._wrong(key, value, "a string")
         return value
 
     def texts(self, key: str, length: int | None = None) -> Sequence[str]:
-        """An array of strings, of ``length`` items when that is given."""
+        """Read an array of strings, of ``length`` items when that is given."""
         return self._array(key, str, length)
 
     def integers(self, key: str, length: int | None = None) -> Sequence[int]:
-        """An array of whole numbers (booleans count as 0 and 1)."""
+        """Read an array of whole numbers (booleans count as 0 and 1)."""
         return self._array(key, int, length)
 
     def numbers(self, key: str, length: int | None = None) -> Sequence[float]:
-        """An array of floats."""
+        """Read an array of floats."""
         return self._array(key, float, length)
 
     def _array(self, key: str, kind: type[T], length: int | None) -> Sequence[T]:

@@ -1,4 +1,4 @@
-"""From GGUF's tensor names and conventions to those of transformers checkpoints.
+"""Tensor names and conventions of GGUF, turned into those of transformers checkpoints.
 
 GGUF names: https://github.com/ggml-org/llama.cpp/blob/master/gguf-py/gguf/constants.py. What is
 undone here is what llama.cpp's ``convert_hf_to_gguf.py`` did to the weights.
@@ -43,7 +43,7 @@ _BLOCK = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 
 @dataclass(frozen=True, slots=True)
 class Conventions:
-    """What one GGUF architecture does differently from transformers.
+    """The differences between one GGUF architecture and its transformers counterpart.
 
     ``permuted``: rows of q and k are reordered for llama.cpp's interleaved rope.
     ``norm_offset``: norm weights include the +1 that transformers adds when it runs.
@@ -58,7 +58,7 @@ CONVENTIONS: Mapping[str, Conventions] = {
     "llama": Conventions(permuted=True),
     "gemma3": Conventions(inner=_GEMMA_INNER, norm_offset=True),
 }
-"""By ``general.architecture``."""
+"""The conventions by ``general.architecture``."""
 
 # Tensors that hold no weights: config.json says the same in other words.
 DERIVED = frozenset({"rope_freqs.weight"})
@@ -78,7 +78,7 @@ def hf_name(gguf_name: str, conventions: Conventions) -> str | None:
 def restored(
     name: str, array: NDArray[np.float32], conventions: Conventions, config: Mapping[str, Any]
 ) -> NDArray[np.float32]:
-    """The weights of transformers tensor ``name`` as transformers stores them."""
+    """Undo GGUF's conventions: the weights of tensor ``name`` as transformers stores them."""
     if conventions.norm_offset and name.endswith("norm.weight"):
         return array - 1
     if conventions.permuted and ".q_proj." in name:
@@ -89,6 +89,6 @@ def restored(
 
 
 def unpermuted(array: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """Rows ``[heads, dim/2, 2]`` back to ``[heads, 2, dim/2]`` (LlamaModel.permute, undone)."""
+    """Put rows ``[heads, dim/2, 2]`` back to ``[heads, 2, dim/2]`` (undoes LlamaModel.permute)."""
     pairs = array.shape[0] // heads // 2
     return array.reshape(heads, pairs, 2, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import ConversionError, ModelError
-from core_mlx_native.config import parse_config
+from core_mlx_native.checkpoint.config import parse_config
 from core_mlx_native.convert.config import generation_config, hf_config
-from core_mlx_native.convert.files import write_json
-from core_mlx_native.convert.known import verified_sha256
 from core_mlx_native.convert.names import CONVENTIONS
-from core_mlx_native.convert.source import Source
-from core_mlx_native.convert.staging import RECORD, check_target, staged
-from core_mlx_native.convert.tokenizer_files import write_tokenizer
+from core_mlx_native.convert.source import Source, verified_sha256
+from core_mlx_native.convert.staging import RECORD, check_target, staged, write_json
+from core_mlx_native.convert.vocabulary import write_tokenizer
 from core_mlx_native.convert.weights import Progress, Storage, plan, write_weights
 
 CONVERTER_VERSION = 1
@@ -22,7 +20,7 @@ CONVERTER_VERSION = 1
 
 
 def _silent(done: int, total: int) -> None:
-    """No progress display."""
+    """Show no progress: the default of `convert`."""
 
 
 def convert(
@@ -49,6 +47,8 @@ def convert(
     storage = Storage(dtype, bits, group_size, shard_bytes)
     target = Path(os.path.realpath(Path(out_dir).expanduser()))
     source = Source(Path(gguf_path).expanduser())
+
+    # Cheap refusals come before the checksum, which reads the whole file.
     try:
         check_target(target, overwrite=overwrite)
         if target in Path(os.path.realpath(source.path)).parents:
@@ -61,6 +61,7 @@ def convert(
         raise
     except OSError as error:
         raise ConversionError(f"The conversion to {target} failed: {error}.") from error
+
     return target
 
 
@@ -73,10 +74,12 @@ def _fill(
 ) -> None:
     config = hf_config(source, storage.dtype)
     names = plan(source, parse_config(config, str(source.path)))
+
     write_tokenizer(source.metadata, directory)
     write_weights(source, config, names, storage, directory, progress)
     write_json(directory / "generation_config.json", generation_config(source.metadata))
     write_json(directory / RECORD, record)
+
     if storage.bits:
         config["quantization"] = {"group_size": storage.group_size, "bits": storage.bits}
     # Last: without config.json nothing takes the directory for a model.

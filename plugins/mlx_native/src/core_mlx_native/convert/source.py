@@ -1,14 +1,19 @@
-"""A GGUF file opened for conversion: its metadata, and its tensors as float32 arrays."""
+"""A GGUF file opened for conversion: its metadata, and its tensors as float32 arrays.
+
+Files whose checksum is known are verified by it.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import ConversionError, InvalidModelError
-from core.gguf_header import GgufTensor, read_gguf
+from core.models.gguf import GgufTensor, read_gguf
 from core_mlx_native.convert.metadata import Metadata
 
 if TYPE_CHECKING:
@@ -17,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Source:
-    """One GGUF file. ``tensors`` by GGUF name, in file order."""
+    """One GGUF file. ``tensors`` maps GGUF names to tensors, in file order."""
 
     def __init__(self, path: Path) -> None:
         """Read the header.
@@ -31,6 +36,7 @@ class Source:
         self.tensors: Mapping[str, GgufTensor] = {item.name: item for item in header.tensors}
         if len(self.tensors) != len(header.tensors):
             raise self.metadata.error("it holds two tensors of one name")
+
         self._data_offset = header.data_offset
         if self.metadata.integer("split.count", 1) > 1:
             raise self.metadata.error(
@@ -39,23 +45,26 @@ class Source:
             )
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Rows before columns, as numpy has it; GGUF stores the fastest dimension first."""
+        """The shape of a tensor, rows before columns; GGUF stores the columns first."""
         return tuple(reversed(self.tensors[name].shape))
 
     def array(self, name: str) -> NDArray[np.float32]:
-        """One tensor, dequantised."""
+        """Read one tensor, dequantised to float32, in the shape that `shape` tells."""
         import numpy as np
         from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
         from gguf.quants import dequantize
 
+        # A ggml type packs ``block`` numbers into ``size`` bytes.
         tensor, shape = self.tensors[name], self.shape(name)
         try:
             kind = GGMLQuantizationType(tensor.ggml_type)
             block, size = GGML_QUANT_SIZES[kind]
         except (ValueError, KeyError):
             raise self._unknown_type(name) from None
+
         if 0 in (shape or (0,)) or shape[-1] % block:
             raise InvalidModelError(f"{self.path}: tensor {name} has the impossible shape {shape}.")
+
         raw = self._bytes(name, math.prod(shape) // block * size)
         try:
             values = dequantize(raw.reshape(*shape[:-1], shape[-1] // block * size), kind)
@@ -78,3 +87,51 @@ class Source:
             f"tensor {name} has the ggml type {self.tensors[name].ggml_type}, "
             "which the gguf package cannot dequantise"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSource:
+    """A GGUF file by name, size in bytes and SHA-256; ``directory`` is its converted name."""
+
+    file_name: str
+    size: int
+    sha256: str
+    directory: str
+
+
+SMOLLM2 = KnownSource(
+    "SmolLM2-135M-Instruct.Q4_1.gguf",
+    98_362_432,
+    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    "smollm2-135m-instruct",
+)
+GEMMA3 = KnownSource(
+    "gemma-3-270m-q4_k_m.gguf",
+    253_113_024,
+    "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+    "gemma-3-270m",
+)
+KNOWN_SOURCES = (SMOLLM2, GEMMA3)
+
+
+def verified_sha256(path: Path, expected: str | None = None) -> str:
+    """The file's SHA-256 in lower-case hex.
+
+    Raises `ConversionError` when it is not the expected one. Without an expectation, a file that
+    has both name and size of a known source must be that source.
+    """
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    wanted = _known_sha256(path) or digest if expected is None else expected.lower()
+    if digest != wanted:
+        raise ConversionError(
+            f"{path} has SHA-256 {digest}, expected {wanted}. The file is damaged or another "
+            "build: fetch it again, or state the checksum you expect (--sha256, expect_sha256)."
+        )
+    return digest
+
+
+def _known_sha256(path: Path) -> str | None:
+    found = (path.name, path.stat().st_size)
+    known = (source for source in KNOWN_SOURCES if (source.file_name, source.size) == found)
+    return next((source.sha256 for source in known), None)

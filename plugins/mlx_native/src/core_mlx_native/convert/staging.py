@@ -1,37 +1,65 @@
 """A directory that appears complete or not at all.
 
 Work happens in ``.NAME.partial-PID-…`` beside the target, which is renamed at the end. The
-process holds a lock on it; a partial directory without a lock is left over and is removed.
+process holds a lock on it; a partial directory without a lock is left over and is removed. Files
+are written in plain formats, and forced to disk before they are shown.
 """
 
 from __future__ import annotations
 
 import fcntl
 import glob
+import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from core.errors import ConversionError
-from core_mlx_native.convert.files import sync, sync_tree
 
 RECORD = "conversion.json"
-"""Names the source and the options of a converted directory, and marks it as one."""
+"""The file that names the source and options of a converted directory, and marks it as one."""
 _REPLACED = "replaced"
+
+
+def write_json(path: Path, content: Mapping[str, object]) -> None:
+    """Write an object as indented JSON in UTF-8."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text as UTF-8, with its line ends as they are."""
+    path.write_bytes(text.encode())
+
+
+def sync_tree(directory: Path) -> None:
+    """Force a flat directory and the files in it to disk."""
+    for path in (*directory.iterdir(), directory):
+        sync(path)
+
+
+def sync(path: Path) -> None:
+    """Force one file or one directory's listing to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
 def staged(target: Path, *, overwrite: bool) -> Iterator[Path]:
-    """A directory to fill; moved to ``target`` when the block ends well, removed when it fails.
+    """Yield a directory to fill, which becomes ``target`` if the block ends well.
 
-    Raises `ConversionError` when the target is in use.
+    Otherwise it is removed. Raises `ConversionError` when the target is in use.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(target)
     check_target(target, overwrite=overwrite)
+
+    # The lock tells other processes that this directory is not left over.
     partial, lock = _locked_directory(target)
     try:
         yield partial
@@ -48,6 +76,8 @@ def check_target(target: Path, *, overwrite: bool) -> None:
         return
     if not target.is_dir():
         raise ConversionError(f"{target} is a file. Name a directory to write the model to.")
+
+    # A model that a conversion made may be replaced, and nothing else.
     names = {path.name for path in target.iterdir()}
     if names and not overwrite:
         raise ConversionError(
@@ -80,7 +110,8 @@ def _locked_directory(target: Path) -> tuple[Path, int]:
 def _remove_abandoned(target: Path) -> None:
     for path in target.parent.glob(f"{glob.escape(_prefix(target))}*"):
         with suppress(OSError):  # in use, or removed by another process at this moment
-            descriptor = os.open(path, os.O_RDONLY)
+            # Nothing else of that name is ours: a link would lead elsewhere, a pipe would wait.
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if (path / _REPLACED).is_dir() and not target.exists():
@@ -94,12 +125,14 @@ def _move(partial: Path, target: Path, *, overwrite: bool) -> None:
     old = partial / _REPLACED
     if overwrite and target.exists():
         target.rename(old)
+
     try:
         partial.rename(target)
     except OSError as error:
         if old.exists():
             old.rename(target)
         raise ConversionError(f"{target} could not be written: {error.strerror}.") from error
+
     sync(target.parent)
     with suppress(FileNotFoundError):  # out of the model at once: deleting it takes longer
         (target / _REPLACED).rename(partial)

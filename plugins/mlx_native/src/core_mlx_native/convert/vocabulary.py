@@ -1,16 +1,19 @@
-"""A `tokenizers.Tokenizer` from the vocabulary in GGUF metadata.
+"""The tokenizer's files in a model directory, from the vocabulary in GGUF metadata.
 
-Built to give llama.cpp's token ids: SentencePiece vocabularies become BPE whose merges are every
-split of a token into two others, best score first; byte-level ones keep their own merges.
+The `tokenizers.Tokenizer` is built to give llama.cpp's token ids: SentencePiece vocabularies become
+BPE whose merges are every split of a token into two others, best score first; byte-level ones keep
+their own merges.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from core.errors import CoreError
 from core_mlx_native.convert.metadata import Metadata
+from core_mlx_native.convert.staging import write_json, write_text
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
@@ -29,7 +32,7 @@ _LLAMA3_PATTERN = (
 
 
 def build_tokenizer(meta: Metadata) -> Tokenizer:
-    """The tokenizer with its added tokens and BOS rule.
+    """Build the tokenizer with its added tokens and BOS rule.
 
     Raises `ConversionError` for a vocabulary or a pre-tokenizer of a kind that is not known.
     """
@@ -38,6 +41,7 @@ def build_tokenizer(meta: Metadata) -> Tokenizer:
         raise meta.error("its vocabulary holds a token twice")
     if max(map(len, tokens), default=0) > _MAX_TOKEN_LENGTH:
         raise meta.error(f"its vocabulary holds a token of more than {_MAX_TOKEN_LENGTH} letters")
+
     try:
         return _build(meta, tokens)
     except CoreError:
@@ -63,7 +67,7 @@ def special_ids(meta: Metadata) -> dict[str, int]:
 
 
 def adds_bos(meta: Metadata) -> bool:
-    """Whether a plain prompt begins with BOS; llama.cpp's defaults where the file is silent."""
+    """True if a plain prompt begins with BOS; llama.cpp's defaults where the file is silent."""
     sentence_piece = meta.text("tokenizer.ggml.model") == "llama"
     default = sentence_piece or meta.text("tokenizer.ggml.pre", "") in _LLAMA3_NAMES
     return meta.flag("tokenizer.ggml.add_bos_token", default)
@@ -90,6 +94,7 @@ def _byte_level(meta: Metadata, tokens: Sequence[str]) -> Tokenizer:
         merges,
         ignore_merges=name in _LLAMA3_NAMES,
     )
+
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = _pre_tokenizer(meta, name)
     tokenizer.decoder = decoders.ByteLevel()
@@ -117,6 +122,8 @@ def _sentence_piece(meta: Metadata, tokens: Sequence[str]) -> Tokenizer:
 
     if meta.flag("tokenizer.ggml.add_space_prefix", True):
         raise meta.error("its tokenizer puts a space before the text, for which there is no code")
+
+    # SentencePiece's scores become an order of merges.
     unknown = token_id(meta, "unknown", tokens) or 0
     vocabulary = {token: index for index, token in enumerate(tokens)}
     model = models.BPE(
@@ -126,6 +133,8 @@ def _sentence_piece(meta: Metadata, tokens: Sequence[str]) -> Tokenizer:
         fuse_unk=True,
         byte_fallback=True,
     )
+
+    # Spaces are written as U+2581, and bytes without a token as <0x..>.
     tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
@@ -175,3 +184,28 @@ def _add_bos(tokenizer: Tokenizer, meta: Metadata, tokens: Sequence[str]) -> Non
         tokenizer.post_processor = TemplateProcessing(
             single=[bos, "$A"], pair=[bos, "$A", bos, "$B"], special_tokens=[(bos, index)]
         )
+
+
+def write_tokenizer(meta: Metadata, directory: Path) -> None:
+    """Write tokenizer.json, tokenizer_config.json and, if there is one, chat_template.jinja."""
+    build_tokenizer(meta).save(str(directory / "tokenizer.json"), pretty=False)
+    write_json(directory / "tokenizer_config.json", _tokenizer_config(meta))
+    template = meta.text("tokenizer.chat_template", "")
+    if template:
+        write_text(directory / "chat_template.jinja", template)
+
+
+def _tokenizer_config(meta: Metadata) -> dict[str, Any]:
+    # The class that takes tokenizer.json as it is; others rebuild parts of it from their own code.
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "add_bos_token": adds_bos(meta),
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": meta.integer(".context_length"),
+        **_named_tokens(meta),
+    }
+
+
+def _named_tokens(meta: Metadata) -> dict[str, str]:
+    tokens = meta.texts("tokenizer.ggml.tokens")
+    return {f"{name}_token": tokens[index] for name, index in special_ids(meta).items()}

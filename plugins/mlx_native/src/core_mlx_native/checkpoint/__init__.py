@@ -1,0 +1,1 @@
+"""Model directories read into plain tensors: config.json, safetensors, families, quantisation."""

@@ -1,0 +1,96 @@
+"""The angles of rotary position embedding, from any of the ways config.json spells them.
+
+Formulas: RoFormer (arXiv 2104.09864); ``linear`` divides every frequency by ``factor``;
+``llama3`` is transformers' ``_compute_llama3_parameters`` (modeling_rope_utils.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from core.errors import UnsupportedModelError
+from core_mlx_native.checkpoint.fields import Fields
+
+LayerType = Literal["full_attention", "sliding_attention"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """``periods[k]`` is the number of positions per radian of pair k: position / period = angle.
+
+    ``head_dim / 2`` values, as ``mx.fast.rope(freqs=...)`` takes them.
+    """
+
+    periods: tuple[float, ...]
+
+
+def parse_rope(config: Fields, layer_type: LayerType, head_dim: int) -> Rope:
+    """The rope of one layer type.
+
+    Raises `UnsupportedModelError` for an unknown rope type, `InvalidModelError` for bad numbers.
+    """
+    rope = _parameters(config, layer_type)
+    kind = rope.values.get("rope_type") or rope.values.get("type") or "default"
+    if not isinstance(kind, str) or kind not in _SCALINGS:
+        known = ", ".join(_SCALINGS)
+        raise UnsupportedModelError(
+            f"{rope.where}: the rope type {kind!r:.60} has no code here (known: {known})."
+        )
+    if rope.number("partial_rotary_factor", 1.0) != 1.0:
+        raise UnsupportedModelError(f"{rope.where}: partial_rotary_factor has no code here.")
+
+    base = rope.number("rope_theta", 10_000.0)
+    scale = _SCALINGS[kind]
+    return Rope(tuple(scale(base ** (2 * i / head_dim), rope) for i in range(head_dim // 2)))
+
+
+def _parameters(config: Fields, layer_type: LayerType) -> Fields:
+    """The parameters of one layer type, with ``rope_theta`` among them."""
+    modern = config.section("rope_parameters")
+    if modern is not None and layer_type in modern.values:
+        return modern.section(layer_type) or modern
+    if layer_type == "sliding_attention":  # Gemma 3's older keys: local layers are never scaled
+        return Fields({"rope_theta": config.values.get("rope_local_base_freq")}, config.where)
+
+    scaling = modern or config.section("rope_scaling")
+    outside = {
+        name: config.values[name]
+        for name in ("rope_theta", "partial_rotary_factor")
+        if name in config.values
+    }
+    inside: Mapping[str, object] = scaling.values if scaling else {}
+    return Fields({**outside, **inside}, scaling.where if scaling else config.where)
+
+
+def _default(period: float, rope: Fields) -> float:
+    return period
+
+
+def _linear(period: float, rope: Fields) -> float:
+    return period * rope.number("factor")
+
+
+def _llama3(period: float, rope: Fields) -> float:
+    """Long wavelengths are stretched by ``factor``, short ones not, those between in part."""
+    factor = rope.number("factor")
+    low, high = rope.number("low_freq_factor"), rope.number("high_freq_factor")
+    if high <= low:
+        raise rope.error(f"high_freq_factor {high} is not above low_freq_factor {low}")
+    # full turns within the original context
+    turns = rope.number("original_max_position_embeddings") / (2 * math.pi * period)
+    if turns < low:
+        return period * factor
+    if turns > high:
+        return period
+    smooth = (turns - low) / (high - low)
+    return period / ((1 - smooth) / factor + smooth)
+
+
+_SCALINGS: dict[str, Callable[[float, Fields], float]] = {
+    "default": _default,
+    "linear": _linear,
+    "llama3": _llama3,
+}

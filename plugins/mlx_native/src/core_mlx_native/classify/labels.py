@@ -1,0 +1,218 @@
+"""Reading label probabilities off a prefilled batch.
+
+The first token of every label is read at the prompt's end. Further tokens need the model again:
+the inner nodes of the labels' trie run as one more forward pass over the prompt's own keys and
+values, each node seeing its ancestors only, so that a prompt is never computed twice.
+
+Shapes: B rows, N trie nodes, H hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+
+import mlx.core as mx
+
+from core.labels import LabelScores, LabelTrie, Path, score_edges
+from core_mlx_native.network.decoder import Decoder
+from core_mlx_native.network.masks import additive, tree_allowed
+from core_mlx_native.network.prefill import Behind, Prefill, windows
+from core_mlx_native.network.rotation import View
+from core_mlx_native.to_python import float_rows
+from core_runtime.label_tokens import LabelQuestion
+
+_NODES = 256  # trie nodes that run together, at most
+
+Head = Callable[[Decoder, mx.array, Sequence[Sequence[int]]], list[mx.array]]
+
+
+@dataclass(frozen=True, slots=True)
+class HostLabels:
+    """Rows of a batch whose labels share a trie.
+
+    ``values[r]`` are the log-probabilities of what may follow each of the ``nodes``, one node's
+    behind another's.
+    """
+
+    rows: Sequence[int]
+    trie: LabelTrie
+    nodes: Sequence[Path]
+    values: Sequence[Sequence[float]]
+
+    def scores(self) -> Iterator[tuple[int, LabelScores]]:
+        """Yield each row with the scores of its labels."""
+        places = None if self.nodes == list(self.trie.prefixes) else self._places()
+        for row, values in zip(self.rows, self.values, strict=True):
+            in_order = values if places is None else [values[place] for place in places]
+            yield row, score_edges(self.trie, in_order)
+
+    def _places(self) -> list[int]:
+        """Where each value stands that the trie asks for, in its order; nodes may come twice."""
+        children = dict(zip(self.trie.prefixes, self.trie.children, strict=True))
+        found: dict[Path, range] = {}
+        start = 0
+        for node in self.nodes:
+            end = start + len(children[node])
+            found[node] = range(start, end)
+            start = end
+        return [place for prefix in self.trie.prefixes for place in found[prefix]]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLabels:
+    """Label values queued on the device: arrays [B, edges], each of some of the nodes."""
+
+    rows: Sequence[int]
+    trie: LabelTrie
+    nodes: Sequence[Path]
+    values: Sequence[mx.array]
+
+    def read(self) -> HostLabels:
+        """Wait for the values, and bring them to the host."""
+        parts = zip(*map(float_rows, self.values), strict=True)
+        values = [list(chain.from_iterable(row)) for row in parts]
+        return HostLabels(self.rows, self.trie, self.nodes, values)
+
+
+def ask_labels(
+    decoder: Decoder,
+    batch: Prefill,
+    questions: Sequence[LabelQuestion],
+    head: Head | None = None,
+    logits: mx.array | None = None,
+    begin: int = 0,
+) -> list[DeviceLabels]:
+    """Queue the values that score every row's labels, one `DeviceLabels` for each distinct trie.
+
+    ``questions[b]`` belongs to row b of ``batch``, which is row ``begin + b`` of the micro-batch.
+    ``head`` reads the first tokens of the labels; the default is `full_head`, which always reads
+    the tokens behind them. Where the head has run already, ``logits`` [B, V] are its result.
+    """
+    # Rows with the same labels are asked together.
+    groups: dict[int, list[int]] = {}
+    for row, question in enumerate(questions):
+        groups.setdefault(id(question.trie), []).append(row)
+
+    asked = []
+    for rows in groups.values():
+        # The logits that are there already answer for the first tokens.
+        first = head or full_head
+        if logits is not None:
+            first = partial(
+                _known, logits if len(rows) == len(questions) else logits[mx.array(rows)]
+            )
+
+        # Queue the values of every node of the trie.
+        anchors = [questions[row].anchor for row in rows]
+        trie = questions[rows[0]].trie
+        nodes, values = _ask(decoder, batch.select(rows), anchors, trie, first)
+        asked.append(DeviceLabels([begin + row for row in rows], trie, nodes, values))
+
+    return asked
+
+
+def label_scores(answered: Iterable[HostLabels]) -> list[LabelScores]:
+    """Return the label scores of every row, in the order of the rows."""
+    found = dict(chain.from_iterable(each.scores() for each in answered))
+    return [found[row] for row in sorted(found)]
+
+
+def _ask(
+    decoder: Decoder, batch: Prefill, anchors: list[int], trie: LabelTrie, head: Head
+) -> tuple[list[Path], list[mx.array]]:
+    """Return every node of the trie, and the values of its children, for rows that share it."""
+    # The labels' first tokens follow the prompt itself.
+    root = batch.hidden_at([anchor - 1 for anchor in anchors])[:, None]  # [B, 1, H]
+    found, values = [trie.prefixes[0]], head(decoder, root, trie.children[:1])
+
+    # Further tokens need the nodes of the trie run behind the prompt, some of them at a time.
+    children = dict(zip(trie.prefixes, trie.children, strict=True))
+    for nodes in tree_chunks(trie.prefixes[1:], _NODES):
+        hidden = _run_nodes(decoder, batch, anchors, nodes)
+        values = values + full_head(decoder, hidden, [children[node] for node in nodes])
+        found += nodes
+
+    return found, values
+
+
+def tree_chunks(prefixes: Sequence[Path], limit: int) -> Iterator[list[Path]]:
+    """Split inner nodes into runs of about ``limit`` that each hold their own ancestors."""
+    chunk: dict[Path, None] = {}
+    for prefix in prefixes:
+        line = [prefix[:end] for end in range(1, len(prefix) + 1)]
+        missing = [node for node in line if node not in chunk]
+
+        # A chunk that would grow too large ends here, and the next one repeats the ancestors.
+        if chunk and len(chunk) + len(missing) > limit:
+            yield list(chunk)
+            chunk, missing = {}, line
+        chunk.update(dict.fromkeys(missing))
+    if chunk:
+        yield list(chunk)
+
+
+def _run_nodes(decoder: Decoder, batch: Prefill, anchors: list[int], nodes: list[Path]) -> mx.array:
+    """Hidden states of trie nodes behind each row's prompt: [B, N, H]."""
+    begins = mx.array(anchors)  # [B]
+    depths = mx.array([len(node) - 1 for node in nodes])  # [N]
+    tokens = mx.broadcast_to(mx.array([node[-1] for node in nodes]), (len(anchors), len(nodes)))
+
+    masks: dict[int, mx.array | None] = {
+        window: additive(tree_allowed(batch.size, begins, nodes, window), decoder.dtype)
+        for window in windows(decoder)
+    }
+
+    positions = begins[:, None] + depths  # [B, N]
+    past = [Behind(*keys_values) for keys_values in batch.cache]
+    return decoder(tokens, View(positions, masks), past)[0]
+
+
+def full_head(
+    decoder: Decoder, hidden: mx.array, children: Sequence[Sequence[int]]
+) -> list[mx.array]:
+    """Log-probabilities of each node's children after hidden [B, N, H]: arrays [B, edges]."""
+    rows, count = hidden.shape[:2]
+    most = decoder.head_rows
+    step = max(1, most // rows)
+    found = []
+
+    # The logits of some nodes at a time; where one node's are too many, of some rows.
+    for start in range(0, count, step):
+        nodes, parts = hidden[:, start : start + step], []
+        for row in range(0, rows, most):
+            logits = decoder.logits(nodes[row : row + most])
+            parts.append(_pick(decoder, logits, children[start : start + step]))
+            if rows * count > most:
+                decoder.ops.begin(parts[-1:])  # or all logits would be held at once
+        found.append(mx.concatenate(parts) if len(parts) > 1 else parts[0])
+    return found
+
+
+def label_head(
+    decoder: Decoder, hidden: mx.array, children: Sequence[Sequence[int]]
+) -> list[mx.array]:
+    """Logits of given next tokens after hidden [B, 1, H], from a head of their rows alone.
+
+    They differ from log-probabilities by one number a row, the same for all labels.
+    """
+    [tokens] = children
+    return [decoder.logits_of(hidden[:, 0], mx.array(list(tokens)))]
+
+
+def _known(
+    logits: mx.array, decoder: Decoder, _hidden: mx.array, children: Sequence[Sequence[int]]
+) -> list[mx.array]:
+    """Do as `full_head` does where the logits [B, V] of the only node are known."""
+    return [_pick(decoder, logits[:, None], children)]
+
+
+def _pick(decoder: Decoder, logits: mx.array, children: Sequence[Sequence[int]]) -> mx.array:
+    """Log-softmax of logits [B, N, V] at each node's children, side by side: [B, edges]."""
+    rows, _, vocabulary = logits.shape
+    nodes = mx.array([node for node, tokens in enumerate(children) for _ in tokens])
+    tokens = mx.array([token for tokens in children for token in tokens])
+    flat = mx.take(logits.reshape(rows, -1), nodes * vocabulary + tokens, axis=1)
+    return flat - mx.take(decoder.ops.log_total(logits), nodes, axis=1)

@@ -1,0 +1,205 @@
+"""The values that `classify` reads off a micro-batch: each row's next token, and its labels.
+
+Shapes: B rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import mlx.core as mx
+
+from core.clock import Check
+from core.errors import CoreError
+from core.labels import with_scores
+from core.options import GenerateConfig
+from core.types import ClassifyResult, Token
+from core_mlx_native.classify.labels import (
+    DeviceLabels,
+    Head,
+    HostLabels,
+    ask_labels,
+    label_head,
+    label_scores,
+)
+from core_mlx_native.classify.scheduler import OnDevice
+from core_mlx_native.failures import not_a_number
+from core_mlx_native.loader import LoadedModel
+from core_mlx_native.network.prefill import Prefill
+from core_mlx_native.sampling.sampling import logprobs as logprobs_of
+from core_mlx_native.sampling.sampling import sample
+from core_mlx_native.to_python import bools, float_arrays, floats, ints
+from core_runtime.rows import Row, labels_alone, of_labels
+
+
+@dataclass(frozen=True, slots=True)
+class HostResult:
+    """The values of a micro-batch on the host.
+
+    ``tokens`` is None where only labels count, and ``labels`` is empty without any; the rest is
+    None where it is not asked for.
+    """
+
+    broken: Sequence[bool]  # of each row, whether it has a NaN
+    tokens: Sequence[int] | None
+    logprobs: Sequence[float] | None  # of the tokens
+    logits: Sequence[array[float]] | None
+    labels: Sequence[HostLabels]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceResult(OnDevice[HostResult]):
+    """The values of a micro-batch, queued on the device.
+
+    Every array is queued here: one that is queued later waits behind the next micro-batch.
+    """
+
+    broken: mx.array  # [B]
+    tokens: mx.array | None = None  # [B]
+    logprobs: mx.array | None = None  # [B]
+    logits: mx.array | None = None  # [B, V]
+    labels: Sequence[DeviceLabels] = ()
+
+    def queue(self) -> DeviceResult:
+        """Let the device begin to compute every value."""
+        values = [asked.values for asked in self.labels]
+        mx.async_eval(self.broken, self.tokens, self.logprobs, self.logits, values)
+        return self
+
+    def read(self) -> HostResult:
+        """See `OnDevice`."""
+        return HostResult(
+            bools(self.broken),
+            None if self.tokens is None else ints(self.tokens),
+            None if self.logprobs is None else floats(self.logprobs),
+            None if self.logits is None else float_arrays(self.logits),
+            [asked.read() for asked in self.labels],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifyTask:
+    """The `scheduler.Task` of one call of `classify`, with the options of the call."""
+
+    model: LoadedModel
+    config: GenerateConfig
+
+    @property
+    def row_tokens(self) -> int:
+        """The weight of one row's logits in tokens, where they are computed; else 1."""
+        return 1 if self._labels_only else self.model.row_tokens
+
+    def positions(self, rows: Sequence[Row]) -> list[tuple[int, ...]]:
+        """The last token of each row and, where labels begin earlier, the one in front of them."""
+        if _read_at_ends(rows):
+            return [(len(row.ids) - 1,) for row in rows]
+        return [(len(row.ids) - 1, row.anchor - 1) for row in rows]
+
+    def keeps_cache(self, rows: Sequence[Row]) -> bool:
+        """True if some label has several tokens: only those need the keys and values again."""
+        return any(row.question and len(row.question.trie.prefixes) > 1 for row in rows)
+
+    def queue(self, rows: Sequence[Row], parts: Sequence[Prefill], _: Check) -> DeviceResult:
+        """Queue the head, the draw of a token for each row, and the values of its labels."""
+        model, config = self.model, self.config
+        if self._labels_only:
+            broken = mx.concatenate([_has_nan(part.hidden) for part in parts])
+            return DeviceResult(
+                broken, labels=_labels(model, rows, parts, label_head, None)
+            ).queue()
+
+        # The token comes first: on a CPU, what follows reads the logits on the host.
+        prompts = [row.ids for row in rows]
+        logits = model.decoder.logits(_at_ends(parts, prompts))  # [B, V]
+        tokens = sample(logits, prompts, config)  # [B]
+        mx.async_eval(tokens)
+
+        # Labels that begin where the prompts end are read off the same logits.
+        known = logits if _read_at_ends(rows) else None
+        total = model.decoder.ops.log_total(logits) if config.return_logprobs else None
+        return DeviceResult(
+            _has_nan(logits),
+            tokens,
+            None if total is None else logprobs_of(logits, tokens, total),
+            logits if config.return_logits else None,
+            _labels(model, rows, parts, None, known),
+        ).queue()
+
+    def results(self, values: HostResult) -> list[ClassifyResult]:
+        """Make each row's result. This needs no device, and may run on any thread."""
+        found = self._tokens(values)
+
+        # Labels add their scores to the tokens; with labels_only the tokens go.
+        if values.labels:
+            scores = label_scores(values.labels)
+            found = [with_scores(*pair) for pair in zip(found, scores, strict=True)]
+        if labels_alone(self.config):
+            found = [of_labels(result) for result in found]
+
+        # A row whose logits hold a NaN gets an error in the place of its result.
+        return [
+            ClassifyResult(error=not_a_number()) if bad else result
+            for bad, result in zip(values.broken, found, strict=True)
+        ]
+
+    def failed(self, error: CoreError) -> ClassifyResult:
+        """See `scheduler.Task`."""
+        return ClassifyResult(error=error)
+
+    @property
+    def _labels_only(self) -> bool:
+        """True if the head runs for the tokens of the labels alone."""
+        return self.model.fast.label_rows and labels_alone(self.config)
+
+    def _tokens(self, values: HostResult) -> list[ClassifyResult]:
+        rows = len(values.broken)
+        if values.tokens is None:
+            return [ClassifyResult() for _ in range(rows)]
+
+        text, nothing = self.model.tokenizer.token_text, [None] * rows
+        every = zip(
+            values.tokens, values.logprobs or nothing, values.logits or nothing, strict=True
+        )
+        return [
+            ClassifyResult(token=Token(token, text(token), logprob), logits=logits)
+            for token, logprob, logits in every
+        ]
+
+
+def _labels(
+    model: LoadedModel,
+    rows: Sequence[Row],
+    parts: Sequence[Prefill],
+    head: Head | None,
+    logits: mx.array | None,
+) -> list[DeviceLabels]:
+    """Queue the label values of all lanes; without labels the list is empty."""
+    questions = [row.question for row in rows if row.question is not None]
+
+    asked: list[DeviceLabels] = []
+    begin = 0
+    for part in parts if questions else ():
+        end = begin + len(part.hidden)
+        known = logits if logits is None else logits[begin:end]
+        asked += ask_labels(model.decoder, part, questions[begin:end], head, known, begin)
+        begin = end
+    return asked
+
+
+def _at_ends(parts: Sequence[Prefill], prompts: Sequence[Sequence[int]]) -> mx.array:
+    """The hidden state at each row's end: [B, H]."""
+    ends = iter([len(prompt) - 1 for prompt in prompts])
+    return mx.concatenate([part.hidden_at(list(islice(ends, len(part.hidden)))) for part in parts])
+
+
+def _has_nan(values: mx.array) -> mx.array:
+    """Tell for each row whether it holds a NaN: [B]."""
+    return mx.isnan(values.reshape(len(values), -1)).any(axis=-1)
+
+
+def _read_at_ends(rows: Sequence[Row]) -> bool:
+    """True if all labels begin where their prompts end, so that the same logits tell both."""
+    return all(row.anchor == len(row.ids) for row in rows)

@@ -1,0 +1,312 @@
+"""Rows through the network, for `classify` and `score`: queued, fetched and emitted in turn.
+
+Rows that begin alike run behind a prefix that is computed once, in micro-batches of similar length;
+on a CPU each core takes a part of a micro-batch. What goes wrong with one row is its own error; out
+of memory, a micro-batch is halved, down to the row that does not fit.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Generic, Protocol, TypeVar
+
+import mlx.core as mx
+
+from core.clock import STOPPED, Check
+from core.errors import CoreError, RequestError
+from core_mlx_native.classify.prefixes import Group, Prefixes, R, Readable
+from core_mlx_native.cpu import lanes
+from core_mlx_native.failures import is_out_of_memory, too_large
+from core_mlx_native.loader import LoadedModel
+from core_mlx_native.network.prefill import Prefill, Prefix, read
+from core_runtime.batches import even_parts, micro_batches, padded, rounded_up
+from core_runtime.owner import OwnerThread
+from core_runtime.threads import awaited
+
+_PREFIX_SHARE = 16  # cached prefix tokens weigh as much as one computed token: they take memory
+_WORTH = 24  # tokens of a lane: with fewer, to read the weights is the work, and each reads them
+_COST = 0.8  # of a pass in lanes, where one pass on all cores takes 1
+
+
+class Result(Protocol):
+    """The result of one row."""
+
+    @property
+    def error(self) -> Exception | None:
+        """The reason why the row has no other values; None where it has them."""
+        ...
+
+
+R_contra = TypeVar("R_contra", bound=Readable, contravariant=True)
+H = TypeVar("H")  # the values of a micro-batch on the host
+A = TypeVar("A", bound=Result)
+
+
+class OnDevice(ABC, Generic[H]):
+    """The values of a micro-batch, all of them queued on the device."""
+
+    @abstractmethod
+    def read(self) -> H:
+        """Wait for the values. Call this on the owner thread, as all of MLX's work is."""
+
+
+class Task(Protocol[R_contra, H, A]):
+    """The part of a call in which `classify` and `score` differ: what they read off the rows."""
+
+    @property
+    def row_tokens(self) -> int:
+        """The least number of tokens that a row takes of the budget."""
+        ...
+
+    def positions(self, rows: Sequence[R_contra]) -> Sequence[Sequence[int]]:
+        """The tokens of each row whose hidden states are read, as many for every row."""
+        ...
+
+    def keeps_cache(self, rows: Sequence[R_contra]) -> bool:
+        """True if the keys and values of the rows are needed once more."""
+        ...
+
+    def queue(
+        self, rows: Sequence[R_contra], parts: Sequence[Prefill], check: Check
+    ) -> OnDevice[H]:
+        """Queue what is read off the hidden states; ``parts`` hold the rows in order."""
+        ...
+
+    def results(self, values: H) -> list[A]:
+        """Make each row's result. This needs no device, and runs on the caller's thread."""
+        ...
+
+    def failed(self, error: CoreError) -> A:
+        """The result of a row that could not be run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch(Group[R]):
+    """Rows of a group that run together."""
+
+    def halves(self) -> tuple[MicroBatch[R], MicroBatch[R]]:
+        """Split the rows into two halves; a prefix computed for them counts for the first."""
+        half = len(self.rows) // 2
+        return replace(self, rows=self.rows[:half]), replace(
+            self, rows=self.rows[half:], computed=0
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight(Generic[R, H]):
+    """A micro-batch whose job is with the owner thread, or the error that kept it from there."""
+
+    batch: MicroBatch[R]
+    job: Future[OnDevice[H] | H] | RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched(Generic[R, H]):
+    """A micro-batch whose values are back on the host, or the error that ended it."""
+
+    batch: MicroBatch[R]
+    values: H | None
+    error: Exception | None = None
+
+
+@dataclass(slots=True)
+class Scheduler(Generic[R, H, A]):
+    """Runs the rows of one call; ``reused`` counts tokens of answered rows that others computed."""
+
+    model: LoadedModel
+    owner: OwnerThread
+    task: Task[R, H, A]
+    check: Check
+    reused: int = field(default=0, init=False)
+    _stopped: RequestError | None = field(default=None, init=False)
+    _prefixes: Prefixes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._prefixes = Prefixes(self.model, self.owner, self.check)
+
+    def results(self, blocks: Iterable[Sequence[R]]) -> Iterator[tuple[R, A]]:
+        """Yield each row's result, in whatever order the rows of a block run best.
+
+        On a GPU one micro-batch is queued before the one in front of it is fetched, and Python
+        makes results of what was fetched while the owner thread queues the next.
+        """
+        running: InFlight[R, H] | None = None
+        fetched: Fetched[R, H] | None = None
+        try:
+            for batch in self.micro_batches(blocks):
+                # Queue: the owner thread begins with this micro-batch.
+                in_front, running = running, self._queue(batch)
+
+                # Emit the one that was fetched a round ago: the device is busy with the others.
+                if fetched is not None:
+                    yield from self._emit(fetched)
+
+                # Fetch the one in front, behind which this one waits on the device.
+                fetched = self._fetch(in_front) if in_front is not None else None
+
+                # On a CPU the next one would take this one's cores: fetch and emit it at once.
+                if not self._overlaps:
+                    yield from self._emit(self._fetch(running))
+                    running = None
+
+            # Nothing follows: what is left is fetched and emitted.
+            if fetched is not None:
+                yield from self._emit(fetched)
+            if running is not None:
+                yield from self._emit(self._fetch(running))
+        finally:
+            if running is not None and isinstance(running.job, Future):
+                running.job.cancel()  # of a call that ends before its results
+
+    # ------------------------------------------------------------ what runs together
+
+    def micro_batches(self, blocks: Iterable[Sequence[R]]) -> Iterator[MicroBatch[R]]:
+        """Divide the rows, a block at a time; a prefix is computed when its first batch is due."""
+        for block in blocks:
+            for group in self._prefixes.groups(block):
+                rows, computed = group.rows, group.computed
+                if group.error is not None:
+                    yield MicroBatch(rows, error=group.error)
+                    continue
+
+                for indices in self._cut(rows, group.prefix):
+                    some = [rows[index] for index in indices]
+                    yield MicroBatch(some, group.prefix, computed, alone=group.alone)
+                    computed = 0
+
+    def _cut(self, rows: Sequence[R], prefix: Prefix) -> Iterable[list[int]]:
+        """Divide rows behind a prefix into micro-batches, by their indices."""
+        model, own = self.model, self._own(rows, prefix)
+
+        def weight(tokens: int) -> int:
+            """What a row adds to the pass, what its prefix holds, or its logits, in tokens."""
+            cached = (prefix.size + tokens) // _PREFIX_SHARE
+            return max(tokens, cached, self.task.row_tokens)
+
+        # On a GPU, by what all of them cost.
+        if model.cuts is not None:
+            return model.cuts.micro_batches(own, lambda most: model.token_budget // weight(most))
+
+        # On a CPU one after another; rows of one weight may still differ in length.
+        order = list(range(len(rows)))
+        if model.fast.sorted:
+            order.sort(key=lambda row: -own[row])
+        weights = [weight(own[row]) for row in order]
+        batches = micro_batches(weights, model.token_budget, in_order=True, multiple=model.lanes)
+        return ([order[place] for place in batch] for batch in batches)
+
+    def _own(self, rows: Sequence[R], prefix: Prefix) -> list[int]:
+        """The number of tokens of each row computed behind the prefix, its padding included."""
+        step = self.model.length_step
+        return [rounded_up(len(row.ids) - prefix.size, step) for row in rows]
+
+    # ------------------------------------------------------------ queue, fetch, emit
+
+    @property
+    def _overlaps(self) -> bool:
+        """True if a micro-batch is queued before the one in front of it has been fetched."""
+        return self.model.overlap and self.model.fast.overlap
+
+    def _queue(self, batch: MicroBatch[R]) -> InFlight[R, H]:
+        """Hand a micro-batch to the owner thread, unless the call was stopped."""
+        error = batch.error or self._stopped
+        if error is not None:
+            return InFlight(batch, error)
+        try:
+            return InFlight(batch, self.owner.submit(partial(self._compute, batch)))
+        except RequestError as refused:
+            return InFlight(batch, refused)
+
+    def _compute(self, batch: MicroBatch[R]) -> OnDevice[H] | H:
+        """Run one micro-batch on the owner thread; on a CPU, read its values in the same job."""
+        self.check()
+        model, rows, task = self.model, batch.rows, self.task
+        prompts, positions = [row.ids for row in rows], task.positions(rows)
+        learned = self._prefixes.learn(rows, batch.prefix) if batch.alone else []
+        keep = task.keeps_cache(rows) or any(learned)
+
+        # The network, for each lane's rows.
+        jobs = []
+        for part in lane_parts(self._own(rows, batch.prefix), model.lanes):
+            some, places = [prompts[row] for row in part], [positions[row] for row in part]
+            step, size = model.length_step, model.cuts.with_padding(len(some)) if model.cuts else 0
+            run = partial(read, model.decoder, some, places, batch.prefix, model.fast, step)
+            jobs.append(partial(run, keep=keep, batch_size=size))
+
+        if len(jobs) == 1:  # on all cores, or queued on a GPU
+            parts = [jobs[0](self.check)]
+        else:
+            parts = lanes.run([partial(_evaluated, job) for job in jobs], self.check)
+
+        # The head, and what is read off its logits.
+        queued = task.queue(rows, parts, self.check)
+        values = queued if self._overlaps else queued.read()
+        if any(learned):
+            self._prefixes.keep(rows, batch.prefix, parts, learned)
+        return values
+
+    def _fetch(self, running: InFlight[R, H]) -> Fetched[R, H]:
+        """Wait for a micro-batch, and on a GPU have the owner thread read its values."""
+        batch, job = running.batch, running.job
+        if isinstance(job, RequestError):
+            return Fetched(batch, None, job)
+
+        try:
+            found = awaited(job, self.check)
+            if isinstance(found, OnDevice):
+                found = self.owner.run(found.read, self.check)
+            return Fetched(batch, found)
+        except RequestError as error:
+            job.cancel()
+            if isinstance(error, STOPPED):
+                self._stopped = error  # nothing more of the call is queued
+            return Fetched(batch, None, error.with_traceback(None))  # its frames hold the pass
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return Fetched(batch, None, error.with_traceback(None))
+
+    def _emit(self, fetched: Fetched[R, H]) -> Iterator[tuple[R, A]]:
+        """Yield the results of a micro-batch; out of memory, run its halves instead."""
+        batch, rows, error = fetched.batch, fetched.batch.rows, fetched.error
+        if fetched.values is not None:
+            results = self.task.results(fetched.values)
+            self._count(batch, results)
+            yield from zip(rows, results, strict=True)
+        elif isinstance(error, RequestError):
+            yield from ((row, self.task.failed(error)) for row in rows)
+        elif self._prefixes.forget():
+            yield from self._emit(self._fetch(self._queue(batch)))
+        elif len(rows) == 1:
+            yield rows[0], self.task.failed(too_large(len(rows[0].ids)))
+        else:
+            for half in batch.halves():
+                yield from self._emit(self._fetch(self._queue(half)))
+
+    def _count(self, batch: MicroBatch[R], results: Sequence[A]) -> None:
+        """Count the prefix of all answered rows, but for what was computed for the first."""
+        self.reused += batch.prefix.size * sum(result.error is None for result in results)
+        if results[0].error is None:
+            self.reused -= batch.computed
+
+
+def lane_parts(own: Sequence[int], most: int) -> list[list[int]]:
+    """The rows of each lane; all in one where lanes would wait too long for the longest."""
+    if most > 1 and sum(own) >= most * _WORTH:
+        parts = even_parts(own, most)
+        longest = max(padded([own[row] for row in part]) for part in parts)
+        if longest * most * _COST <= padded(own):
+            return parts
+    return [list(range(len(own)))]
+
+
+def _evaluated(job: lanes.Job[Prefill], check: Check) -> Prefill:
+    """Run the part of one lane, and wait until it is computed."""
+    found = job(check)
+    mx.eval(found.hidden, found.cache)
+    return found

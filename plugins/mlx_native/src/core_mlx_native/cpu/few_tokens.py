@@ -1,0 +1,194 @@
+"""A layer over a few tokens, in numpy: a step of decoding, or a short pass.
+
+MLX takes about 10 us for each of the 90 to 150 operations of a layer, whatever their size, and
+numpy one for what it needs of them, a third as many. Its products read one row's weights twice as
+fast, by a function of the BLAS that MLX never calls. The weights are views of MLX's arrays, and
+keys and values stay with MLX.
+
+Shapes: B rows, T tokens, M = B * T, H hidden size, D head size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import mlx.core as mx
+import numpy as np
+
+from core_mlx_native.checkpoint.config import LayerKind, ModelConfig
+from core_mlx_native.checkpoint.tensors import norm_names
+from core_mlx_native.cpu.numpy_ops import WEIGHED
+from core_mlx_native.cpu.product import Floats, Functions, Product, functions
+from core_mlx_native.network.attention import KeysValues, Past, buffer_of
+from core_mlx_native.network.decoder import Layer
+from core_mlx_native.network.layers import Dense, Linear, RMSNorm
+from core_mlx_native.network.ops import Mask
+from core_mlx_native.network.rotation import View
+
+
+class Norm:
+    """Root-mean-square norms over the last axis, of one vector or of heads [.., heads, D]."""
+
+    def __init__(self, norms: Sequence[RMSNorm]) -> None:
+        self._weight: Floats = np.stack([np.asarray(norm.weight) for norm in norms])
+        self._eps = np.float32(norms[0].eps)
+        self._share = np.float32(1 / self._weight.shape[-1])
+
+    def __call__(self, x: Floats) -> Floats:
+        squares = np.einsum("...i,...i->...", x, x)
+        squares *= self._share
+        squares += self._eps
+        np.sqrt(squares, out=squares)
+        normed: Floats = x / squares[..., None]
+        normed *= self._weight
+        return normed
+
+
+class Map:
+    """``x @ weight.T + bias`` of one linear map, or of several whose results stand side by side."""
+
+    def __init__(self, transposed: mx.array, linears: Sequence[Linear], by: Functions) -> None:
+        self._product = Product(np.asarray(transposed), by)
+        biases = [np.asarray(linear.bias) for linear in linears if "bias" in linear]
+        self._bias: Floats | None = np.concatenate(biases) if biases else None
+
+    @classmethod
+    def of(cls, linear: Linear, by: Functions) -> Self:
+        """The map of one."""
+        return cls(linear.matrix.transposed, [linear], by)
+
+    def __call__(self, x: Floats) -> Floats:
+        y = self._product(x)
+        if self._bias is not None:
+            y += self._bias
+        return y
+
+
+class FewTokens:
+    """One layer, for few tokens: what `Layer` computes, from its weights."""
+
+    def __init__(self, layer: Layer, config: ModelConfig, kind: LayerKind, by: Functions) -> None:
+        attention, mlp, family = layer.self_attn, layer.mlp, config.family
+        self._by, self._rotation = by, attention.rotation
+        self._heads, self._kv_heads = config.num_heads, config.num_kv_heads
+        self._dim = config.head_dim
+        self._scale, self._window = np.float32(config.attention_scale), kind.window
+        self._cap, self._weigh = config.attention_cap, WEIGHED[family.activation]
+
+        # The maps; one product makes queries, keys and values.
+        self._qkv = Map(attention.qkv_proj.stacked, attention.qkv_proj.each, by)
+        self._output = Map.of(attention.o_proj, by)
+        self._gate, self._up = (Map.of(linear, by) for linear in mlp.gate_up_proj.each)
+        self._down = Map.of(mlp.down_proj, by)
+
+        # The norms; those of queries and keys are one, with a row for each head.
+        self._norms = {name: Norm([layer[name]]) for name in norm_names(config)}
+        self._qk_norm: Norm | None = None
+        if family.qk_norm:
+            heads = [attention.q_norm] * self._heads + [attention.k_norm] * self._kv_heads
+            self._qk_norm = Norm(heads)
+        self._sandwich = family.sandwich_norms
+
+    @classmethod
+    def of(cls, layer: Layer, config: ModelConfig, kind: LayerKind) -> Self | None:
+        """The layer for few tokens; None without a BLAS to call, and for packed weights."""
+        by = functions()
+        attention, mlp = layer.self_attn, layer.mlp
+        linears = *attention.qkv_proj.each, attention.o_proj, *mlp.gate_up_proj.each, mlp.down_proj
+        dense = all(isinstance(linear.matrix, Dense) for linear in linears)
+        return cls(layer, config, kind, by) if by and dense else None
+
+    def __call__(self, x: mx.array, view: View, past: Past | None) -> tuple[mx.array, KeysValues]:
+        """Return the hidden states of the tokens and all keys and values, as `Layer` does."""
+        with np.errstate(all="ignore"):  # a broken model's NaN is found in its logits
+            return self._run(x, view, past)
+
+    def _run(self, x: mx.array, view: View, past: Past | None) -> tuple[mx.array, KeysValues]:
+        hidden: Floats = np.asarray(x).reshape(-1, x.shape[-1])  # [M, H]
+        normed = self._norms["input_layernorm"](hidden)
+        attended, cache = self._attention(normed, x.shape[1], view, past)
+
+        if self._sandwich:
+            hidden = hidden + self._norms["post_attention_layernorm"](attended)
+            fed = self._mlp(self._norms["pre_feedforward_layernorm"](hidden))
+            hidden += self._norms["post_feedforward_layernorm"](fed)
+        else:
+            hidden = hidden + attended
+            hidden += self._mlp(self._norms["post_attention_layernorm"](hidden))
+        return mx.array(hidden.reshape(x.shape)), cache
+
+    def _attention(
+        self, x: Floats, length: int, view: View, past: Past | None
+    ) -> tuple[Floats, KeysValues]:
+        heads, kv_heads = self._heads, self._kv_heads
+        each = self._qkv(x).reshape(-1, length, heads + 2 * kv_heads, self._dim)  # [B, T, .., D]
+        batch = len(each)
+
+        # Norm and rope of queries and keys together.
+        both = each[:, :, : heads + kv_heads]
+        if self._qk_norm is not None:
+            both = self._qk_norm(both)
+        both = _turned(both, *view.tables(self._rotation, length)).transpose(0, 2, 1, 3)
+        values = each[:, :, heads + kv_heads :].transpose(0, 2, 1, 3)
+        keys, values, cache = _behind(past, both[:, heads:], values)  # [B, kv heads, S, D]
+
+        # The queries that share keys are rows of one product.
+        queries = np.multiply(both[:, :heads], self._scale, order="C")
+        queries = queries.reshape(batch, kv_heads, -1, self._dim)
+        scores = self._by.by_heads(queries, keys, transposed=True)
+        shares = self._shares(scores, view.masks[self._window], length)
+        mixed = self._by.by_heads(shares, values, transposed=False)
+        if length > 1:
+            mixed = mixed.reshape(batch, heads, length, -1).transpose(0, 2, 1, 3)
+        return self._output(mixed.reshape(batch * length, -1)), cache
+
+    def _shares(self, scores: Floats, mask: Mask, length: int) -> Floats:
+        """Softmax over the last axis of [B, kv heads, group * T, S], in place."""
+        if self._cap is not None:
+            scores /= np.float32(self._cap)
+            np.tanh(scores, out=scores)
+            scores *= np.float32(self._cap)
+        if mask is not None:  # [1 or B, 1, T, S]
+            batch, kv_heads, rows, size = scores.shape
+            grouped = scores.reshape(batch, kv_heads, rows // length, length, size)
+            grouped += np.asarray(mask)[:, :, None]
+        scores -= scores.max(-1, keepdims=True)
+        np.exp(scores, out=scores)
+        scores /= scores.sum(-1, keepdims=True)
+        return scores
+
+    def _mlp(self, x: Floats) -> Floats:
+        gate, up = self._gate(x), self._up(x)
+        weighed = np.empty_like(gate)
+        self._weigh(gate, weighed)
+        weighed *= up
+        return self._down(weighed)
+
+
+def _behind(past: Past | None, keys: Floats, values: Floats) -> tuple[Floats, Floats, KeysValues]:
+    """Return all keys and values that the pass looks at, twice: for numpy, and for MLX.
+
+    Those of a `Buffer` are written where they belong: what else looks at it ends before them.
+    """
+    if (buffer := buffer_of(past)) is not None:
+        new, shown = buffer.places(keys.shape[2])
+        all_keys, all_values = np.asarray(buffer.keys), np.asarray(buffer.values)
+        all_keys[:, :, new], all_values[:, :, new] = keys, values
+        cache = buffer.keys[:, :, shown], buffer.values[:, :, shown]
+        return all_keys[:, :, shown], all_values[:, :, shown], cache
+
+    cache = mx.array(keys), mx.array(values)
+    if past is not None:
+        cache = past.update(*cache)
+    return np.asarray(cache[0]), np.asarray(cache[1]), cache
+
+
+def _turned(x: Floats, cosine: mx.array, sine: mx.array) -> Floats:
+    """Rotate [B, T, heads, D], as `rotation` does; the tables are [1 or B, 1, T, D]."""
+    cos, sin = (np.asarray(table).transpose(0, 2, 1, 3) for table in (cosine, sine))
+    half = x.shape[-1] // 2
+    turned: Floats = x * cos
+    turned[..., :half] += x[..., half:] * sin[..., :half]
+    turned[..., half:] += x[..., :half] * sin[..., half:]
+    return turned

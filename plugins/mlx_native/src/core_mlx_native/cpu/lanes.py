@@ -1,0 +1,105 @@
+"""Passes side by side on a CPU: each lane is a core that runs one of its own.
+
+One pass on all cores keeps them busy in its matrix products alone, whose threads wait for one
+another at every one, and are put to sleep and woken in between; MLX computes everything else on one
+core. Lanes share nothing and wait once, at the end: about 15 % less time on two cores.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cache, partial
+from typing import TypeVar
+
+import mlx.core as mx
+
+from core.clock import Check
+from core_mlx_native.cpu.blas_threads import one_thread_each, product_threads
+from core_runtime.machine import usable_cores
+from core_runtime.threads import LOOK_SECONDS, begin
+
+T = TypeVar("T")
+Job = Callable[[Check], T]  # calls the check now and then, which may raise
+
+_here = threading.local()
+
+
+class _OverError(Exception):
+    """Another lane failed: what this one does is not wanted any more."""
+
+
+def usable_lanes() -> int:
+    """The number of cores that may each run a lane; 1 where products cannot be held to one core."""
+    return min(usable_cores(), product_threads())
+
+
+def in_lane() -> bool:
+    """True if this thread runs a lane, whose work has one core and no other."""
+    return getattr(_here, "lane", False)
+
+
+def run(jobs: Sequence[Job[T]], check: Check) -> list[T]:
+    """Run each job in a lane of its own, the first on this thread, which alone calls ``check``.
+
+    A job evaluates what it returns. When a job fails, the others end early, and its error is
+    raised once all have ended.
+    """
+    over = threading.Event()
+
+    with one_thread_each():
+        others = [begin(_pool(), partial(_elsewhere, job, over)) for job in jobs[1:]]
+
+        # The first job runs here; what it, or the check, raises ends the others.
+        try:
+            first = [_in_lane(jobs[0], partial(_look, over, check))]
+            while wait(others, LOOK_SECONDS).not_done:
+                _look(over, check)
+        except _OverError:
+            first = []
+        except BaseException:
+            over.set()
+            raise
+        finally:
+            wait(others)
+
+    return first + _results(others)
+
+
+def _results(futures: Sequence[Future[T]]) -> list[T]:
+    """Return the results, or raise the first failure; lanes that it ended early do not count."""
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    for error in errors:
+        if not isinstance(error, _OverError):
+            raise error
+    return [future.result() for future in futures]
+
+
+def _elsewhere(job: Job[T], over: threading.Event) -> T:
+    try:
+        with mx.stream(mx.Device(mx.cpu)):
+            return _in_lane(job, partial(_look, over))
+    except BaseException:
+        over.set()
+        raise
+
+
+def _in_lane(job: Job[T], check: Check) -> T:
+    before, _here.lane = in_lane(), True
+    try:
+        return job(check)
+    finally:
+        _here.lane = before
+
+
+def _look(over: threading.Event, check: Check | None = None) -> None:
+    if over.is_set():
+        raise _OverError
+    if check is not None:
+        check()
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max(1, usable_cores() - 1), thread_name_prefix="core-lane")

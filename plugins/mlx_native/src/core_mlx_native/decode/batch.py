@@ -1,0 +1,197 @@
+"""The rows that decode together, one token each a step.
+
+On a GPU the next step is handed to MLX before the tokens of the one before are read, so that the
+host's work on them (text, stop strings, queues) goes on beside it.
+
+Shapes: B rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+from mlx.utils import tree_reduce
+
+from core_mlx_native.decode.kv_cache import BatchCache
+from core_mlx_native.failures import of_request
+from core_mlx_native.network.decoder import Decoder
+from core_mlx_native.sampling.filters import Repeats
+from core_mlx_native.sampling.sampling import RowSampling, draw, logprobs
+from core_mlx_native.to_python import floats, ints
+from core_runtime.request import Request
+
+_COPIED_SHARE = 10  # of the weights: a cache of a tenth of them is copied rather than waited for
+
+
+class Drawn:
+    """One drawn token a row, perhaps not computed yet: ``tokens`` [B]; ``logprobs`` [B] if asked.
+
+    Arrays of a step that is in flight keep its views of the cache alive (see `kv_cache`).
+    """
+
+    def __init__(self, tokens: mx.array, logprobs: mx.array | None) -> None:
+        self.tokens, self.logprobs = tokens, logprobs
+
+    def arrays(self) -> list[mx.array]:
+        """The arrays to evaluate: the tokens, and their log-probabilities if there are any."""
+        return [self.tokens] if self.logprobs is None else [self.tokens, self.logprobs]
+
+    def give(self, rows: Sequence[Request]) -> None:
+        """Wait for the tokens and hand each one to its row."""
+        values = floats(self.logprobs) if self.logprobs is not None else [0.0] * len(rows)
+        for row, token, logprob in zip(rows, ints(self.tokens), values, strict=True):
+            if not row.ended:
+                try:
+                    row.take(token, logprob if row.config.return_logprobs else None)
+                except Exception as error:  # noqa: BLE001 - of this row's text, not of the others'
+                    row.fail(of_request(error, len(row.ids)))
+
+    def take(self, rows: Sequence[int]) -> Drawn:
+        """Return the drawn tokens of some of the rows."""
+        index = mx.array(list(rows))
+        return Drawn(self.tokens[index], None if self.logprobs is None else self.logprobs[index])
+
+    def joined(self, other: Drawn) -> Drawn:
+        """Return the tokens of these rows, then the other's."""
+        tokens = mx.concatenate([self.tokens, other.tokens])
+        if self.logprobs is None and other.logprobs is None:
+            return Drawn(tokens, None)
+        return Drawn(tokens, mx.concatenate([self._logprobs(), other._logprobs()]))
+
+    def _logprobs(self) -> mx.array:
+        return mx.zeros(len(self.tokens)) if self.logprobs is None else self.logprobs
+
+
+class Rows:
+    """Requests, and what sampling their next tokens takes. One that has ended is a free row.
+
+    ``by_mass``: see `RowSampling.of`.
+    """
+
+    def __init__(
+        self, requests: Sequence[Request], repeats: Repeats, by_mass: bool = False
+    ) -> None:
+        self.requests, self.repeats, self._by_mass = list(requests), repeats, by_mass
+        self._sampling = RowSampling.of([request.config for request in requests], by_mass)
+        self._wants_logprobs = any(request.config.return_logprobs for request in requests)
+
+    @classmethod
+    def of(cls, requests: Sequence[Request], vocab_size: int, by_mass: bool = False) -> Rows:
+        """Make rows that have seen their prompts."""
+        penalties = [request.config.repeat_penalty for request in requests]
+        prompts = [request.ids for request in requests]
+        return cls(requests, Repeats.of(prompts, penalties, vocab_size), by_mass)
+
+    def draw(self, logits: mx.array, behind: int = 0) -> Drawn:
+        """Draw a token per row from logits [B, V].
+
+        ``behind`` tokens of each row are drawn, and not yet handed to its request.
+        """
+        steps = [request.drawn + behind for request in self.requests]
+        tokens = draw(self.repeats.penalise(logits), self._sampling, steps)
+        return Drawn(tokens, logprobs(logits, tokens) if self._wants_logprobs else None)
+
+    def take(self, rows: Sequence[int]) -> Rows:
+        """Return some of the rows."""
+        requests = [self.requests[row] for row in rows]
+        return Rows(requests, self.repeats.take(rows), self._by_mass)
+
+    def joined(self, other: Rows) -> Rows:
+        """Return these rows, then the other's."""
+        requests = self.requests + other.requests
+        return Rows(requests, self.repeats.joined(other.repeats), self._by_mass)
+
+
+class DecodeBatch:
+    """Rows with their ``cache``, and the tokens that they feed to the next step.
+
+    ``overlap``: a step is queued while the one before still runs. MLX then copies the cache, for
+    the running step holds it; on a CPU, where a step takes all cores, waiting costs less, and
+    tokens are handed out before the next step. So it does where the cache is large: a step reads
+    the weights, and a copy reads and writes the cache.
+    """
+
+    def __init__(self, decoder: Decoder, overlap: bool) -> None:
+        self._decoder, self._overlap = decoder, overlap
+        weights = tree_reduce(lambda total, array: total + array.nbytes, decoder.parameters(), 0)
+        self._copied_at_most = weights // _COPIED_SHARE
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop all rows and their cache."""
+        self.cache: BatchCache | None = None
+        self._rows: Rows | None = None
+        self._fed: Drawn | None = None
+
+    @property
+    def requests(self) -> list[Request]:
+        """The request of each row, those that have ended included."""
+        return self._rows.requests if self._rows else []
+
+    @property
+    def live(self) -> int:
+        """The number of rows whose requests go on."""
+        return sum(not request.ended for request in self.requests)
+
+    def add(self, cache: BatchCache, rows: Rows, first: Drawn) -> None:
+        """Take prefilled rows and their first tokens, in the place of ended rows if they fit."""
+        if self.cache is None or self._rows is None or self._fed is None or not self.live:
+            self.cache, self._rows, self._fed = cache, rows, first
+            return
+
+        # Where too few rows are free, those that have ended go, and the new ones are appended.
+        count, new = len(self.requests), len(rows.requests)
+        free = [row for row, request in enumerate(self.requests) if request.ended][:new]
+        if len(free) < new:
+            self.compact()
+            self.cache.merge(cache)
+            self._rows, self._fed = self._rows.joined(rows), self._fed.joined(first)
+            return
+
+        # Ended rows make place: row free[i] becomes the i-th new one, the others stay.
+        self.cache.replace(free, cache)
+        order = list(range(count))
+        for position, row in enumerate(free):
+            order[row] = count + position
+        self._rows = self._rows.joined(rows).take(order)
+        self._fed = self._fed.joined(first).take(order)
+
+    def compact(self) -> None:
+        """Drop the rows that have ended."""
+        going = [row for row, request in enumerate(self.requests) if not request.ended]
+        if not going:
+            self.clear()
+        elif self.cache and self._rows and self._fed and len(going) < len(self.requests):
+            self.cache.keep(going)
+            self._rows, self._fed = self._rows.take(going), self._fed.take(going)
+
+    def step(self) -> None:
+        """Queue one more token for every row, and hand out the ones before."""
+        if self.cache is None or self._rows is None or self._fed is None:
+            return
+        fed, rows = self._fed, self._rows
+        if all(request.ended or request.last_is_next for request in rows.requests):
+            fed.give(rows.requests)
+            return
+
+        # Without overlap a step may be computed as it is queued: first the tokens are handed out.
+        if not self._overlap:
+            fed.give(rows.requests)
+            if not self.live:
+                return
+
+        # Queue: the tokens of the step before are fed as arrays, and need not be known yet.
+        view = self.cache.begin()
+        hidden = self._decoder(fed.tokens[:, None], view, self.cache.layers)[0]  # [B, 1, H]
+        rows.repeats = rows.repeats.after(fed.tokens)
+        logits = self._decoder.logits(hidden[:, -1])
+        self._fed = rows.draw(logits, behind=1 if self._overlap else 0)
+
+        # A large cache is not to be copied: the step before, which holds it, ends first. The graph
+        # of this one is made by then, and what a GPU waits for is its first kernels.
+        if self._overlap and self.cache.nbytes > self._copied_at_most:
+            mx.eval(fed.arrays())
+        mx.async_eval(self._fed.arrays())
+        if self._overlap:
+            fed.give(rows.requests)

@@ -1,0 +1,200 @@
+"""The decode engine: requests wait, are prefilled, and decode side by side in a few slots.
+
+Everything but `Engine.submit` runs on the model's owner thread, one step at a time; other work of
+that thread (classify, close) comes in between two steps.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import mlx.core as mx
+
+from core_mlx_native.decode.batch import DecodeBatch, Rows
+from core_mlx_native.decode.kv_cache import CacheShape
+from core_mlx_native.decode.prefilling import Prefilling, UnwantedError
+from core_mlx_native.decode.recall import SPARE, Recall
+from core_mlx_native.failures import is_out_of_memory, not_a_number, of_request
+from core_mlx_native.loader import LoadedModel
+from core_mlx_native.network.prefill import Prefix
+from core_mlx_native.to_python import ints
+from core_runtime import engine
+from core_runtime.batches import micro_batches
+from core_runtime.owner import OwnerThread
+from core_runtime.request import Request
+from core_runtime.waiting import Job
+
+
+class Engine(engine.Engine):
+    """Serves all generation of one model."""
+
+    def __init__(self, model: LoadedModel, owner: OwnerThread) -> None:
+        super().__init__(owner)
+        self._model = model
+        self._shape = _cache_shape(model)
+        self._recall = Recall(model.prefixes, model.pass_tokens)
+        self._batch = DecodeBatch(model.decoder, model.overlap)
+        self._prefills: deque[Prefilling] = deque()
+        self._admitted: list[Job] = []  # taken from the line, and not yet in a prefill
+
+    @property
+    def idle(self) -> bool:
+        """True if the engine holds no request."""
+        return not (self._waiting or self._prefills or self._batch.live)
+
+    def _step(self) -> bool:
+        """Admit, prefill one chunk, decode one token a row. False: there was nothing to do."""
+        if self.idle:
+            return False
+
+        self._drop_unwanted()
+        self._admit()
+        with self.watch.on("prefill"):
+            self._prefill()
+        with self.watch.on("decode"):
+            self._decode()
+        return True
+
+    def _let_go(self) -> list[Request]:
+        jobs = [*self._admitted, *(job for group in self._prefills for job in group.jobs)]
+        requests = [*self._batch.requests, *(r for job in jobs for r in job.requests)]
+        self._admitted = []
+        self._prefills.clear()
+        self._batch.clear()
+        return requests
+
+    def _failure(self, error: BaseException, request: Request) -> Exception:
+        return of_request(error, len(request.ids))
+
+    def _drop_unwanted(self) -> None:
+        self._waiting.sweep()
+        for request in self._batch.requests:
+            request.look()
+
+        for group in list(self._prefills):
+            wanted = [row for row, job in enumerate(group.jobs) if job.wanted()]
+            if not wanted:
+                self._prefills.remove(group)
+            elif len(wanted) < group.rows:
+                group.keep(wanted)
+
+    def _admit(self) -> None:
+        taken = self._batch.live + sum(len(j.requests) for g in self._prefills for j in g.jobs)
+        jobs = self._waiting.take(self._model.slots - taken, anyhow=not taken)
+        self._admitted = jobs
+
+        # Prompts of which a similar length is not known yet are prefilled together.
+        self._prefills += self._prefillings(jobs)
+        self._admitted = []
+
+    def _together(self, lengths: Sequence[int]) -> Iterable[list[int]]:
+        """Prompts of similar length, by their indices, that are prefilled together."""
+        cuts, budget = self._model.cuts, self._model.token_budget
+        if cuts is None:
+            return micro_batches(lengths, budget)
+        return cuts.micro_batches(lengths, lambda most: budget // most)
+
+    def _prefillings(self, jobs: Sequence[Job]) -> list[Prefilling]:
+        groups = self._recall.groups(jobs, self._together)
+        return [self._prefilling(some, prefixes) for some, prefixes in groups]
+
+    def _prefilling(self, jobs: Sequence[Job], prefixes: Sequence[Prefix]) -> Prefilling:
+        return Prefilling(self._model.decoder, self._shape, jobs, prefixes)
+
+    def _prefill(self) -> None:
+        """Run one chunk of the group whose turn it is: no long prompt holds up a short one."""
+        if not self._prefills:
+            return
+
+        group = self._prefills[0]  # it stays there meanwhile: whatever happens, its callers hear
+
+        try:
+            group.step(self._model.prefill_chunk)
+        except UnwantedError:
+            self._prefills.popleft()
+            return
+        except Exception as error:  # noqa: BLE001 - the callers get it
+            self._give_up(group, error)
+            return
+
+        # A group that is not done goes to the end of the line; one that is, starts to decode.
+        if group.logits is None:
+            self._prefills.rotate(-1)
+        else:
+            self._join(group, group.logits)
+            self._prefills.popleft()
+
+    def _give_up(self, group: Prefilling, error: Exception) -> None:
+        """Try the prompts of a failed group again one by one; fail one that was alone.
+
+        Out of memory, they are first tried together, without what is kept of earlier prompts.
+        """
+        jobs, again = group.jobs, []
+        if is_out_of_memory(error) and self._model.prefixes.clear():
+            again = self._prefillings(jobs)
+        elif group.rows > 1:
+            again = [one for job in jobs for one in self._prefillings([job])]
+
+        self._prefills.popleft()
+        if again:
+            self._prefills.extendleft(reversed(again))
+            return
+        for request in jobs[0].requests:
+            request.fail(self._failure(error, request))
+
+    def _join(self, group: Prefilling, logits: mx.array) -> None:
+        """Let prefilled prompts start to decode, with a row for each of their requests."""
+        # Every request that goes on gets a row of its prompt's keys and values.
+        broken = ints(mx.isnan(logits).any(axis=-1))
+        rows: list[int] = []
+        requests = []
+        for row, job in enumerate(group.jobs):
+            if not broken[row]:
+                self._recall.keep_prompt(job, group.cache, row)
+            for request in job.requests:
+                request.look()  # behind the last chunk, before it says anything
+                if broken[row]:
+                    request.fail(not_a_number())
+                elif not request.ended:
+                    rows.append(row)
+                    requests.append(request)
+
+        # The first tokens are drawn from the logits at the prompts' ends.
+        if rows:
+            group.cache.keep(rows)
+            model = self._model
+            new = Rows.of(requests, model.config.vocab_size, model.decoder.ops.samples_by_mass)
+            self._batch.add(group.cache, new, new.draw(logits[mx.array(rows)]))
+
+    def _decode(self) -> None:
+        going = [(row, r) for row, r in enumerate(self._batch.requests) if not r.ended]
+        try:
+            self._batch.step()
+            self._recall.keep_answers([pair for pair in going if pair[1].ended], self._batch.cache)
+        except Exception as error:  # noqa: BLE001 - the callers get it
+            if is_out_of_memory(error):
+                self._model.prefixes.clear()
+            for request in self._batch.requests:
+                request.fail(self._failure(error, request))
+            self._batch.clear()
+
+        if self._waiting or self._prefills:
+            return  # a new row may take the place of one that has ended
+        if self._batch.live:
+            self._batch.compact()
+        else:
+            self._batch.clear()  # an idle model holds its weights only
+
+
+def _cache_shape(model: LoadedModel) -> CacheShape:
+    """The shape of a key-value cache for this model."""
+    return CacheShape(
+        tuple(kind.window for kind in model.config.layers),
+        model.config.num_kv_heads,
+        model.config.head_dim,
+        model.decoder.dtype,
+        model.info.context_length if model.rotates else 0,
+        anchored=model.decoder.ops.reads_whole_buffers(model.config.head_dim),
+        spare=SPARE if model.prefixes.on else 0,
+    )

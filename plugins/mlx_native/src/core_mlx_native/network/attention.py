@@ -1,0 +1,101 @@
+"""Grouped-query attention with rope.
+
+Shapes: B rows, T tokens, H hidden size, D head size, S positions in the cache.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, cast
+
+import mlx.core as mx
+from mlx import nn
+
+from core_mlx_native.checkpoint.config import LayerKind, ModelConfig
+from core_mlx_native.checkpoint.weights import Weights
+from core_mlx_native.network.layers import Linear, Linears, RMSNorm
+from core_mlx_native.network.ops import Ops
+from core_mlx_native.network.rotation import Ends, Rotation, View
+
+KeysValues = tuple[mx.array, mx.array]  # each [B, kv heads, S, D], keys after rope
+
+
+class Past(Protocol):
+    """The keys and values that one layer has seen before."""
+
+    def update(self, keys: mx.array, values: mx.array) -> KeysValues:
+        """Take the keys and values of T new tokens, and return all that these may look at."""
+        ...
+
+
+class Buffer(Past, Protocol):
+    """A past in buffers of its own, each [B, kv heads, capacity, D], which may be written there."""
+
+    keys: mx.array
+    values: mx.array
+
+    def places(self, size: int) -> tuple[slice, slice]:
+        """The columns of the running pass over ``size`` tokens, and all that it sees."""
+        ...
+
+
+def buffer_of(past: Past | None) -> Buffer | None:
+    """The past, if it is a `Buffer`."""
+    return cast(Buffer, past) if hasattr(past, "places") else None
+
+
+class Attention(nn.Module):
+    """Grouped-query attention of one layer."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        kind: LayerKind,
+        rotation: Rotation,
+        weights: Weights,
+        name: str,
+        ops: Ops,
+    ) -> None:
+        super().__init__()
+        names = [f"{name}.{part}_proj" for part in "qkv"]
+        self.qkv_proj = Linears(weights, names, ops, together=True)
+        self.o_proj = Linear(weights, f"{name}.o_proj", ops)
+        if config.family.qk_norm:
+            self.q_norm = RMSNorm(weights, f"{name}.q_norm", config.rms_norm_eps, ops)
+            self.k_norm = RMSNorm(weights, f"{name}.k_norm", config.rms_norm_eps, ops)
+
+        self._heads, self._kv_heads = config.num_heads, config.num_kv_heads
+        self._scale, self._window = config.attention_scale, kind.window
+        self._cap = config.attention_cap
+        self.rotation, self._ops = rotation, ops
+
+    def __call__(
+        self, x: mx.array, view: View, past: Past | None, ends: Ends | None = None
+    ) -> tuple[mx.array, KeysValues]:
+        """Return the output for all tokens, or for the ``ends`` alone, and all keys and values.
+
+        The output is [B, T, H], or [B, R, H] with ``ends``.
+        """
+        # Only the ends ask, and all tokens are looked at.
+        query_view = ends.view if ends else view
+        query_source = ends.of(x) if ends else x
+        queries, keys, values = self.qkv_proj(query_source, x, x) if ends else self.qkv_proj(x)
+
+        # Norms of the heads, where the family has them, then rope.
+        queries = self._heads_first(queries, self._heads)  # [B, heads, T, D]
+        keys = self._heads_first(keys, self._kv_heads)  # [B, kv heads, T, D]
+        values = self._heads_first(values, self._kv_heads)
+        if "q_norm" in self:
+            queries, keys = self.q_norm(queries), self.k_norm(keys)
+        queries = self.rotation.turn(queries, query_view)
+        keys = self.rotation.turn(keys, view)
+
+        if past is not None:
+            keys, values = past.update(keys, values)  # [B, kv heads, S + T, D]
+
+        mask = query_view.masks[self._window]
+        mixed = self._ops.attention(queries, keys, values, self._scale, self._cap, mask)
+        flat = mixed.transpose(0, 2, 1, 3).reshape(*query_source.shape[:2], -1)  # [B, T, heads * D]
+        return self.o_proj(flat), (keys, values)
+
+    def _heads_first(self, x: mx.array, heads: int) -> mx.array:
+        return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)

@@ -1,0 +1,150 @@
+"""One decoder for every family: tokens in, hidden states out, and a head to read them with.
+
+Shapes: B rows, T tokens, H hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+from mlx import nn
+
+from core.clock import Check, never_stop
+from core_mlx_native.checkpoint.config import ModelConfig
+from core_mlx_native.checkpoint.tensors import norm_names
+from core_mlx_native.checkpoint.weights import Weights
+from core_mlx_native.network.attention import Attention, KeysValues, Past
+from core_mlx_native.network.layers import Linear, Linears, Matrix, RMSNorm, matrix
+from core_mlx_native.network.ops import Ops, softcap
+from core_mlx_native.network.rotation import Ends, Rotation, View
+
+
+class MLP(nn.Module):
+    """Gated feed-forward: ``down(activation(gate(x)) * up(x))``."""
+
+    def __init__(self, config: ModelConfig, weights: Weights, name: str, ops: Ops) -> None:
+        super().__init__()
+        names = [f"{name}.gate_proj", f"{name}.up_proj"]
+        self.gate_up_proj = Linears(weights, names, ops, together=False)  # `Ops.gated` takes pieces
+        self.down_proj = Linear(weights, f"{name}.down_proj", ops)
+        self._activation, self._ops = config.family.activation, ops
+
+    def __call__(self, x: mx.array) -> mx.array:
+        gate, up = self.gate_up_proj(x)
+        return self.down_proj(self._ops.gated(self._activation, gate, up))
+
+
+class Layer(nn.Module):
+    """Attention and MLP, each behind a norm; Gemma puts a second norm behind each as well."""
+
+    def __init__(
+        self, config: ModelConfig, index: int, rotation: Rotation, weights: Weights, ops: Ops
+    ) -> None:
+        super().__init__()
+        name, kind = f"model.layers.{index}", config.layers[index]
+        self.self_attn = Attention(config, kind, rotation, weights, f"{name}.self_attn", ops)
+        self.mlp = MLP(config, weights, f"{name}.mlp", ops)
+        for norm in norm_names(config):
+            self[norm] = RMSNorm(weights, f"{name}.{norm}", config.rms_norm_eps, ops)
+        self._sandwich, self._ops = config.family.sandwich_norms, ops
+        self._short = ops.short_layer(self, config, kind)
+
+    def __call__(
+        self, x: mx.array, view: View, past: Past | None, ends: Ends | None = None
+    ) -> tuple[mx.array, KeysValues]:
+        """Return the hidden states of the tokens, or of the ``ends``, and all keys and values."""
+        if self._short is not None and ends is None and self._ops.is_short(x):
+            return self._short(x, view, past)
+
+        attended, cache = self.self_attn(self.input_layernorm(x), view, past, ends)
+        if ends is not None:
+            x = ends.of(x)
+
+        # A second norm behind each part, for Gemma.
+        if self._sandwich:
+            x = x + self.post_attention_layernorm(attended, x.dtype)
+            fed = self.mlp(self.pre_feedforward_layernorm(x))
+            return x + self.post_feedforward_layernorm(fed, x.dtype), cache
+
+        x = x + attended
+        return x + self.mlp(self.post_attention_layernorm(x)), cache
+
+
+class Decoder(nn.Module):
+    """A causal language model, which takes every tensor that `tensors` lists from ``weights``.
+
+    ``ops`` are the operations of the device that it runs on.
+    """
+
+    def __init__(self, config: ModelConfig, weights: Weights, ops: Ops) -> None:
+        super().__init__()
+        self.config, self.ops = config, ops
+        self.embed_tokens: Matrix = matrix(weights, "model.embed_tokens")  # [vocabulary, H]
+        self._embedding_scale = config.embedding_scale
+        if "lm_head.weight" in weights.names:  # before the layers: to lay it out takes its memory
+            self.lm_head = Linear(weights, "lm_head", ops)
+        else:
+            self.embed_tokens = ops.tied_head(self.embed_tokens)
+
+        # Layers with the same rope share its angles.
+        ropes = {kind.rope for kind in config.layers}
+        rotations = {rope: Rotation(rope, ops.has_rope_kernel) for rope in ropes}
+        self.layers = [
+            Layer(config, index, rotations[kind.rope], weights, ops)
+            for index, kind in enumerate(config.layers)
+        ]
+
+        self.norm = RMSNorm(weights, "model.norm", config.rms_norm_eps, ops)
+
+    def __call__(
+        self,
+        tokens: mx.array,
+        view: View,
+        past: Sequence[Past] | None = None,
+        ends: Ends | None = None,
+        between: Check = never_stop,
+    ) -> tuple[mx.array, list[KeysValues]]:
+        """Hidden states [B, T, H] behind the last layer, and each layer's keys and values.
+
+        With ``ends``, [B, R, H]: the last layer runs for them alone. ``between`` two layers may
+        raise: on a CPU one has run by then, if the pass is large; on a GPU they are only queued.
+        """
+        x = self.embed_tokens.rows(tokens) * self._embedding_scale  # [B, T, H]
+        if self.config.family.overflows_float16 and x.dtype == mx.float16:
+            x = x.astype(mx.float32)  # the sums of all layers pass 65504, each one's share does not
+
+        cache: list[KeysValues] = []
+        for index, layer in enumerate(self.layers):
+            self.ops.before_layer(x, between)
+            last = ends if index == len(self.layers) - 1 else None
+            x, keys_values = layer(x, view, past[index] if past else None, last)
+            cache.append(keys_values)
+        return x, cache
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        """Next-token logits, float32, for hidden states [..., H]: [..., vocabulary]."""
+        head = self.lm_head if "lm_head" in self else self.embed_tokens.product
+        return self._capped(head(self.norm(hidden)))
+
+    def logits_of(self, hidden: mx.array, tokens: mx.array) -> mx.array:
+        """The logits of ``tokens`` [K] alone, from K rows of the head: [..., K]."""
+        head = self.lm_head.matrix if "lm_head" in self else self.embed_tokens
+        logits = self.norm(hidden) @ head.rows(tokens).T
+        if "lm_head" in self and "bias" in self.lm_head:
+            logits = logits + self.lm_head.bias[tokens]
+        return self._capped(logits)
+
+    def _capped(self, logits: mx.array) -> mx.array:
+        wide, cap = logits.astype(mx.float32), self.config.logit_cap
+        return wide if cap is None else softcap(wide, cap)
+
+    @property
+    def head_rows(self) -> int:
+        """The greatest number of hidden states that go through the head at once."""
+        return max(1, self.ops.head_floats // self.config.vocab_size)
+
+    @property
+    def dtype(self) -> mx.Dtype:
+        """The dtype that the decoder computes in."""
+        return self.norm.weight.dtype

@@ -1,0 +1,158 @@
+"""The small parts of a decoder, built straight from checkpoint tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, repeat
+from typing import Protocol
+
+import mlx.core as mx
+from mlx import nn
+
+from core_mlx_native.checkpoint.weights import Weights
+from core_mlx_native.network.ops import Ops
+
+
+class Matrix(Protocol):
+    """A weight (rows, columns), dense or quantised."""
+
+    def product(self, x: mx.array) -> mx.array:
+        """``x @ weight.T``: [..., rows], from [..., columns]."""
+        ...
+
+    def rows(self, index: mx.array) -> mx.array:
+        """The rows with these numbers: [..., columns], from whole numbers [...]."""
+        ...
+
+
+class Dense(nn.Module):
+    """A plain matrix, held as ``transposed`` [columns, rows]; ``weight`` is a view of that."""
+
+    def __init__(self, transposed: mx.array) -> None:
+        super().__init__()
+        self.hold(transposed)
+
+    def hold(self, transposed: mx.array) -> None:
+        """Hold this weight from now on."""
+        self.weight = transposed.T
+        self.transposed = transposed  # kept: a step has hundreds of products, each an operation
+        mx.eval(self.weight, self.transposed)
+
+    def product(self, x: mx.array) -> mx.array:
+        """See `Matrix`."""
+        return x @ self.transposed
+
+    def rows(self, index: mx.array) -> mx.array:
+        """See `Matrix`."""
+        return self.weight[index]
+
+
+class Packed(nn.Module):
+    """A matrix in MLX's affine quantisation."""
+
+    def __init__(self, weights: Weights, name: str) -> None:
+        super().__init__()
+        self.weight, self.scales, self.biases = weights.take_packed(name)
+        self._bits = weights.packings[name].bits
+        self._group_size = weights.packings[name].group_size
+
+    def product(self, x: mx.array) -> mx.array:
+        """See `Matrix`."""
+        return mx.quantized_matmul(
+            x,
+            self.weight,
+            self.scales,
+            self.biases,
+            transpose=True,
+            group_size=self._group_size,
+            bits=self._bits,
+        )
+
+    def rows(self, index: mx.array) -> mx.array:
+        """See `Matrix`."""
+        return mx.dequantize(
+            self.weight[index],
+            self.scales[index],
+            self.biases[index],
+            self._group_size,
+            self._bits,
+        )
+
+
+def matrix(weights: Weights, name: str) -> Dense | Packed:
+    """The matrix ``name.weight``, as the weights hold it."""
+    if name in weights.packings:
+        return Packed(weights, name)
+    return Dense(weights.take(f"{name}.weight").T)
+
+
+class Linear(nn.Module):
+    """``x @ weight.T + bias``; weight ``(out, in)``."""
+
+    def __init__(self, weights: Weights, name: str, ops: Ops) -> None:
+        super().__init__()
+        self.matrix = matrix(weights, name)
+        if isinstance(self.matrix, Dense):
+            self.matrix.hold(ops.laid_out(self.matrix.weight))
+        self._ops = ops
+        if f"{name}.bias" in weights.names:
+            self.bias = weights.take(f"{name}.bias")
+
+    def __call__(self, x: mx.array) -> mx.array:
+        y = self._ops.settled(self.matrix.product(x))
+        return y + self.bias if "bias" in self else y
+
+
+class Linears(nn.Module):
+    """Several linear maps, of one input or of one each, as a tuple.
+
+    ``together``: where wide weights are laid out, one product computes all, and these are views of
+    its result; they are in one piece otherwise.
+    """
+
+    def __init__(self, weights: Weights, names: Sequence[str], ops: Ops, *, together: bool) -> None:
+        super().__init__()
+        self.each = [Linear(weights, name, ops) for name in names]
+        self._ops = ops
+        matrices = [linear.matrix for linear in self.each]
+        dense = [found for found in matrices if isinstance(found, Dense)]
+        if len(dense) == len(matrices) and (together or not ops.lays_out_wide):
+            self._stack(dense)
+
+    def __call__(self, x: mx.array, *others: mx.array) -> tuple[mx.array, ...]:
+        if others:
+            return tuple(map(Linear.__call__, self.each, (x, *others)))
+        is_token = x.size == x.shape[-1]
+        if "stacked" not in self or not (is_token or self._ops.lays_out_wide):
+            return tuple(map(Linear.__call__, self.each, repeat(x)))
+
+        # A product that reads one large matrix is faster on a CPU than several.
+        whole = self._ops.settled(x @ self.stacked)
+        return tuple(
+            part + linear.bias if "bias" in linear else part
+            for part, linear in zip(mx.split(whole, self._bounds, -1), self.each, strict=True)
+        )
+
+    def _stack(self, matrices: Sequence[Dense]) -> None:
+        """Move the matrices into one buffer, of which each becomes a view."""
+        ends = list(accumulate(len(matrix.weight) for matrix in matrices))
+        whole = self._ops.laid_out(mx.concatenate([matrix.weight for matrix in matrices]))
+        mx.eval(whole)
+        for matrix, start, end in zip(matrices, [0, *ends], ends, strict=False):
+            matrix.hold(whole[:, start:end])
+        self.stacked, self._bounds = whole, ends[:-1]
+
+
+class RMSNorm(nn.Module):
+    """Root-mean-square norm (arXiv 1910.07467); Gemma's +1 is folded into ``weight`` at load."""
+
+    def __init__(self, weights: Weights, name: str, eps: float, ops: Ops) -> None:
+        super().__init__()
+        self.weight, self.eps = weights.take(f"{name}.weight"), eps
+        self._ops = ops
+
+    def __call__(self, x: mx.array, dtype: mx.Dtype | None = None) -> mx.array:
+        """Norm ``x``; the result is in ``dtype``, or in that of the weights."""
+        wide = x if dtype is None else x.astype(dtype)
+        normed = mx.fast.rms_norm(wide, self.weight, self.eps)
+        return self._ops.settled(normed.astype(dtype or self.weight.dtype))

@@ -1,0 +1,258 @@
+"""Running whole prompts at once: one padded, masked forward pass, and no cache object.
+
+`prefill` does it by the defining mask (`masks`), for `inspect_attention` and the tests. `read` is
+the fast way, of `classify` and `score`, which look at a few positions only: rows are padded on the
+right, so that a causal mask alone hides the padding.
+
+Shapes: B rows, T tokens of the longest row behind the prefix, R positions that are read, H hidden
+size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from core.clock import Check, never_stop
+from core_mlx_native.chosen import FastPaths
+from core_mlx_native.network.attention import KeysValues
+from core_mlx_native.network.decoder import Decoder
+from core_mlx_native.network.masks import additive, prefill_allowed, seen_from
+from core_mlx_native.network.ops import Mask
+from core_mlx_native.network.rotation import Ends, View
+from core_runtime.batches import rounded_up
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """The result of one pass over a ragged batch, padded on the right; padding holds no meaning.
+
+    ``hidden`` [B, T, H] is behind the last layer, of the tokens from ``start`` on, or of each
+    row's ``positions`` only; ``cache`` holds each layer's keys and values, [B, kv heads, size,
+    head size].
+    """
+
+    size: int
+    hidden: mx.array
+    cache: list[KeysValues]
+    start: int = 0
+    positions: tuple[tuple[int, ...], ...] | None = None
+
+    def hidden_at(self, positions: Sequence[int]) -> mx.array:
+        """The hidden state of one position per row: [B, H]."""
+        index = mx.array(self._columns(positions))[:, None, None]  # [B, 1, 1]
+        return mx.take_along_axis(self.hidden, index, axis=1)[:, 0]
+
+    def hidden_of(self, positions: Sequence[Sequence[int]]) -> mx.array:
+        """The hidden states of any positions, one row's behind another's: [N, H]."""
+        flat = self.hidden.reshape(-1, self.hidden.shape[-1])  # [B * T, H]
+        width = self.hidden.shape[1]
+        index = [
+            row * width + column
+            for row, places in enumerate(positions)
+            for column in self._columns_of(row, places)
+        ]
+        return flat[mx.array(index)]
+
+    def select(self, rows: Sequence[int]) -> Prefill:
+        """Return some of the rows, in ascending order. To select all of them costs nothing."""
+        if len(rows) == len(self.hidden):
+            return self
+        index = mx.array(list(rows))
+        cache = [(keys[index], values[index]) for keys, values in self.cache]
+        kept = self.positions and tuple(self.positions[row] for row in rows)
+        return Prefill(self.size, self.hidden[index], cache, self.start, kept)
+
+    def _columns(self, positions: Sequence[int]) -> list[int]:
+        if self.positions is None:
+            return [position - self.start for position in positions]
+        return [row.index(at) for row, at in zip(self.positions, positions, strict=True)]
+
+    def _columns_of(self, row: int, positions: Sequence[int]) -> list[int]:
+        if self.positions is None:
+            return [position - self.start for position in positions]
+        columns = {at: column for column, at in enumerate(self.positions[row])}
+        return [columns[position] for position in positions]
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """Tokens that run once behind prefilled prompts, and are not kept (an `attention.Past`).
+
+    The prompts are one row for each row of tokens, or one row for all of them.
+    """
+
+    keys: mx.array
+    values: mx.array
+
+    def update(self, keys: mx.array, values: mx.array) -> KeysValues:
+        """Return the prompt's keys and values with the new ones behind them."""
+        return _behind(self.keys, keys), _behind(self.values, values)
+
+
+def _behind(past: mx.array, new: mx.array) -> mx.array:
+    rows = mx.broadcast_to(past, (len(new), *past.shape[1:]))
+    return mx.concatenate([rows, new], axis=2)  # [B, kv heads, S + T, D]
+
+
+def prefill(
+    decoder: Decoder, prompts: Sequence[Sequence[int]], between: Check = never_stop
+) -> Prefill:
+    """Run token-id prompts, each at least one token long, in one forward pass.
+
+    ``between`` is called between two layers.
+    """
+    size = max(map(len, prompts))
+    padded = mx.array([[*prompt, *[0] * (size - len(prompt))] for prompt in prompts])  # [B, T]
+    lengths = mx.array([len(prompt) for prompt in prompts])  # [B]
+
+    masks: dict[int, mx.array | None] = {
+        window: additive(prefill_allowed(lengths, size, window), decoder.dtype)
+        for window in windows(decoder)
+    }
+
+    hidden, cache = decoder(padded, View(0, masks), between=between)
+    return Prefill(size, hidden, cache)
+
+
+def last_logits(decoder: Decoder, prompts: Sequence[Sequence[int]]) -> mx.array:
+    """Next-token logits at each prompt's last real token: float32 [B, vocabulary]."""
+    ends = [len(prompt) - 1 for prompt in prompts]
+    return decoder.logits(prefill(decoder, prompts).hidden_at(ends))
+
+
+def windows(decoder: Decoder) -> set[int]:
+    """The window sizes that occur among the layers; 0 is full attention."""
+    return {kind.window for kind in decoder.config.layers}
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """A beginning of ``size`` tokens that prompts share: each layer's keys and values.
+
+    They are [1, kv heads, P, D], of the last P tokens: all of them, but for layers with a window
+    whose first columns no later token sees. A pass that runs behind the prefix takes it `whole`;
+    ``zeros`` counts what is then no column of each layer.
+    """
+
+    size: int
+    cache: Sequence[KeysValues] = ()
+    zeros: Sequence[int] = ()
+
+    def arrays(self) -> list[mx.array]:
+        """All keys and values."""
+        return [array for layer in self.cache for array in layer]
+
+    def cut(self, size: int) -> Prefix:
+        """The first ``size`` tokens alone."""
+        if size == self.size:
+            return self
+        end = size - self.size  # negative: counted from the end, for columns may be missing
+        return Prefix(size, [(keys[:, :, :end], values[:, :, :end]) for keys, values in self.cache])
+
+    def whole(self) -> Prefix:
+        """The prefix with zeros in the place of columns that no later token sees."""
+        zeros = [self.size - keys.shape[2] for keys, _ in self.cache]
+        if not any(zeros):
+            return self
+        cache = [
+            (_behind_zeros(keys, count), _behind_zeros(values, count))
+            for (keys, values), count in zip(self.cache, zeros, strict=True)
+        ]
+        return Prefix(self.size, cache, zeros)
+
+    def known(self, cache: Sequence[KeysValues]) -> Sequence[KeysValues]:
+        """The columns of a pass that ran behind this prefix, but for the zeros."""
+        if not any(self.zeros):
+            return cache
+        return [
+            (keys[:, :, count:], values[:, :, count:])
+            for (keys, values), count in zip(cache, self.zeros, strict=True)
+        ]
+
+
+def _behind_zeros(columns: mx.array, count: int) -> mx.array:
+    return mx.pad(columns, [(0, 0), (0, 0), (count, 0), (0, 0)])
+
+
+NO_PREFIX = Prefix(0)
+
+
+def run_prefix(
+    decoder: Decoder,
+    ids: Sequence[int],
+    fast: FastPaths,
+    between: Check = never_stop,
+    behind: Prefix = NO_PREFIX,
+) -> Prefix:
+    """Compute the keys and values of a prefix, of which those of ``behind`` are known already."""
+    end = [[len(ids) - 1]]
+    cache = read(decoder, [ids], end, behind, fast, 1, between).cache
+    decoder.ops.begin([array for layer in cache for array in layer])
+    return Prefix(len(ids), cache)
+
+
+def read(
+    decoder: Decoder,
+    prompts: Sequence[Sequence[int]],
+    positions: Sequence[Sequence[int]],
+    prefix: Prefix,
+    fast: FastPaths,
+    length_step: int = 1,
+    between: Check = never_stop,
+    *,
+    keep: bool = True,
+    batch_size: int = 0,
+) -> Prefill:
+    """Run whole prompts behind their ``prefix``; hidden states are for ``positions`` [B][R].
+
+    Every prompt is longer than the prefix, and its positions stand behind it. Rows are padded to
+    a multiple of ``length_step``; ``between`` is called between two layers. ``keep``: with the
+    keys and values. ``batch_size``: so many rows run at least; the missing ones are empty, and left
+    out of what is returned.
+    """
+    # What stands behind the prefix, padded to one length.
+    rows = [prompt[prefix.size :] for prompt in prompts]
+    empty = max(0, batch_size - len(rows))
+    length = rounded_up(max(map(len, rows)), length_step)
+    size = prefix.size + length
+    padded = [[*row, *[0] * (length - len(row))] for row in rows]
+    tokens = mx.array(padded + [[0] * length] * empty)  # [B, T]
+
+    # All tokens see what stands before them; the last layer may run for the read ones alone.
+    every = mx.arange(prefix.size, size)[None]  # [1, T]
+    view = View(prefix.size, _masks(decoder, every, size, whole=True))
+    ends = None
+    if fast.last_layer:
+        places = [list(row) for row in positions]
+        columns = mx.array(places + places[-1:] * empty)  # [B, R]
+        ends = Ends(columns - prefix.size, View(columns, _masks(decoder, columns, size)))
+
+    # Run them behind the prefix.
+    past = [Behind(*layer) for layer in prefix.cache] or None
+    hidden, cache = decoder(tokens, view, past, ends, between)
+    if empty:
+        hidden = hidden[: len(rows)]
+        cache = [(keys[: len(rows)], values[: len(rows)]) for keys, values in cache]
+    kept = tuple(map(tuple, positions)) if fast.last_layer else None
+    return Prefill(size, hidden, cache if keep else [], prefix.size, kept)
+
+
+def _masks(
+    decoder: Decoder, positions: mx.array, size: int, *, whole: bool = False
+) -> dict[int, Mask]:
+    """Make the mask of each window; ``whole`` for all tokens, whose mask GPUs have kernels for."""
+    return {window: _mask(decoder, positions, size, window, whole) for window in windows(decoder)}
+
+
+def _mask(decoder: Decoder, positions: mx.array, size: int, window: int, whole: bool) -> Mask:
+    hides = 0 < window < size
+    capped = decoder.config.attention_cap is not None
+    by_name = decoder.ops.has_causal_kernel and decoder.ops.fuses(
+        decoder.config.head_dim, positions.shape[1]
+    )
+    if whole and by_name and not (hides or capped):
+        return "causal"
+    return additive(seen_from(positions, size, window if hides else 0), decoder.dtype)

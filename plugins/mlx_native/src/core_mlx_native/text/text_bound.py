@@ -1,0 +1,117 @@
+"""The fewest tokens that a text may have, where the parts of a tokenizer tell.
+
+A prompt with more bytes than the context's tokens can stand for is refused before it is read. That
+is sound for a byte-pair encoding of bytes, behind parts that drop nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as Library
+from tokenizers.models import BPE
+
+from core_mlx_native.text.detokenizer import byte_letters
+
+COMPOSING = 4
+"""NFC makes one byte of fewer bytes than this, in all of Unicode: a test counts it."""
+
+_KEEPING = frozenset({"ByteLevel", "Digits", "Metaspace", "Punctuation", "Split"})
+_IN_UTF8 = frozenset(range(256)) - {0xC0, 0xC1, *range(0xF5, 0x100)}  # RFC 3629, section 1
+
+
+@dataclass(frozen=True, slots=True)
+class TextBound:
+    """The most bytes of a text that one token stands for, ``dropped`` bytes not counted.
+
+    ``most`` is 0 where nothing tells.
+    """
+
+    most: int = 0
+    dropped: bytes = b""
+
+    def fewest_tokens(self, text: str) -> int:
+        """The number of tokens that a text has at least; 0 where nothing tells."""
+        return -(-len(text.encode().translate(None, self.dropped)) // self.most) if self.most else 0
+
+
+def text_bound(library: Library) -> TextBound:
+    """The bound of a tokenizer, to which special tokens that a text spells are plain text."""
+    normalizers = steps(library.normalizer, "normalizers")
+    splitters = steps(library.pre_tokenizer, "pretokenizers")
+    added = list(library.get_added_tokens_decoder().values())
+
+    # Parts that are not known, or drop text, give no bound.
+    if not (all(map(_shortening, normalizers)) and all(map(_keeps, splitters))):
+        return TextBound()
+
+    letters = any(step["type"] == "ByteLevel" for step in normalizers + splitters)
+    vocabulary = library.get_vocab(with_added_tokens=False)
+    dropped = _dropped(library, vocabulary, letters)
+
+    # A normalizer makes other bytes of a text's: which of them are dropped, that does not tell.
+    if dropped is None or (dropped and normalizers) or any(map(_eats, added)):
+        return TextBound()
+
+    # Of the rest, no token stands for more bytes than the longest.
+    sizes = [len(token) if letters else len(token.encode()) for token in vocabulary]
+    sizes += [_size(library, token.content) for token in added]
+    return TextBound(max(sizes) * prod(map(_shortening, normalizers)), dropped)
+
+
+def steps(part: Any, several: str) -> list[dict[str, Any]]:
+    """The steps that a part is made of; the library has no attributes for them, only JSON."""
+    if part is None:
+        return []
+    state = json.loads(part.__getstate__())
+    return [each for step in state.get(several, [state]) for each in _flat(step, several)]
+
+
+def _flat(step: dict[str, Any], several: str) -> list[dict[str, Any]]:
+    inner = step.get(several)
+    return [step] if inner is None else [each for one in inner for each in _flat(one, several)]
+
+
+def _shortening(step: dict[str, Any]) -> int:
+    """The most bytes that a normalizer makes one byte of; 0 where that is not known."""
+    match step:
+        case {"type": "NFC"}:
+            return COMPOSING
+        case {"type": "Prepend" | "ByteLevel"}:
+            return 1
+        case {"type": "Replace", "pattern": {"String": old}, "content": new}:
+            return int(len(new.encode()) >= len(old.encode()))
+    return 0
+
+
+def _keeps(step: dict[str, Any]) -> bool:
+    """True if a pre-tokenizer splits a text and drops nothing of it."""
+    return step["type"] in _KEEPING and step.get("behavior") != "Removed"
+
+
+def _dropped(library: Library, vocabulary: Collection[str], letters: bool) -> bytes | None:
+    """The bytes that the model does not know; None where it may join many into one token."""
+    model = library.model
+    if not isinstance(model, BPE) or model.continuing_subword_prefix or model.end_of_word_suffix:
+        return None
+    if letters:
+        return bytes(byte for letter, byte in byte_letters().items() if letter not in vocabulary)
+    known = model.byte_fallback and all(f"<0x{byte:02X}>" in vocabulary for byte in _IN_UTF8)
+    return b"" if known else None
+
+
+def _eats(token: AddedToken) -> bool:
+    """True if an added token takes the white space beside it, however much there is."""
+    return not token.special and (token.lstrip or token.rstrip)
+
+
+def _size(library: Library, content: str) -> int:
+    """The most bytes of an added token, which a text may hold as spelled or normalised."""
+    normalizer = library.normalizer
+    normalised = normalizer.normalize_str(content) if normalizer else content
+    return max(len(content.encode()), len(normalised.encode()))

@@ -1,0 +1,185 @@
+"""A model's tokenizer: text to token ids and back, and chat prompts.
+
+Text from users cannot spell special tokens: ``<bos>`` in a prompt is five characters. Only a chat
+template, through `core.RenderedPrompt`, writes special tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from tokenizers import Tokenizer as Library
+
+from core import validate
+from core.chat import RenderedPrompt, continued, family_template
+from core.clock import Check, never_stop
+from core.errors import TokenizerError
+from core.support import unicode_error
+from core.text_stream import StreamDetokenizer
+from core.types import Conversation
+from core_mlx_native.checkpoint.fields import JsonFiles
+from core_mlx_native.text.detokenizer import TokenBytes
+from core_mlx_native.text.files import TokenizerFiles, read_tokenizer_files
+from core_mlx_native.text.text_bound import TextBound, text_bound
+from core_mlx_native.text.word_cuts import can_cut, common_ends, last_cut
+from core_runtime.chat.prompts import ChatPrompts
+from core_runtime.special_texts import SpecialTexts
+
+_SEVERAL = 3  # texts of which the common ends are looked for
+_ID_LIMIT = 2**32  # the library's ids are 32-bit numbers
+
+
+class Tokenizer:
+    """The tokenizer of one model directory. Safe to use from several threads.
+
+    ``special``: the texts of its special tokens.
+    """
+
+    def __init__(self, files: TokenizerFiles) -> None:
+        self.library = _plain_text_reader(files.library)
+        self._ids = _special_ids(files.library)
+
+        template = files.chat_template or family_template(files.model_type, self._ids.keys())
+        self._chat = ChatPrompts(template, files.special_texts, self._ids)
+
+        self._token_bytes = TokenBytes(files.library)
+        self._texts: dict[int, str] = {}  # of tokens that were asked for
+
+        self.special: tuple[str, ...] = tuple(self._ids)
+        self.special_texts = SpecialTexts(self.special)
+        self.vocab_size: int = files.library.get_vocab_size(with_added_tokens=True)
+
+    @classmethod
+    def from_directory(cls, directory: Path, files: JsonFiles | None = None) -> Tokenizer:
+        """Read a model directory; ``files``: its JSON files, which others of the load read too.
+
+        Raises `TokenizerError` when tokenizer.json is missing or any of its files is broken,
+        `ModelAccessError` when one may not be read.
+        """
+        return cls(read_tokenizer_files(directory, files))
+
+    def fewest_tokens(self, text: str) -> int:
+        """The number of tokens that a text has at least, from its bytes; 0 where nothing tells."""
+        return self._bound.fewest_tokens(text)
+
+    @cached_property
+    def _bound(self) -> TextBound:
+        return text_bound(self.library)  # a large vocabulary takes 0.3 s
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids, with the BOS that the model's post-processor adds.
+
+        In a `core.RenderedPrompt`, what its template wrote as special tokens is read as such, and
+        no BOS is added to the template's own. Raises `RequestError` for lone surrogates.
+        """
+        if isinstance(text, RenderedPrompt):
+            return self._chat.encode(text, self._pieces)
+        return self._batch([text], add_special=True)[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Do `encode` for many texts; plain ones on all cores, without the GIL.
+
+        What all of these begin and end with alike is tokenised once, where that is exact.
+        """
+        plain = [text for text in texts if not isinstance(text, RenderedPrompt)]
+        encoded = iter(self._plain(plain))
+        return [
+            next(encoded) if not isinstance(text, RenderedPrompt) else self.encode(text)
+            for text in texts
+        ]
+
+    def encode_continued(self, prompt: str, continuations: Sequence[str]) -> list[list[int]]:
+        """``encode(prompt + continuation)`` for each continuation."""
+        return self.encode_batch(continued(prompt, continuations, self.special))
+
+    def last_cut(self, text: str) -> int:
+        """The last place near a text's end where its tokens part, whatever follows; 0: nowhere."""
+        return last_cut(text) if type(text) is str and self._cuts else 0
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of these ids, special tokens left out, unknown ids too.
+
+        Raises `InvalidOptionError` for what is no id at all.
+        """
+        known = [index for index in validate.integers("ids", ids, 0) if index < _ID_LIMIT]
+        return str(self.library.decode(known, skip_special_tokens=True))
+
+    def token_text(self, id: int) -> str:
+        """The text of one token by itself; U+FFFD stands for bytes that are no whole character."""
+        if id not in self._texts:
+            self._texts[id] = self._token_text(id)
+        return self._texts[id]
+
+    def _token_text(self, id: int) -> str:
+        token = self.library.id_to_token(id)
+        if token is None or token in self._ids:
+            return token or ""
+        # Behind another token: some decoders strip the space that a first one begins with.
+        decoder = self.library.decoder
+        return str(decoder.decode(["a", token])[1:]) if decoder else token
+
+    def detokenizer(self, prompt: Sequence[int]) -> StreamDetokenizer:
+        """The text of tokens that continue a prompt, as they come."""
+        return self._token_bytes.stream(prompt)
+
+    def render_chat(self, messages: Conversation, check: Check = never_stop) -> RenderedPrompt:
+        """The prompt that asks for the assistant's next turn; ``check`` may raise meanwhile.
+
+        Raises `ChatTemplateError` when the model has no template, or its template fails or asks
+        for too much time or memory.
+        """
+        return self._chat.render(messages, check)
+
+    def close(self) -> None:
+        """Let go of what renders chats; everything else still works."""
+        self._chat.close()
+
+    @cached_property
+    def _cuts(self) -> bool:
+        return can_cut(self.library)  # a large vocabulary takes 0.1 s
+
+    def _plain(self, texts: list[str]) -> list[list[int]]:
+        """The ids of plain texts; what is common to them is added to what is their own."""
+        begin, end = common_ends(texts) if len(texts) >= _SEVERAL and self._cuts else (0, 0)
+        if not begin and not end:
+            return self._batch(texts, add_special=True)
+
+        first = texts[0]
+        [head] = self._batch([first[:begin]], add_special=True)
+        [tail] = self._pieces([first[len(first) - end :]])
+        own = self._pieces([text[begin : len(text) - end] for text in texts])
+        return [head + ids + tail for ids in own]
+
+    def _pieces(self, texts: list[str]) -> list[list[int]]:
+        return self._batch(texts, add_special=False)
+
+    def _batch(self, texts: Sequence[str], *, add_special: bool) -> list[list[int]]:
+        try:
+            found = self.library.encode_batch_fast(list(texts), add_special_tokens=add_special)
+        except TypeError:  # what the library says of anything that has no UTF-8 form
+            for wrong in filter(None, map(unicode_error, texts)):
+                raise wrong from None
+            raise
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # Rust's, which is no Exception
+                raise
+            raise TokenizerError(
+                f"The tokenizer's library failed ({error!s:.200}): its tokenizer.json is broken, "
+                "or the process has no memory or threads left. Try it with less beside it."
+            ) from None
+
+        return [encoding.ids for encoding in found]
+
+
+def _plain_text_reader(library: Library) -> Library:
+    library.no_truncation()
+    library.no_padding()
+    library.encode_special_tokens = True  # special tokens in a text are plain text
+    return library
+
+
+def _special_ids(library: Library) -> dict[str, int]:
+    added = library.get_added_tokens_decoder()
+    return {token.content: index for index, token in added.items() if token.special}
