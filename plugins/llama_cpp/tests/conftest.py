@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,6 +23,8 @@ LAYERS, HIDDEN, HEADS, KV_HEADS, FEED_FORWARD, CONTEXT = 2, 64, 4, 2, 96, 512
 WORDS = ["<s>", "</s>", *map(chr, range(33, 127)), "Ġ", "Ġa", "Ġb", "ab", "Ġab"]
 MERGES = ["Ġ a", "Ġ b", "a b", "Ġa b"]
 
+TEMPLATE = "{% for message in messages %}{{ message.content | trim }}!{% endfor %}"
+
 TinyGguf = Callable[..., Path]
 
 
@@ -31,7 +33,7 @@ def tiny_gguf(tmp_path: Path) -> TinyGguf:
     """Writes a model of under 1 MB and returns its (first) file.
 
     ``change``: metadata by key, None leaves a key out; ``shards``: files to split it into;
-    ``added``: what to add to weights, by their names.
+    ``added``: what to add to weights, by their names; ``words``: what the embedding has rows for.
     """
 
     def write(
@@ -41,15 +43,17 @@ def tiny_gguf(tmp_path: Path) -> TinyGguf:
         shards: int = 1,
         tensors: bool = True,
         added: Mapping[str, np.ndarray] | None = None,
+        words: Sequence[str] = WORDS,
     ) -> Path:
         path = tmp_path / f"{name}.gguf"
         path.parent.mkdir(parents=True, exist_ok=True)
-        weights = _weights() if tensors else {}
+        weights = _weights(len(words), architecture) if tensors else {}
         limit = -(-len(weights) // shards) if shards > 1 else 0
         writer = gguf.GGUFWriter(path, architecture, split_max_tensors=limit)
         for key, value in {**_metadata(architecture), **(change or {})}.items():
             if value is not None:
                 _add(writer, key, value)
+        writer.data_alignment = _alignment(change)
         for tensor, values in weights.items():
             writer.add_tensor(tensor, values + (added or {}).get(tensor, np.float32(0)))
         _finish(writer)
@@ -134,9 +138,15 @@ def _add(writer: gguf.GGUFWriter, key: str, value: object) -> None:
         writer.add_string(key, str(value))
 
 
-def _weights() -> dict[str, np.ndarray]:
+def _alignment(change: Mapping[str, object] | None) -> int:
+    """What the file says, where that can be written."""
+    asked = (change or {}).get("general.alignment", 32)
+    return asked if isinstance(asked, int) and asked > 0 else 32
+
+
+def _weights(words: int, architecture: str) -> dict[str, np.ndarray]:
     random = np.random.default_rng(7)
-    kv, head = HIDDEN * KV_HEADS // HEADS, (len(WORDS), HIDDEN)
+    kv, head = HIDDEN * KV_HEADS // HEADS, (words, HIDDEN)
     shapes: dict[str, tuple[int, ...]] = {"token_embd": head, "output_norm": (HIDDEN,)}
     for layer in range(LAYERS):
         block = {
@@ -150,12 +160,28 @@ def _weights() -> dict[str, np.ndarray]:
             "ffn_up": (FEED_FORWARD, HIDDEN),
             "ffn_down": (HIDDEN, FEED_FORWARD),
         }
+        if architecture == "gemma3":
+            block |= dict.fromkeys(("attn_q_norm", "attn_k_norm"), (HIDDEN // HEADS,))
+            block |= dict.fromkeys(("post_attention_norm", "post_ffw_norm"), (HIDDEN,))
         shapes |= {f"blk.{layer}.{name}": shape for name, shape in block.items()}
     shapes["output"] = head
     return {
         f"{name}.weight": random.normal(0.0, 0.2, shape).astype(np.float32)
         for name, shape in shapes.items()
     }
+
+
+@pytest.fixture
+def windowed_gguf(tiny_gguf: TinyGguf) -> Path:
+    """A tiny Gemma 3 whose first layer sees the last 24 tokens, and whose second one sees all."""
+    own = {
+        "attention.sliding_window": 24,
+        "attention.sliding_window_pattern": 2,
+        "attention.key_length": HIDDEN // HEADS,
+        "attention.value_length": HIDDEN // HEADS,
+    }
+    change = {f"gemma3.{key}": value for key, value in own.items()}
+    return tiny_gguf("windowed", "gemma3", {**change, "tokenizer.chat_template": TEMPLATE})
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ import pytest
 
 import core
 from core.errors import InvalidModelError, ModelNotFoundError, UnsupportedModelError
-from core.gguf_header import read_gguf
+from core.models.gguf import read_gguf
 from core_llama_cpp.adapter import find_adapter
 from core_llama_cpp.header import read_header
 from core_llama_cpp.model import LlamaModel

@@ -19,6 +19,7 @@ AGREEMENT = 0.95
 MEAN_DISTANCE = 0.01  # of probabilities: that rounding makes half of it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["smollm2", "gemma3"])
 def test_same_labels_as_mlx(name: str, request: pytest.FixtureRequest) -> None:
     if "mlx_cpu" not in REGISTRY.names():

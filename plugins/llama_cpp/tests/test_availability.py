@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from core_llama_cpp import availability, devices, ggml
+from core_llama_cpp import availability, ggml
 from core_llama_cpp.ggml import DeviceType, GgmlDevice
 
 CPU = GgmlDevice("CPU", "CPU", "AMD EPYC", DeviceType.CPU, memory_total=8)
@@ -30,7 +30,9 @@ def test_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
-    assert "pip install --upgrade 'core[llama-cpp]'" in (availability.library_reason() or "")
+    assert "pip install --upgrade --find-links DIST 'core[llama-cpp]'" in (
+        availability.library_reason() or ""
+    )
 
 
 @pytest.mark.parametrize("version", ["0.2.90", "0.3.9", "0.3.34", "0.3"])
@@ -64,7 +66,18 @@ def test_a_library_that_does_not_open(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert "cannot be opened" in (availability.library_reason() or "")
 
 
-def test_rocm_only_with_a_rocm_device() -> None:
+def test_no_build_is_advised_where_no_such_gpu_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(availability, "DRIVER", tmp_path / "kfd")
+    reason = availability.rocm_reason([CPU]) or ""
+    assert "no AMD GPU" in reason
+    assert "pip" not in reason
+    assert availability.rocm_reason([ROCM]) is None
+
+
+def test_rocm_only_with_a_rocm_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(availability, "DRIVER", tmp_path)
     assert availability.rocm_reason([ROCM, CPU]) is None
     for found in ([], [CPU], [CPU, BLAS], [CUDA, CPU]):
         reason = availability.rocm_reason(found) or ""
@@ -73,7 +86,7 @@ def test_rocm_only_with_a_rocm_device() -> None:
 
 
 def test_devices_as_they_are_listed() -> None:
-    listed = devices.reported([CPU, ROCM, BLAS])
+    listed = availability.reported([CPU, ROCM, BLAS])
     assert [(device.kind, device.name, device.detail) for device in listed] == [
         ("gpu", "AMD Radeon RX 7900 XTX", "ROCm"),
         ("cpu", "AMD EPYC", "OpenBLAS"),
@@ -82,16 +95,16 @@ def test_devices_as_they_are_listed() -> None:
 
 
 def test_the_build_is_named() -> None:
-    assert devices.build_name([CPU]) == "plain build"
-    assert devices.build_name([BLAS, CPU]) == "OpenBLAS"
-    assert devices.chosen_blas([CPU, BLAS]).value == "OpenBLAS"
-    assert "docs/llama_cpp.md" in devices.chosen_blas([CPU]).reason
+    assert availability.build_name([CPU]) == "plain build"
+    assert availability.build_name([BLAS, CPU]) == "OpenBLAS"
+    assert availability.chosen_blas([CPU, BLAS]).value == "OpenBLAS"
+    assert "docs/llama_cpp.md" in availability.chosen_blas([CPU]).reason
 
 
 def test_where_a_model_runs() -> None:
-    assert devices.chosen_device([ROCM, CPU], [ROCM]).value == "ROCm0 (AMD Radeon RX 7900 XTX)"
-    assert devices.chosen_device([ROCM, CPU], []).reason == "gpu_layers is 0"
-    assert devices.chosen_device([CPU], []).reason == "this build reports no GPU"
+    assert availability.chosen_device([ROCM, CPU], [ROCM]).value == "ROCm0 (AMD Radeon RX 7900 XTX)"
+    assert availability.chosen_device([ROCM, CPU], []).reason == "gpu_layers is 0"
+    assert availability.chosen_device([CPU], []).reason == "this build reports no GPU"
 
 
 def test_a_device_kind_of_a_later_ggml() -> None:

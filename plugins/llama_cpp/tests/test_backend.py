@@ -81,8 +81,11 @@ def test_this_machine() -> None:
     assert any(device.kind == "cpu" and device.detail for device in backend.devices())
 
 
-def test_rocm_without_its_device_says_what_there_is_and_how_to_build(report: Report) -> None:
+def test_rocm_without_its_device_says_what_there_is_and_how_to_build(
+    report: Report, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     report(VULKAN, CPU)
+    monkeypatch.setattr(availability, "DRIVER", tmp_path)
     backend = Rocm()
     assert not backend.available()
     assert backend.devices() == ()
@@ -91,6 +94,16 @@ def test_rocm_without_its_device_says_what_there_is_and_how_to_build(report: Rep
     assert availability.ROCM_BUILD in reason
     with pytest.raises(BackendUnavailableError, match="reports no ROCm device"):
         _load(backend)
+
+
+def test_rocm_without_its_driver_is_not_told_to_build(
+    report: Report, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    report(VULKAN, CPU)
+    monkeypatch.setattr(availability, "DRIVER", tmp_path / "kfd")
+    reason = Rocm().unavailable_reason() or ""
+    assert "no AMD GPU with ROCm's driver" in reason
+    assert availability.ROCM_BUILD not in reason
 
 
 def test_rocm_takes_its_own_devices_alone(report: Report) -> None:
@@ -166,3 +179,12 @@ def test_files_are_looked_at_before_anything_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"GGUF" + bytes(8))
     with pytest.raises(InvalidModelError):
         LlamaCpp().load_model(tmp_path / "m.gguf", LoadConfig())
+
+
+def test_a_load_without_descriptors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(opening, "open_model", fails)
+    with pytest.raises(BackendUnavailableError, match="Too many open files"):
+        LlamaCpp().load_model(tmp_path, LoadConfig())

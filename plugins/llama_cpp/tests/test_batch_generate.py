@@ -32,6 +32,26 @@ def test_rows_are_what_generate_makes(tiny_model: LlamaModel) -> None:
         assert [row.error for row in rows] == [None] * len(PROMPTS)
 
 
+def test_typical_rows_are_what_generate_makes_whatever_their_neighbours_ask(
+    tiny_model: LlamaModel,
+) -> None:
+    options = core.GenerateConfig(max_tokens=12, temperature=1.2, typical_p=0.6, top_k=40, seed=5)
+    others = core.GenerateConfig(max_tokens=12, temperature=1.5, top_p=0.9, seed=6)
+    wanted = [[token.id for token in tiny_model.generate(prompt, options)] for prompt in PROMPTS]
+    plain = [
+        [token.id for token in tiny_model.generate(prompt, options, typical_p=1.0)]
+        for prompt in PROMPTS
+    ]
+    assert wanted != plain
+
+    rows = tiny_model.batch_generate(PROMPTS, options)
+    assert [[token.id for token in row.tokens] for row in rows] == wanted
+    beside = tiny_model.submit(PROMPTS[1], others)
+    streams = [tiny_model.submit(prompt, options) for prompt in PROMPTS]
+    assert [[token.id for token in stream] for stream in streams] == wanted
+    list(beside)
+
+
 def test_rows_of_a_real_model(real_model: LlamaModel) -> None:
     prompts = ["The capital of France is", "Once upon a time", "def add(a, b):"] * 2
     wanted = [alone(real_model, prompt, 8) for prompt in prompts[:3]]

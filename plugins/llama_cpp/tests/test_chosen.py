@@ -6,9 +6,9 @@ import pytest
 
 from core.errors import InvalidOptionError
 from core.options import LoadConfig
-from core.serving.host_cpus import usable_cores
 from core_llama_cpp.chosen import OPTIONS, Choices
-from core_llama_cpp.settings import CLASSIFY_SEQUENCES, MAX_SEQUENCES
+from core_llama_cpp.session import CLASSIFY_SEQUENCES, MAX_SEQUENCES
+from core_runtime.machine import usable_cores
 
 
 def _choices(offload: bool = False, slots: int = 0, **options: object) -> Choices:

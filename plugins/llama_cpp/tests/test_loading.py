@@ -22,10 +22,11 @@ from core.errors import (
     UnsupportedModelError,
     UnsupportedOptionError,
 )
-from core.gguf_header import read_gguf
+from core.models.gguf import read_gguf
 from core.registry import REGISTRY
 from core_llama_cpp import estimate
-from core_llama_cpp.failures import load_failure
+from core_llama_cpp.library import load_failure
+from core_runtime.choices import SUITS_CHAT
 
 TinyGguf = Callable[..., Path]
 THREADS = {"n_threads": 1}
@@ -51,6 +52,7 @@ def test_what_a_load_states(tiny_gguf: TinyGguf) -> None:
     assert (chosen["context_len"], chosen["cache_cells"]) == ("100", "256")
     assert (chosen["parallel_slots"], chosen["n_threads"]) == ("2", "1")
     assert {"device", "blas", "n_batch", "n_ubatch"} <= chosen.keys()
+    assert chosen["suits"] == SUITS_CHAT.value
 
 
 def test_quantisation_is_told(smollm2_gguf: Path) -> None:
@@ -100,7 +102,7 @@ def test_the_last_tensor_cut_off(tiny_gguf: TinyGguf) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"llama.embedding_length": 32}, InvalidModelError, "n_rot"),
+        ({"llama.embedding_length": 32}, InvalidModelError, "16 are turned"),
         ({"llama.block_count": 3}, InvalidModelError, r"blk\.2\..*not found"),
         ({"llama.feed_forward_length": None}, InvalidModelError, "wrong shape"),
         ({"tokenizer.ggml.pre": "of-tomorrow"}, UnsupportedModelError, "of-tomorrow"),

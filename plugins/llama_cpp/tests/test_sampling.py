@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from core.errors import InvalidModelError
 from core.options import GenerateConfig
-from core_llama_cpp import filters
+from core_llama_cpp import sampling
 from core_llama_cpp.sampling import Sampler, log_total, logprob, uniform
 
 Row = npt.NDArray[np.float32]
@@ -25,6 +27,7 @@ configs = st.builds(
     GenerateConfig,
     temperature=st.sampled_from([0.0, 0.25, 1.0, 4.0]),
     top_k=st.sampled_from([0, 1, 3, 8, SIZE, 100]),
+    typical_p=st.sampled_from([1.0, 1e-9, 0.2, 0.5, 0.95]),
     top_p=st.sampled_from([1.0, 0.05, 0.5, 0.9, 0.999]),
     min_p=st.sampled_from([0.0, 0.01, 0.3, 1.0]),
     repeat_penalty=st.sampled_from([1.0, 0.5, 2.0]),
@@ -46,12 +49,35 @@ def reference(row: Row, prompt: Sequence[int], config: GenerateConfig, step: int
     if config.temperature == 0:
         return logits.index(max(logits))
     assert config.seed is not None
+    if config.typical_p < 1.0:
+        kept = typical(logits, config.typical_p)
+        logits = [value if id in kept else -math.inf for id, value in enumerate(logits)]
     ids = sorted(allowed(logits, config))
     weights = [math.exp((logits[id] - max(logits)) / config.temperature) for id in ids]
     goal = uniform(config.seed, step) * math.fsum(weights)
     borders = np.cumsum(weights)
     assume(all(abs(border - goal) > 1e-9 for border in borders))
     return next(id for id, border in zip(ids, borders, strict=True) if border > goal)
+
+
+def typical(logits: Sequence[float], typical_p: float) -> set[int]:
+    """llama.cpp's definition: the smallest set nearest to the entropy whose mass exceeds p."""
+    total = math.log(math.fsum(map(math.exp, logits)))
+    surprisals = [total - value for value in logits]
+    entropy = math.fsum(math.exp(-value) * value for value in surprisals)
+    distances = [abs(value - entropy) for value in surprisals]
+    order = sorted(range(len(logits)), key=distances.__getitem__)  # of equal ones the lowest id
+    for one, next_one in itertools.pairwise(order):
+        near = distances[next_one] - distances[one] < 1e-5
+        assume(not near or logits[one] == logits[next_one])  # else rounding decides
+    kept, mass = set[int](), 0.0
+    for token in order:
+        kept.add(token)
+        mass += math.exp(-surprisals[token])
+        assume(abs(mass - typical_p) > 1e-5)
+        if mass > typical_p:
+            break
+    return kept
 
 
 def allowed(logits: Sequence[float], config: GenerateConfig) -> set[int]:
@@ -81,13 +107,61 @@ def test_draws_are_those_of_the_definitions(
 
 @given(logit_rows, st.sampled_from([0.05, 0.5, 0.9, 0.999]))
 def test_a_nucleus_beyond_the_first_candidates_is_found(values: list[float], top_p: float) -> None:
-    whole = filters.candidates(as_row(values), 0, top_p, 0.0)
+    whole = sampling.candidates(as_row(values), 0, top_p, 0.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(filters, "_NUCLEUS", 4)
-        short = filters.candidates(as_row(values), 0, top_p, 0.0)
+        patch.setattr(sampling, "_NUCLEUS", 4)
+        short = sampling.candidates(as_row(values), 0, top_p, 0.0)
     assert whole is not None
     assert short is not None
     assert short.tolist() == whole.tolist()
+
+
+@given(logit_rows, st.sampled_from([1e-9, 0.2, 0.5, 0.95]))
+def test_typical_tokens_beyond_the_first_candidates_are_found(
+    values: list[float], typical_p: float
+) -> None:
+    whole = sampling.typical(as_row(values), typical_p)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampling, "_NUCLEUS", 4)
+        assert sampling.typical(as_row(values), typical_p).tolist() == whole.tolist()
+
+
+def llama_cpp_typical(row: Row, typical_p: float) -> set[int]:
+    """What llama.cpp's own sampler leaves."""
+    import llama_cpp
+
+    tokens = (llama_cpp.llama_token_data * len(row))(
+        *(llama_cpp.llama_token_data(id, float(value), 0.0) for id, value in enumerate(row))
+    )
+    candidates = llama_cpp.llama_token_data_array(tokens, len(row), -1, False)
+    sampler = llama_cpp.llama_sampler_init_typical(typical_p, 1)
+    try:
+        llama_cpp.llama_sampler_apply(sampler, ctypes.byref(candidates))
+        return {candidates.data[place].id for place in range(candidates.size)}
+    finally:
+        llama_cpp.llama_sampler_free(sampler)
+
+
+@pytest.mark.parametrize("spread", [0.1, 1.0, 3.0, 8.0])
+@pytest.mark.parametrize("typical_p", [0.001, 0.1, 0.5, 0.9, 0.99])
+def test_the_typical_tokens_are_those_of_llama_cpp(spread: float, typical_p: float) -> None:
+    unequal = []
+    for seed in range(20):
+        row = np.random.default_rng(seed).normal(0, spread, 500).astype(np.float32)
+        ours = set(np.flatnonzero(np.isfinite(sampling.typical(row, typical_p))).tolist())
+        unequal += [differing] if (differing := ours ^ llama_cpp_typical(row, typical_p)) else []
+    # llama.cpp adds up float32, and what that rounds depends on the machine's instructions.
+    assert len(unequal) <= 1
+    assert all(len(differing) <= 2 for differing in unequal)
+
+
+def test_the_most_likely_token_may_be_none_of_the_typical_ones() -> None:
+    row = as_row([2.0, *[0.0] * 60])  # 0.11 of the probability, and the entropy is that of the many
+    typical = np.isfinite(sampling.typical(row, 0.5)).tolist()
+    assert typical == [False, *[True] * 34, *[False] * 26]
+    assert Sampler(GenerateConfig(typical_p=0.5), ()).draw(row, 0) == 0  # greedy looks at no filter
+    first = GenerateConfig(temperature=1.0, typical_p=0.5, top_k=1, seed=0)
+    assert Sampler(first, ()).draw(row, 0) == 1  # the others look at what is left
 
 
 def test_draws_follow_the_distribution() -> None:

@@ -24,7 +24,10 @@ def test_a_score_is_what_classify_says_step_by_step(real_model: LlamaModel) -> N
     assert score.logprob == pytest.approx(sum(score.token_logprobs))
 
 
-def test_neighbours_change_no_score(real_model: LlamaModel) -> None:
+def test_neighbours_change_no_score(
+    real_model: LlamaModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(real_model, "equal_rows", False)
     prompts = ["The capital of France is", "Once upon a time", "The capital of France is not"]
     tails = [" Paris", " there was a king", " London"]
     alone = [
@@ -60,7 +63,10 @@ def test_each_pairs_error_is_its_own(tiny_model: LlamaModel) -> None:
     assert isinstance(scores[1].error, EmptyPromptError)
     assert isinstance(scores[2].error, PromptTooLongError)
     assert scores[3].error is None
-    assert scores[3] == tiny_model.score(["ab"], [" b"])[0]
+    alone = tiny_model.score(["ab"], [" b"])[0]
+    slack = 2 * tiny_model.info.logit_tolerance
+    assert scores[3].token_logprobs == pytest.approx(alone.token_logprobs, abs=slack)
+    assert scores[3].is_greedy == alone.is_greedy
     with pytest.raises(TypeError, match="one continuation per prompt"):
         tiny_model.score(["a"], [])
 

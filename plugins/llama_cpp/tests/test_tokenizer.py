@@ -22,6 +22,9 @@ from core_llama_cpp.tokenizer import Tokenizer
 _TOKENS = Path(__file__).parents[2] / "mlx_native" / "tests" / "llama_cpp_tokens" / "tokens.json"
 _REFERENCE = json.loads(_TOKENS.read_bytes())
 _MARKER = "\ufdd0"
+_MARKS = ["<end_of_turn>", "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|endoftext|>"]
+_WORDS = ["<s>", "</s>", *map(chr, range(33, 127)), "Ġ", "Ġa", "Ġb", "ab", "Ġab"]
+_MARKS += ["<｜end▁of▁sentence｜>"]  # noqa: RUF001 - so it is spelled
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +52,8 @@ def test_ids_are_those_of_llama_cpp(real: tuple[str, Tokenizer]) -> None:
 
 
 def test_facts_of_the_real_models(smollm2: Tokenizer, gemma3: Tokenizer) -> None:
-    assert (smollm2.vocab_size, smollm2.bos_id, smollm2.encode("")) == (49152, None, [])
-    assert (gemma3.vocab_size, gemma3.bos_id, gemma3.encode("")) == (262144, 2, [2])
+    assert (smollm2.vocab_size, smollm2.vocabulary.bos, smollm2.encode("")) == (49152, None, [])
+    assert (gemma3.vocab_size, gemma3.vocabulary.bos, gemma3.encode("")) == (262144, 2, [2])
     assert "<|im_end|>" in smollm2.special
     assert "<h1>" not in gemma3.special  # a token of its own, which text may spell
     assert {0, 2} <= smollm2.stop_ids  # <|endoftext|>, <|im_end|>
@@ -147,16 +150,34 @@ def test_half_a_character_waits_for_the_rest(smollm2: Tokenizer, gemma3: Tokeniz
         assert (stream.add(ids[0]), stream.finish()) == ("", "\ufffd")
 
 
-def test_the_space_that_a_tokenizer_adds_is_taken_off_again(smollm2: Tokenizer) -> None:
+def test_the_space_that_a_tokenizer_adds_is_taken_off_again(
+    smollm2: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As a SentencePiece vocabulary with add_space_prefix has it.
+    monkeypatch.setattr(smollm2.vocabulary, "_strips_space", True)
     stream = smollm2.detokenizer(())
-    stream._strips = True  # as a SentencePiece vocabulary with add_space_prefix has it
     space, plain = smollm2.encode(" a")[-1], smollm2.encode("a")[-1]
     assert [stream.add(space), stream.add(space), stream.add(plain)] == ["a", " a", "a"]
+
+
+@pytest.mark.parametrize("mark", _MARKS)
+def test_a_familys_end_mark_ends_a_generation(tiny_gguf: Callable[..., Path], mark: str) -> None:
+    words = [*_WORDS, mark]
+    types = [3, 3, *[1] * (len(_WORDS) - 2), 3]
+    change = {"tokenizer.ggml.tokens": words, "tokenizer.ggml.token_type": types}
+    with core.load_model(tiny_gguf(change=change, words=words), backend="llama_cpp") as model:
+        assert cast("LlamaModel", model)._loaded.tokenizer.stop_ids == {1, len(_WORDS)}
 
 
 def test_lone_surrogates_are_refused(gemma3: Tokenizer) -> None:
     with pytest.raises(RequestError, match="not valid Unicode"):
         gemma3.encode("a\ud800")
+
+
+@pytest.mark.parametrize("value", [5, b"ab", None, 1.5, ["ab"]])
+def test_only_strings_have_tokens(tiny_model: LlamaModel, value: Any) -> None:
+    with pytest.raises(TypeError, match="takes a string, not a"):
+        tiny_model.encode(value)
 
 
 def test_eight_threads_get_what_one_gets(smollm2: Tokenizer) -> None:

@@ -1,15 +1,97 @@
-"""A LoRA adapter in GGUF: found and checked against its model before anything is loaded."""
+"""A LoRA adapter in GGUF: found and checked against its model before anything is loaded.
+
+Contradictions in the file at which llama.cpp ends the process are refused here.
+"""
 
 from __future__ import annotations
 
+import math
 import os
+import struct
+from collections.abc import Iterator
 from pathlib import Path
 
-from core.errors import InvalidModelError
-from core.gguf_header import read_gguf
-from core.model_files import resolve_path, typed_errors
-from core_llama_cpp.adapter_tensors import check_adapter
+from core.errors import InvalidModelError, UnsupportedModelError
+from core.models.files import resolve_path, typed_errors
+from core.models.gguf import GgufHeader, GgufTensor, read_gguf
+from core_llama_cpp.files import find_files
 from core_llama_cpp.header import ModelHeader
+
+_ALPHA, _FLOAT32 = "adapter.lora.alpha", 6
+# What llama.cpp's convert_lora_to_gguf.py writes; there is no product for whole numbers.
+_TYPES = {0: "F32", 1: "F16", 8: "Q8_0", 30: "BF16"}
+_EMBEDDING, _EXPERTS = "token_embd.weight", "_exps."
+
+Pair = tuple[str, GgufTensor, GgufTensor]
+
+
+def check_adapter(path: Path, model: ModelHeader) -> None:
+    """Check the shapes and types of all of an adapter's pairs; no data are read.
+
+    Raises `InvalidModelError`, and `UnsupportedModelError` for an embedding that is also the
+    output.
+    """
+    header = read_gguf(path, tensors=True)
+    pairs = list(_pairs(header))
+    reason = _alpha_reason(path, header) or (None if pairs else "it has no pair of tensors")
+
+    experts = model.metadata.get(f"{model.architecture}.expert_count", 1)
+    for pair in pairs:
+        reason = reason or _pair_reason(pair, experts if _EXPERTS in pair[0] else 1)
+    if reason:
+        raise InvalidModelError(f"The adapter {path} is broken: {reason}. Convert it again.")
+
+    if any(weight.endswith(_EMBEDDING) for weight, _, _ in pairs) and _is_tied(model):
+        raise UnsupportedModelError(
+            f"llama.cpp cannot run {model.path} with the adapter {path}: it changes the token "
+            "embedding, which is this model's output as well. Merge it into the model's weights."
+        )
+
+
+def _pairs(header: GgufHeader) -> Iterator[Pair]:
+    """Yield each weight's name with its A and B; llama.cpp complains of an A without a B."""
+    tensors = {tensor.name: tensor for tensor in header.tensors}
+    for name, first in tensors.items():
+        weight = name.removesuffix(".lora_a")
+        second = tensors.get(f"{weight}.lora_b")
+        if weight != name and second is not None:
+            yield weight, first, second
+
+
+def _pair_reason(pair: Pair, experts: object) -> str | None:
+    weight, *tensors = pair
+    for tensor in tensors:
+        if tensor.ggml_type not in _TYPES:
+            known = ", ".join(_TYPES.values())
+            return f"{tensor.name} has ggml's type {tensor.ggml_type}, and only {known} will do"
+    first, second = (_dimensions(tensor) for tensor in tensors)
+    # In the file's order A is [in, rank] and B [rank, out]; an embedding's A is [rank, tokens].
+    rank = first[0] if weight.endswith(_EMBEDDING) else first[1]
+    if rank < 1 or rank != second[0] or first[2:] != [experts, 1] or second[2:] != [experts, 1]:
+        return f"the shapes {tensors[0].shape} and {tensors[1].shape} of {weight} do not fit"
+    return None
+
+
+def _dimensions(tensor: GgufTensor) -> list[int]:
+    return [*tensor.shape, 1, 1, 1, 1][:4]
+
+
+def _alpha_reason(path: Path, header: GgufHeader) -> str | None:
+    alpha = header.metadata.get(_ALPHA)
+    if alpha is None:  # the product is taken as it is
+        return None
+    if not isinstance(alpha, float) or not math.isfinite(alpha):
+        return f"{_ALPHA} is {alpha!r:.40}, and no finite float32"
+    with path.open("rb") as file:  # a double, too, was read as a float
+        data = file.read(header.data_offset)
+    key = struct.pack("<Q", len(_ALPHA)) + _ALPHA.encode()
+    kind = struct.unpack_from("<I", data, data.index(key) + len(key))[0]
+    return None if kind == _FLOAT32 else f"{_ALPHA} has GGUF's type {kind}, and no float32"
+
+
+def _is_tied(model: ModelHeader) -> bool:
+    shards = (read_gguf(shard, tensors=True) for shard in find_files(model.path).all)
+    return not any(tensor.name == "output.weight" for shard in shards for tensor in shard.tensors)
 
 
 def find_adapter(path: str | os.PathLike[str] | None, header: ModelHeader) -> Path | None:
@@ -24,11 +106,13 @@ def find_adapter(path: str | os.PathLike[str] | None, header: ModelHeader) -> Pa
     with typed_errors(str(location)):
         file = _only_file(location) if location.is_dir() else location
         metadata = read_gguf(file).metadata
+
     if metadata.get("general.type") != "adapter" or metadata.get("adapter.type") != "lora":
         raise InvalidModelError(
             f"{file} is not a LoRA adapter in GGUF (general.type 'adapter', adapter.type 'lora'). "
             "llama.cpp's convert_lora_to_gguf.py makes one."
         )
+
     made_for = metadata.get("general.architecture")
     if made_for != header.architecture:
         raise InvalidModelError(

@@ -1,24 +1,71 @@
-"""Whether llama.cpp can run here, and on what: decided without importing llama_cpp."""
+"""Availability of llama.cpp and of devices for it, decided without importing llama_cpp."""
 
 from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Sequence
+from pathlib import Path
 
+from core.known_plugins import install_command
+from core.types import Choice, Device
 from core_llama_cpp import ggml
-from core_llama_cpp.ggml import GgmlDevice
+from core_llama_cpp.ggml import DeviceType, GgmlDevice
 
+PLAIN = "plain build"
 MINIMUM = (0, 3, 35)  # before it, the C structures have no n_outputs_max
 DISTRIBUTION = "llama-cpp-python"
 ROCM = "ROCm"  # ggml's name for its HIP part
+DRIVER = Path("/dev/kfd")
+"""The driver's device, without which ROCm sees no GPU."""
 
-_INSTALL = "pip install --upgrade 'core[llama-cpp]' (it is compiled: g++ or clang is needed)"
+_INSTALL = f"{install_command('llama-cpp', '--upgrade')}; it is compiled: g++ or clang is needed"
 _REBUILD = f"pip install --force-reinstall --no-deps --no-cache-dir {DISTRIBUTION}"
 ROCM_BUILD = f"CMAKE_ARGS='-DGGML_HIP=on' {_REBUILD}"
 
 
+def reported(found: Sequence[GgmlDevice]) -> tuple[Device, ...]:
+    """The devices for users: GPUs first, then the CPU with what computes its matrix products."""
+    gpus = [_gpu(device) for device in found if device.is_gpu]
+    cpus = [_cpu(device, found) for device in found if device.type is DeviceType.CPU]
+    return (*gpus, *cpus)
+
+
+def build_name(found: Sequence[GgmlDevice]) -> str:
+    """``OpenBLAS``, ``Accelerate`` and the like; "plain build" without a BLAS."""
+    blas = [device.description for device in found if device.backend == "BLAS"]
+    return blas[0] if blas else PLAIN
+
+
+def chosen_device(found: Sequence[GgmlDevice], gpus: Sequence[GgmlDevice]) -> Choice:
+    """The device on which a model will run, as a choice with its reason."""
+    if gpus:
+        names = ", ".join(f"{device.name} ({device.description})" for device in gpus)
+        return Choice("device", names, "what ggml reports, and gpu_layers is not 0")
+    cpu = next((device for device in found if device.type is DeviceType.CPU), None)
+    name = cpu.description if cpu else "CPU"
+    has_gpu = any(device.is_gpu for device in found)
+    return Choice("device", name, "gpu_layers is 0" if has_gpu else "this build reports no GPU")
+
+
+def chosen_blas(found: Sequence[GgmlDevice]) -> Choice:
+    """The library for matrix products on the CPU in this build, as a choice with its reason."""
+    name = build_name(found)
+    if name == PLAIN:
+        reason = "ggml's own kernels; long prompts run faster with OpenBLAS: docs/llama_cpp.md"
+        return Choice("blas", name, reason)
+    return Choice("blas", name, "llama.cpp was built with it, for batches of 32 tokens and more")
+
+
+def _gpu(device: GgmlDevice) -> Device:
+    return Device(device.description, "gpu", device.memory_total, device.backend)
+
+
+def _cpu(device: GgmlDevice, found: Sequence[GgmlDevice]) -> Device:
+    return Device(device.description, "cpu", device.memory_total, build_name(found))
+
+
 def library_reason() -> str | None:
-    """Why llama.cpp cannot be used; None when it can. Opens its shared library."""
+    """The reason why llama.cpp cannot be used; None if it can. Opens its shared library."""
     try:
         version = importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -30,9 +77,11 @@ def library_reason() -> str | None:
 
 
 def rocm_reason(devices: Sequence[GgmlDevice]) -> str | None:
-    """Why ggml cannot use an AMD GPU, from the devices it reports; None when it can."""
+    """The reason why ggml cannot use an AMD GPU, by the devices it reports; None if it can."""
     if rocm_devices(devices):
         return None
+    if not DRIVER.exists():
+        return f"this machine has no AMD GPU with ROCm's driver (there is no {DRIVER})."
     found = ", ".join(f"{device.name} ({device.description})" for device in devices) or "none"
     return (
         f"ggml reports no ROCm device; the devices of this build are: {found}. With ROCm and its "
@@ -41,7 +90,7 @@ def rocm_reason(devices: Sequence[GgmlDevice]) -> str | None:
 
 
 def rocm_devices(devices: Sequence[GgmlDevice]) -> list[GgmlDevice]:
-    """Those that ggml's HIP part offers."""
+    """The GPUs that ggml's HIP part offers."""
     return [device for device in devices if device.backend == ROCM and device.is_gpu]
 
 

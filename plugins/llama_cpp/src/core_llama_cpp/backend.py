@@ -1,4 +1,4 @@
-"""The backends ``llama_cpp`` and ``rocm``: one class, and which devices it may take.
+"""The backends ``llama_cpp`` and ``rocm``: one class, with the devices that each may take.
 
 Importing this module imports no llama_cpp; asking about availability opens its shared library.
 """
@@ -9,13 +9,12 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from core.capability import Capability
-from core.errors import BackendUnavailableError, UnsupportedOptionError
+from core.errors import BackendUnavailableError, CoreError, UnsupportedOptionError
 from core.options import LoadConfig
-from core.protocols import PROTOCOL_VERSION
+from core.protocols import PROTOCOL_VERSION, Capability
 from core.support import chosen_backend, refuse_load_options
 from core.types import Device
-from core_llama_cpp import availability, devices, ggml
+from core_llama_cpp import availability, ggml
 from core_llama_cpp.capabilities import BACKEND_CAPABILITIES
 from core_llama_cpp.ggml import GgmlDevice
 
@@ -32,29 +31,40 @@ class LlamaCpp:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What models of this backend offer."""
+        """The capabilities of models of this backend."""
         return BACKEND_CAPABILITIES
 
     def available(self) -> bool:
-        """Whether llama.cpp can compute here."""
+        """True when llama.cpp can compute here."""
         return self.unavailable_reason() is None
 
     def unavailable_reason(self) -> str | None:
-        """Why it cannot, and what to do; None where the library opens."""
+        """The reason why llama.cpp cannot run, and what to do; None where its library opens."""
         return availability.library_reason()
 
     def devices(self) -> Sequence[Device]:
-        """What models may run on, GPUs first; empty when the backend cannot run."""
-        return devices.reported(self._found()) if self.available() else ()
+        """The devices for models, GPUs first; empty when the backend cannot run."""
+        return availability.reported(self._found()) if self.available() else ()
 
     def refusal(self, path: str | os.PathLike[str]) -> str | None:
-        """Why this plugin cannot load a model, from its GGUF header alone."""
+        """The reason why this plugin cannot load a model, by its GGUF header alone."""
         from core_llama_cpp.probe import refusal
 
         return refusal(path)
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> LlamaModel:
         """Load a GGUF model. Raises as `core.Backend.load_model` says."""
+        try:
+            return self._load_model(path, config)
+        except CoreError:
+            raise
+        except OSError as error:  # no descriptor, or no thread, for what is loaded on the way
+            what = f"the system refused what a load needs ({error})"
+            raise BackendUnavailableError(
+                self.name, f"{what}. Close other files, and try again"
+            ) from error
+
+    def _load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> LlamaModel:
         reason = self.unavailable_reason()
         if reason is not None:
             raise BackendUnavailableError(self.name, reason)
@@ -67,8 +77,8 @@ class LlamaCpp:
 
         chosen = (
             chosen_backend(self.name, config),
-            devices.chosen_device(found, gpus),
-            devices.chosen_blas(found),
+            availability.chosen_device(found, gpus),
+            availability.chosen_blas(found),
         )
         return open_model(self.name, path, config, gpus, chosen)
 
@@ -76,7 +86,7 @@ class LlamaCpp:
         return ggml.devices()
 
     def _gpus(self, found: Sequence[GgmlDevice], layers: int) -> Sequence[GgmlDevice]:
-        """Those that take layers. Raises where some are asked for and there is no GPU."""
+        """The GPUs that take layers. Raises where layers are asked for and there is no GPU."""
         gpus = [device for device in found if device.is_gpu] if layers else []
         if layers > 0 and not gpus:
             raise UnsupportedOptionError(
@@ -94,11 +104,11 @@ class Rocm(LlamaCpp):
     name = "rocm"
 
     def unavailable_reason(self) -> str | None:
-        """Why not; None where ggml reports a ROCm device."""
+        """The reason why no AMD GPU can be used; None where ggml reports a ROCm device."""
         return super().unavailable_reason() or availability.rocm_reason(ggml.devices())
 
     def _found(self) -> Sequence[GgmlDevice]:
-        """Its own GPUs, and what is no GPU."""
+        """The devices of the HIP part, and those that are no GPU."""
         found = ggml.devices()
         others = [device for device in found if not device.is_gpu]
         return (*availability.rocm_devices(found), *others)

@@ -1,7 +1,7 @@
 """``classify``: from prompts to results, many prompts in one batch.
 
-Whatever goes wrong with one prompt becomes that row's ``error``; the other rows finish. Prompts
-with a common beginning share it in the cache.
+Label probabilities are read off the labels' inner trie nodes, which run behind the prompt's
+sequence.
 """
 
 from __future__ import annotations
@@ -10,24 +10,60 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from core.clock import RequestClock
-from core.labels import Path, with_scores
+from core.labels import LabelScores, LabelTrie, Path, score_labels, with_scores
 from core.options import GenerateConfig
-from core.serving.failures import own_error
-from core.serving.prefixes import grouped
-from core.serving.reading import Row, labels_alone, of_labels
-from core.serving.request import seeded
 from core.types import ClassifyResult, Token
-from core_llama_cpp.label_reader import LabelReader, chains
-from core_llama_cpp.passes import Passes, ask
-from core_llama_cpp.questions import Branch
-from core_llama_cpp.sampling import Sampler, logprob
+from core_llama_cpp.passes import Branch, Passes, ask
+from core_llama_cpp.sampling import Sampler, log_total, logprob
 from core_llama_cpp.session import Logits
+from core_runtime.batches import by_prefix
+from core_runtime.request import own_error, seeded
+from core_runtime.rows import Row, labels_alone, of_labels
 
 TokenText = Callable[[int], str]
 
 
-class Asked:
-    """One prompt, and what was read of it: a `core_llama_cpp.questions.Question`."""
+class LabelReader:
+    """The log-probabilities of one prompt's labels, as they are read."""
+
+    def __init__(self, trie: LabelTrie) -> None:
+        self._trie = trie
+        self._children = dict(zip(trie.prefixes, trie.children, strict=True))
+        self._found: dict[Path, list[float]] = {}
+
+    def read(self, node: Path, logits: Logits) -> None:
+        """Take the logits behind an inner node; ``()`` is the prompt's end."""
+        children = logits[list(self._children[node])].astype(float)
+        self._found[node] = (children - log_total(logits)).tolist()
+
+    def scores(self) -> LabelScores:
+        """The scores of the labels, once every inner node was read."""
+        return score_labels(self._trie, [self._found[node] for node in self._trie.prefixes])
+
+
+def chains(trie: LabelTrie) -> list[tuple[Path, int]]:
+    """The longest paths of inner nodes, and how many nodes at the end of each are its own.
+
+    Nodes that an earlier chain has too are run again, and read there only.
+    """
+    inner = set(trie.prefixes)
+    ends = [path for path in trie.prefixes if path and not _goes_on(path, trie, inner)]
+    read: set[Path] = set()
+    found = []
+    for path in ends:
+        nodes = {path[:end] for end in range(1, len(path) + 1)}
+        found.append((path, len(nodes - read)))
+        read |= nodes
+    return found
+
+
+def _goes_on(path: Path, trie: LabelTrie, inner: set[Path]) -> bool:
+    children: Sequence[int] = trie.children[trie.prefixes.index(path)]
+    return any((*path, token) in inner for token in children)
+
+
+class LabelQuestionReader:
+    """A `core_llama_cpp.passes.Question` about one prompt, with the values read so far."""
 
     reads = 1
 
@@ -41,7 +77,7 @@ class Asked:
         self._result = ClassifyResult()
 
     def read(self, place: int, logits: Logits) -> None:
-        """At the end of what stands before the labels: mostly the prompt's end."""
+        """Take the logits in front of the labels: mostly those at the prompt's end."""
         if self._labels is not None:
             self._labels.read((), logits)
         if not self._tail:
@@ -58,11 +94,11 @@ class Asked:
         return found
 
     def fail(self, error: Exception) -> None:
-        """It could not be computed; the first error counts."""
+        """Keep the error of a prompt that could not be computed; the first one counts."""
         self.error = self.error or own_error(error)
 
     def result(self) -> ClassifyResult:
-        """What came of it."""
+        """The prompt's result, or the error that ended it."""
         if self.error is not None:
             return ClassifyResult(error=self.error)
         if self._labels is None:
@@ -90,7 +126,7 @@ class Asked:
 
 
 class Classifier:
-    """One call: a `core.serving.classifying.Classifier`."""
+    """The `core_runtime.classifying.Classifier` of one call."""
 
     def __init__(
         self, passes: Passes, token_text: TokenText, config: GenerateConfig, clock: RequestClock
@@ -100,11 +136,13 @@ class Classifier:
         self.reused = 0
 
     def results(self, blocks: Iterable[Sequence[Row]]) -> Iterator[tuple[Row, ClassifyResult]]:
-        """Each row's result, those first that begin alike."""
+        """Yield each row with its result; rows that begin alike come together."""
         for rows in blocks:
-            asked = [Asked(row, seeded(self._config), self._token_text) for row in rows]
+            asked = [
+                LabelQuestionReader(row, seeded(self._config), self._token_text) for row in rows
+            ]
             most = [len(question.ids) - 1 for question in asked]
             with self._passes as passes:
-                for prefix, group in grouped(asked, [question.ids for question in asked], most):
+                for prefix, group in by_prefix(asked, [question.ids for question in asked], most):
                     self.reused += ask(passes, prefix, group, self._clock).cached
                     yield from ((question.row, question.result()) for question in group)

@@ -7,24 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from core.serving.failures import own_error
-from core.serving.request import Request
-from core.serving.waiting import Job
 from core_llama_cpp.pool import Lease, Pool
+from core_llama_cpp.prefixes import KeptPrefixes
 from core_llama_cpp.sampling import Sampler, logprob
 from core_llama_cpp.session import Logits, Session
+from core_runtime.request import Request, own_error
+from core_runtime.waiting import Job
 
 
 class Tenancy:
-    """What the requests of one job have of the context; the last one to end gives it back."""
+    """The part of the context that a job's requests hold; the last to end gives it back."""
 
     def __init__(self, session: Session, pool: Pool, lease: Lease) -> None:
         self.lease = lease
         self._session, self._pool = session, pool
         self._left = len(lease.sequences)
 
+    def restore(self, prompt: Sequence[int], kept: KeptPrefixes) -> int:
+        """Fill the first sequence with what is kept of a prompt, its last token aside."""
+        return kept.restore(prompt, len(prompt) - 1, self.lease, self._pool)
+
     def leave(self, sequence: int) -> None:
-        """One request has ended: its sequence is emptied."""
+        """Empty the sequence of a request that has ended."""
         self._session.drop(sequence)
         self._left -= 1
         if not self._left:
@@ -65,20 +69,28 @@ class Decoding:
             self._oldest += 1
 
     def read(self, place: int, logits: Logits) -> None:
-        """The logits behind the token that was fed."""
+        """Take the logits behind the token that was fed."""
         self.take(logits)
 
     def fail(self, error: Exception) -> None:
-        """The request ends with this error."""
+        """End the request with this error."""
         self.request.fail(own_error(error))
 
+    def keep(self, kept: KeptPrefixes) -> None:
+        """Keep what the sequence holds, prompt and answer, unless its beginning was dropped."""
+        if not self._oldest:
+            kept.keep([*self.request.ids, *self.request.tokens], self.sequence)
+
     def leave(self) -> None:
-        """Give back what it has."""
+        """Give back the request's sequence."""
         self._tenancy.leave(self.sequence)
 
 
 class Prefilling:
-    """A job's prompt on its way into the cache. ``joined`` gets the rows that go on from it."""
+    """A job's prompt on its way into the cache. ``joined`` gets the rows that go on from it.
+
+    What is ``kept`` of its beginning is not computed again.
+    """
 
     def __init__(
         self,
@@ -87,15 +99,17 @@ class Prefilling:
         tenancy: Tenancy,
         window: int,
         joined: Callable[[Decoding], None],
+        kept: KeptPrefixes,
     ) -> None:
         self.job, self._session, self._tenancy = job, session, tenancy
-        self._window, self._joined = window, joined
+        self._window, self._joined, self._kept = window, joined, kept
         self.sequence = tenancy.lease.sequences[0]
-        self.position = 0
+        self.position = tenancy.restore(job.ids, kept)
         self.ids: Sequence[int] = ()
         self.reads = 0
         self.over = False  # joined, or failed
         for request in job.requests:
+            request.cached = self.position
             request.begin()
 
     def chunk(self, size: int) -> None:
@@ -104,8 +118,15 @@ class Prefilling:
         self.ids = self.job.ids[self.position : self.position + size]
         self.reads = int(self.position + len(self.ids) == len(self.job.ids))
 
+    def again(self) -> None:
+        """Take the last chunk once more next time, as the pass that computed it was interrupted."""
+        if not self.over:
+            self._session.drop(self.sequence, self.position)
+            self.ids = ()
+
     def read(self, place: int, logits: Logits) -> None:
-        """The prompt's end: every request of the job goes on from here."""
+        """Take the logits at the prompt's end, from which every request of the job goes on."""
+        self._kept.keep_prompt(self.job.ids, self.sequence)
         rows = [
             Decoding(request, self._session, self._tenancy, sequence, self._window)
             for request, sequence in zip(
@@ -121,14 +142,14 @@ class Prefilling:
                 _begin(row, logits)
 
     def fail(self, error: Exception) -> None:
-        """All requests of the job end with this error."""
+        """End all requests of the job with this error."""
         self.over = True
         for request in self.job.requests:
             request.fail(own_error(error))
         self.leave()
 
     def leave(self) -> None:
-        """Give back what it has: not one of its requests goes on."""
+        """Give back all of the job's sequences: not one of its requests goes on."""
         for sequence in self._tenancy.lease.sequences:
             self._tenancy.leave(sequence)
 

@@ -8,20 +8,22 @@ model's owner thread; other work of that thread (classify, score, close) comes b
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
-from core.errors import ModelClosedError
-from core.serving.failures import own_error
-from core.serving.owner import OwnerThread
-from core.serving.served import ENDLESS, ServedModel, room
-from core.serving.stopwatch import Stopwatch
-from core.serving.waiting import Job, WaitingLine
+from core.clock import Check, never_stop
 from core_llama_cpp.decoding import Decoding, Prefilling, Tenancy
 from core_llama_cpp.pool import Pool
-from core_llama_cpp.session import Session
+from core_llama_cpp.prefixes import KeptPrefixes
+from core_llama_cpp.session import InterruptedPassError, Session
 from core_llama_cpp.spans import Runner, Span
+from core_runtime import engine
+from core_runtime.owner import OwnerThread
+from core_runtime.request import Request
+from core_runtime.served import ENDLESS, ServedModel, room
+from core_runtime.waiting import Job
 
 T = TypeVar("T")
 
@@ -31,89 +33,82 @@ class EngineModel(ServedModel, Protocol):
 
     @property
     def session(self) -> Session:
-        """What computes."""
+        """The session that computes."""
         ...
 
     @property
     def slots(self) -> int:
-        """Requests that decode together."""
+        """The number of requests that decode together."""
+        ...
+
+    @property
+    def kept(self) -> KeptPrefixes:
+        """What is kept of prompts and answers for the next ones."""
         ...
 
 
-class Engine:
+class Engine(engine.Engine):
     """Serves all generation of one model."""
 
     def __init__(self, model: EngineModel, owner: OwnerThread, pool: Pool) -> None:
-        self._model, self._owner, self._pool = model, owner, pool
+        super().__init__(owner)
+        self._model, self._pool = model, pool
         self._runner = Runner(model.session)
-        self._waiting = WaitingLine()
         self._next: deque[Job] = deque()  # taken from the line; they wait for cells
         self._prefills: deque[Prefilling] = deque()
         self._rows: list[Decoding] = []
-        self._pumping = False
-        self.watch = Stopwatch()
+        self._passing: tuple[Request, ...] = ()  # those that the running pass is for
 
     def submit(self, jobs: Iterable[Job]) -> None:
         """Queue jobs, in order; from any thread. Raises `ModelClosedError`."""
-        self._owner.check_fork()
-        self._waiting.extend([part for job in jobs for part in self._parts(job)])
-        if not self._owner.post(self.wake):
-            raise ModelClosedError
+        super().submit([part for job in jobs for part in self._parts(job)])
 
-    def receive(self, items: SimpleQueue[T]) -> T:
-        """Wait for what a request sends. Raises what `OwnerThread.receive` does."""
-        return self._owner.receive(items)
+    def receive(self, items: SimpleQueue[T], look: Check = never_stop) -> T:
+        """Wait for what a request sends; a pass that nobody wants any more is interrupted.
+
+        Raises what `OwnerThread.receive` does.
+        """
+
+        def both() -> None:
+            look()
+            self._stop_unwanted()
+
+        return super().receive(items, both)
 
     @property
     def idle(self) -> bool:
-        """Whether no request is in here."""
+        """True if the engine holds no request."""
         return not (self._waiting or self._next or self._computing)
 
-    def wake(self) -> None:
-        """Go on, if there is something to do: a request came, or cells were given back."""
-        if not self._pumping:
-            self._pumping = True
-            self._pump()
+    def make_room(self, cells: int, sequences: int) -> None:
+        """Let no request in, and run on until so much is free, or all that run have ended."""
+        while not self._pool.has(cells, sequences) and self._computing:
+            self._guarded(partial(self._step, admit=False))
 
-    def step(self, admit: bool = True) -> bool:
-        """Compute one batch. False: there was nothing to compute."""
-        try:
-            self._drop_unwanted()
-            if admit:
-                self._admit()
-            if not self._computing:
-                return False
-            self._compute()
-        except BaseException as error:  # noqa: BLE001 - the thread goes on; the callers get it
-            self.shutdown(error)
+    def _step(self, admit: bool = True) -> bool:
+        """Compute one batch. False: there was nothing to compute.
+
+        What still waits then does so for cells that somebody else has, who wakes the engine.
+        """
+        self._drop_unwanted()
+        if admit:
+            self._admit()
+        if not self._computing:
+            return False
+        self._compute()
         return True
 
-    def make_room(self, cells: int, sequences: int) -> None:
-        """Run on, and let nobody in, until so much is free, or all that run have ended."""
-        while not self._pool.has(cells, sequences) and self._computing:
-            self.step(admit=False)
-
-    def shutdown(self, error: BaseException) -> None:
-        """End every request with this error, and hold nothing more."""
-        jobs = [*self._next, *self._waiting.clear(), *(p.job for p in self._prefills)]
+    def _let_go(self) -> list[Request]:
+        jobs = [*self._next, *(prefill.job for prefill in self._prefills)]
         requests = [row.request for row in self._rows]
         requests += [request for job in jobs for request in job.requests]
         self._next.clear()
         self._leave_all()
-        for request in requests:
-            request.fail(own_error(error))
+        return requests
 
     @property
     def _computing(self) -> bool:
         return bool(self._rows or self._prefills)
-
-    def _pump(self) -> None:
-        if self.step():
-            self._owner.post(self._pump)
-            return
-        # Nothing computes. What still waits does so for cells that somebody else has: whoever
-        # gives them back wakes the engine.
-        self._pumping = False
 
     def _leave_all(self) -> None:
         for prefill in self._prefills:
@@ -128,9 +123,7 @@ class Engine:
         self._waiting.sweep()
         self._next = deque(job for job in self._next if job.wanted())
         for row in self._rows:
-            error = None if row.request.ended else row.request.interruption()
-            if error is not None:
-                row.request.fail(error)
+            row.request.look()
         for prefill in [prefill for prefill in self._prefills if not prefill.job.wanted()]:
             self._prefills.remove(prefill)
             prefill.leave()
@@ -139,8 +132,18 @@ class Engine:
     def _drop_ended(self) -> None:
         for row in self._rows:
             if row.request.ended:
+                self._keep(row)
                 row.leave()
         self._rows = [row for row in self._rows if not row.request.ended]
+
+    def _keep(self, row: Decoding) -> None:
+        """Keep prompt and answer for those that begin like them.
+
+        Rows that decode together lie between one another, cell by cell, and a GPU would be read as
+        often: there only of a row alone.
+        """
+        if not self._model.session.settings.offload or len(self._rows) == 1:
+            row.keep(self._model.kept)
 
     def _admit(self) -> None:
         jobs = [*self._next, *(prefill.job for prefill in self._prefills)]
@@ -157,7 +160,8 @@ class Engine:
         session = self._model.session
         tenancy = Tenancy(session, self._pool, lease)
         window = self._model.info.context_length if self._model.rotates else ENDLESS
-        self._prefills.append(Prefilling(job, session, tenancy, window, self._join))
+        kept = self._model.kept
+        self._prefills.append(Prefilling(job, session, tenancy, window, self._join, kept))
 
     def _join(self, row: Decoding) -> None:
         self._rows.append(row)
@@ -168,11 +172,36 @@ class Engine:
         rows: list[Span] = [*self._rows]
         chunks = list(self._chunks(self._model.session.n_batch - len(rows)))
         work = sum(len(chunk.ids) for chunk in chunks)
+
+        # A pass counts as what most of its tokens are.
         with self.watch.on("prefill" if work > len(rows) else "decode"):
-            self._runner.run([*rows, *chunks])
+            self._run([*rows, *chunks], chunks)
+
         self._prefills = deque(prefill for prefill in self._prefills if not prefill.over)
         self._prefills.rotate(-1)  # a long prompt does not hold up the others
         self._drop_ended()
+
+    def _run(self, spans: Sequence[Span], chunks: Sequence[Prefilling]) -> None:
+        """Run one pass. If it is interrupted, all requests that it is for stay as they were."""
+        prefilled = [request for chunk in chunks for request in chunk.job.requests]
+        self._passing = (*(row.request for row in self._rows), *prefilled)
+        try:
+            self._runner.run(spans)
+        except InterruptedPassError:
+            for chunk in chunks:
+                chunk.again()
+        finally:
+            self._passing = ()
+
+    def _stop_unwanted(self) -> None:
+        """Interrupt the pass if all requests that it is for have ended, or are abandoned.
+
+        Call this from any thread. While one of them goes on the pass is not ended: many that
+        give up would keep it from anything.
+        """
+        passing = self._passing
+        if passing and all(request.unwanted for request in passing):
+            self._model.session.interrupt()
 
     def _chunks(self, room: int) -> Iterator[Prefilling]:
         for prefill in self._prefills:
@@ -183,7 +212,7 @@ class Engine:
             yield prefill
 
     def _cells(self, job: Job) -> int:
-        """The most cells that its requests may come to need, together."""
+        """The most cells that the requests of a job may come to need, together."""
         prompt, most = len(job.ids), self._model.info.context_length
         limits = [min(r.config.max_tokens, room(self._model, prompt)) for r in job.requests]
         if len(limits) == 1:  # the last token that is drawn is not fed

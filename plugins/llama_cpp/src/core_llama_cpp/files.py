@@ -7,14 +7,13 @@ Split files are called ``NAME-00001-of-00003.gguf``; llama.cpp finds the others 
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import InvalidModelError, ModelNotFoundError
-from core.model_files import is_gguf_name, model_formats, resolve_path, typed_errors
+from core.models.files import is_gguf_name, model_formats, resolve_path, typed_errors
+from core.models.gguf import SHARD
 
-_SHARD = re.compile(r"(?P<stem>.*)-(?P<index>\d{5})-of-(?P<count>\d{5})\.gguf$", re.IGNORECASE)
 _MOST_NAMED = 8
 
 
@@ -27,7 +26,7 @@ class ModelFiles:
 
     @property
     def size(self) -> int:
-        """What the weights take, on disk and in memory."""
+        """The bytes that the weights take, on disk and in memory."""
         return sum(path.stat().st_size for path in self.all)
 
 
@@ -49,7 +48,7 @@ def find_files(path: str | os.PathLike[str]) -> ModelFiles:
 
 def _only_model(directory: Path, names: list[str]) -> Path:
     """The one file in a directory that a model begins with."""
-    later = {name for name in names if (shard := _SHARD.match(name)) and shard["index"] != "00001"}
+    later = {name for name in names if (shard := SHARD.match(name)) and shard["index"] != "00001"}
     firsts = [name for name in names if name not in later]
     if len(firsts) > 1:
         listed = "".join(f"\n  {directory / name}" for name in firsts)
@@ -63,9 +62,10 @@ def _only_model(directory: Path, names: list[str]) -> Path:
 
 
 def _with_shards(path: Path) -> ModelFiles:
-    shard = _SHARD.match(path.name)
+    shard = SHARD.match(path.name)
     if shard is None or not 1 <= int(shard["index"]) <= int(shard["count"]):
         return ModelFiles(path, (path,))
+
     count = int(shard["count"])
     shards = tuple(_shard(path, shard["stem"], number, count) for number in range(1, count + 1))
     missing = [each for each in shards if not each.is_file()]
@@ -75,6 +75,8 @@ def _with_shards(path: Path) -> ModelFiles:
             f"{path} is one of {count} files of a split model; missing: {len(missing)} of them "
             f"({names}). Download all of them into {path.parent}."
         )
+
+    # llama.cpp finds the other parts from the first alone.
     if int(shard["index"]) != 1:
         raise InvalidModelError(
             f"{path} is a later part of a split model. Give the first: {shards[0]}"

@@ -1,4 +1,4 @@
-"""What ggml, the library under llama.cpp, would compute on: asked without importing llama_cpp.
+"""Devices of ggml, the library under llama.cpp, asked for without importing llama_cpp.
 
 The shared library is opened by its path in the installed package, as llama_cpp itself does later:
 the same file, so the process holds it once.
@@ -33,7 +33,7 @@ class DeviceType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class GgmlDevice:
-    """One device as ggml reports it. Memory in bytes; 0 where it does not say.
+    """A device as ggml reports it. Memory is in bytes, 0 where it does not say.
 
     ``backend``: the library's part behind it: CPU, BLAS, CUDA, ROCm, Vulkan, Metal.
     """
@@ -47,12 +47,12 @@ class GgmlDevice:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether layers can be put on it."""
+        """True for a device that takes layers of a model."""
         return self.type in (DeviceType.GPU, DeviceType.IGPU)
 
 
 def library_path() -> Path | None:
-    """Where the installed llama_cpp keeps its shared library; None when it is not installed."""
+    """The path of the installed llama_cpp's shared library; None when it is not installed."""
     spec = importlib.util.find_spec("llama_cpp")
     if spec is None or spec.origin is None:
         return None

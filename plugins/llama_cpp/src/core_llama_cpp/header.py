@@ -1,4 +1,4 @@
-"""What a GGUF header says of a model, checked: the numbers that a load is planned with.
+"""The checked header of a GGUF model: the numbers that a load is planned with.
 
 Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, "Standardized key-value pairs".
 """
@@ -6,14 +6,14 @@ Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, "Standardized k
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.errors import InvalidModelError, UnsupportedModelError
-from core.gguf_header import GgufValue, SkippedArray, read_gguf
+from core.models.gguf import NO_LANGUAGE_MODEL, GgufHeader, GgufValue, SkippedArray, read_gguf
 
 _F16_BYTES = 2  # llama.cpp's default type of keys and values
-_NO_LANGUAGE_MODEL = ("adapter", "mmproj", "imatrix", "vocab")  # values of general.type
+_NOT_RUN = (*NO_LANGUAGE_MODEL, "vocab")  # values of general.type
 _MOST_LAYERS = 10_000
 _ENDLESS = 2**31 - 1  # llama.cpp counts positions in 32 bits
 
@@ -23,6 +23,7 @@ class ModelHeader:
     """Sizes of one model; 0 where its header does not say.
 
     ``cell_bytes``: what one position of the KV cache takes in float16, all layers together.
+    ``file``: the (first) file's own header, with its tensors.
     """
 
     path: Path
@@ -34,27 +35,31 @@ class ModelHeader:
     num_heads: int
     vocab_size: int
     cell_bytes: int
+    file: GgufHeader = field(default=GgufHeader(3, {}), repr=False, compare=False)
 
     def has(self, *keys: str) -> bool:
-        """Whether one of these keys of its architecture is there."""
+        """True when the header has one of these keys of its architecture."""
         return any(f"{self.architecture}.{key}" in self.metadata for key in keys)
 
 
 def read_header(path: Path) -> ModelHeader:
-    """Read it from the (first) file of a model; weights are not looked at.
+    """Read the header of a model from its (first) file; weights are not looked at.
 
     Raises `InvalidModelError` for a broken file, `UnsupportedModelError` for a GGUF file that is
-    not a language model, and what `core.gguf_header.read_gguf` raises.
+    not a language model, and what `core.models.gguf.read_gguf` raises.
     """
-    metadata = read_gguf(path, tensors=True).metadata
+    file = read_gguf(path, tensors=True)
+    metadata = file.metadata
     architecture = metadata.get("general.architecture")
     if not isinstance(architecture, str) or not architecture:
         raise InvalidModelError(
             f"{path} names no architecture (general.architecture). Download or convert it again."
         )
+
     kind = metadata.get("general.type")
-    if kind in _NO_LANGUAGE_MODEL or architecture == "clip":
+    if kind in _NOT_RUN or architecture == "clip":
         raise UnsupportedModelError(f"{path} is not a language model: it is {kind or 'clip'!r}.")
+
     reader = _Reader(path, architecture, metadata)
     return ModelHeader(
         path=path,
@@ -66,6 +71,7 @@ def read_header(path: Path) -> ModelHeader:
         num_heads=max(reader.heads, default=0),
         vocab_size=reader.vocab_size(),
         cell_bytes=reader.cell_bytes(),
+        file=file,
     )
 
 
@@ -86,7 +92,7 @@ class _Reader:
         return value
 
     def per_layer(self, key: str, default: int) -> list[int]:
-        """A number for all layers, or a list with one for each."""
+        """The numbers of all layers, from one number for all or a list with one for each."""
         value = self.metadata.get(f"{self.architecture}.{key}", default)
         values = list(value) if isinstance(value, list) else [value] * self.layers
         numbers = [each for each in values if isinstance(each, int) and 0 <= each < 2**20]

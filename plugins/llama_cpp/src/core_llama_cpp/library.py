@@ -1,20 +1,26 @@
 """The llama_cpp module: imported once, checked for its version, and made quiet.
 
-llama.cpp has one log for the whole process, and writes it to stderr unless it is told otherwise.
-Here it goes to Python's logging under the name ``llama.cpp``, nothing of it by default; nobody's
-stderr is redirected.
+A failed load, of which llama.cpp tells by a null pointer and words in its log, becomes a typed
+error.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from core.errors import BackendUnavailableError
+from core.errors import (
+    BackendUnavailableError,
+    InvalidModelError,
+    ModelError,
+    OutOfMemoryError,
+    UnsupportedModelError,
+)
 from core_llama_cpp.availability import library_reason
 
 LOG_LEVELS = ("off", "error", "warning", "info", "debug")
@@ -27,6 +33,10 @@ _logger = logging.getLogger("llama.cpp")
 _lock = threading.Lock()
 _module: ModuleType | None = None
 _callback: Any = None  # C keeps no reference to it
+_OUT_OF_MEMORY = ("failed to allocate", "out of memory", "unable to allocate", "bad_alloc")
+_UNSUPPORTED = ("unknown model architecture", "unknown pre-tokenizer", "unsupported")
+_LEAD = "error loading model: "
+_READER, _UNREAD = "gguf_", "failed to load model from"
 
 
 def load_library(backend: str = "llama_cpp") -> ModuleType:
@@ -92,7 +102,7 @@ class _Log:
         self._level, self._text = logging.DEBUG, ""
 
     def write(self, level: int, text: bytes | None, _: object) -> None:
-        """One piece. It must not raise: C is the caller."""
+        """Take one piece of the log. This must not raise: C is the caller."""
         if level != _CONTINUED:
             self._level = _LOGGING.get(level, logging.DEBUG)
         *lines, self._text = (self._text + (text or b"").decode(errors="replace")).split("\n")
@@ -105,3 +115,32 @@ class _Log:
             heard.append(line)
         if line.strip("."):  # progress
             _logger.log(self._level, "%s", line)
+
+
+def load_failure(path: Path, said: Sequence[str]) -> ModelError | OutOfMemoryError:
+    """The error for a model, or its context, that llama.cpp did not make."""
+    reason = _reason(said)
+    text = " ".join(said).lower()
+
+    if any(words in text for words in _OUT_OF_MEMORY):
+        return OutOfMemoryError(
+            f"{path} does not fit the device's memory: llama.cpp said {reason!r}. Choose a "
+            "smaller context_len, fewer gpu_layers, or free some memory."
+        )
+    if any(words in text for words in _UNSUPPORTED):
+        return UnsupportedModelError(
+            f"llama.cpp cannot run {path}: {reason}. A later one may: "
+            "pip install --upgrade llama-cpp-python"
+        )
+
+    return InvalidModelError(
+        f"llama.cpp cannot load {path}: {reason}. Download or convert it again."
+    )
+
+
+def _reason(said: Sequence[str]) -> str:
+    """The line that tells the cause; the last ones only say that loading failed."""
+    told = [line.split(_LEAD, 1)[1] for line in said if _LEAD in line]
+    if told and _UNREAD in told[-1]:  # what was wrong with the file stands before it
+        told = [line for line in said if line.startswith(_READER)][:1] or told
+    return told[-1] if told else said[0] if said else "it gave no reason"

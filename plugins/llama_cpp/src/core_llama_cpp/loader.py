@@ -1,78 +1,80 @@
-"""From a path to a model in memory: plan everything from the header, then open it."""
+"""Loading a path: everything is planned from the header, then the model is opened."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from core.discovery import gguf_model
 from core.errors import CoreError, UnsupportedOptionError
-from core.gguf_header import GgufValue
+from core.models.discovery import gguf_model
 from core.options import LoadConfig
-from core.serving.served import Memory
+from core.support import Chosen
 from core.types import Choice, ModelInfo
 from core_llama_cpp.adapter import find_adapter
+from core_llama_cpp.availability import PLAIN, build_name
 from core_llama_cpp.chosen import Choices
-from core_llama_cpp.context_size import ContextSize, context_size
-from core_llama_cpp.devices import PLAIN, build_name
-from core_llama_cpp.estimate import estimate, free_memory
-from core_llama_cpp.failures import load_failure
+from core_llama_cpp.estimate import ContextSize, context_size, estimate, free_memory
 from core_llama_cpp.files import ModelFiles
 from core_llama_cpp.ggml import GgmlDevice, devices
 from core_llama_cpp.header import ModelHeader
-from core_llama_cpp.library import errors_said, load_library, set_log_level
+from core_llama_cpp.library import errors_said, load_failure, load_library, set_log_level
+from core_llama_cpp.prefixes import KeptPrefixes
 from core_llama_cpp.probe import probe
-from core_llama_cpp.session import Session
-from core_llama_cpp.settings import CLASSIFY_SEQUENCES, Settings
-from core_llama_cpp.soundness import check_soundness
+from core_llama_cpp.session import CLASSIFY_SEQUENCES, Session, SessionSettings
+from core_llama_cpp.soundness import check_soundness, is_mappable
 from core_llama_cpp.tokenizer import Tokenizer
+from core_runtime.choices import SUITS_CHAT, prefix_cache
+from core_runtime.machine import available_bytes
+from core_runtime.served import Memory
+from core_runtime.threads import interruptible
 
 # How far one prompt's logits may move with what else runs. Where the same kernels compute it they
 # do not move: seen on two real models, to the bit. Where ggml takes another one (passes of 64 rows,
 # a row alone behind 512 cells on several threads, a BLAS, a GPU), activations are rounded to 8 bits
 # elsewhere, and logits of these quantised models moved by up to 1.5.
 _SAME_KERNELS, _OTHER_KERNELS = 1e-3, 2.0
+_UNMAPPED = Choice("mapped", "no", "its general.alignment is less than 32, what ggml computes with")
 _TILE_ROWS, _SPLIT_CELLS = 64, 512  # of ggml's flash attention on a CPU
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """What a load leaves: the session, its tokenizer, and what was chosen on the way.
+    """A model in memory: the session, its tokenizer, and what was chosen on the way.
 
-    ``slots``: rows that decode together; ``cells``: positions of the cache, shared by all
-    sequences; ``n_batch``: tokens of one ``llama_decode``; ``n_outputs_max``: rows of logits that
-    it may be asked for; ``held_bytes``: of weights and cache.
+    ``slots``: rows that decode together; ``held_bytes``: of weights and cache; ``own_context``:
+    what the model was made for.
     """
 
     session: Session
     tokenizer: Tokenizer
-    metadata: Mapping[str, GgufValue]
     info: ModelInfo
     stop_ids: frozenset[int]
     slots: int
-    cells: int
-    n_batch: int
-    n_outputs_max: int
     rotates: bool
     choices: Sequence[Choice]
     held_bytes: int
+    own_context: int
+    kept: KeptPrefixes
 
     def memory(self) -> Memory:
-        """Weights and cache: both are allocated whole at load, and stay as they are."""
-        return Memory(self.held_bytes, self.held_bytes)
+        """Report weights and cache, both allocated whole at load, and the prefixes kept now."""
+        return Memory(self.held_bytes + self.kept.peak, self.held_bytes + self.kept.held)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a load will do, decided without llama.cpp."""
+    """The decisions of a load, made without llama.cpp."""
 
     files: ModelFiles
     header: ModelHeader
-    settings: Settings
+    settings: SessionSettings
     choices: Choices
     context: ContextSize
+    kept_bytes: Chosen[int]
     blas: bool = False
 
 
@@ -82,28 +84,42 @@ def plan(
     gpus: Sequence[GgmlDevice],
     blas: bool = False,
 ) -> Plan:
-    """Raises what `probe`, `find_adapter` and `context_size` raise, and for options' values."""
+    """Plan a load.
+
+    Raises what `probe`, `find_adapter` and `context_size` raise, and `InvalidOptionError`.
+    """
     files, header = probe(path)
-    check_soundness(header)
+    check_soundness(files, header)
+
+    # What options and the machine ask for.
     choices = Choices.of(config, bool(gpus), blas)
     adapter = find_adapter(config.adapter_path, header)
-    slots, n_ubatch = int(choices.parallel_slots.value), int(choices.n_ubatch.value)
+    slots, n_ubatch = choices.parallel_slots.value, choices.n_ubatch.value
     outputs, flash = slots + CLASSIFY_SEQUENCES, choices.flash_attn is not False
+
+    # The memory that the model takes, and the context that the rest has room for.
     needs = estimate(header, files, outputs, n_ubatch, flash)
     layers = config.gpu_layers if gpus else 0
     context = context_size(header, config, slots, needs, free_memory(gpus, layers))
-    settings = Settings(
-        n_ctx=int(context.cells.value),
+
+    settings = SessionSettings(
+        n_ctx=context.cells.value,
         n_seq_max=outputs,
-        n_batch=int(choices.n_batch.value),
+        n_batch=choices.n_batch.value,
         n_ubatch=n_ubatch,
-        n_threads=int(choices.n_threads.value),
+        n_threads=choices.n_threads.value,
         gpu_layers=layers,
         offload=bool(gpus),
         adapter=adapter,
         flash_attn=choices.flash_attn,
+        mapped=is_mappable(header, files.all),
     )
-    return Plan(files, header, settings, choices, context, blas)
+
+    # Prefixes are kept in the host's memory, which the model takes a part of where it has no GPU.
+    free = available_bytes()
+    if free is not None and not gpus:
+        free = max(0, free - needs.total(context.cells.value))
+    return Plan(files, header, settings, choices, context, prefix_cache(config, free), blas)
 
 
 def load(
@@ -113,14 +129,16 @@ def load(
     gpus: Sequence[GgmlDevice],
     chosen: Sequence[Choice],
 ) -> LoadedModel:
-    """Load everything; ``gpus`` take layers.
+    """Load everything; ``gpus`` are the devices that take layers.
 
     Raises `ModelError` for the files, `OptionError`, `OutOfMemoryError` before anything is
-    allocated, `BackendUnavailableError`.
+    allocated, and `BackendUnavailableError`.
     """
     load_library(backend)
     planned = plan(path, config, gpus, build_name(devices()) != PLAIN)
     set_log_level(planned.choices.log_level)
+
+    # Whatever fails behind the opening must free it again.
     session = _session(planned.files.first, planned.settings)
     try:
         _refuse_rotation(backend, config, session)
@@ -134,20 +152,24 @@ def _loaded(
     planned: Plan, session: Session, rotates: bool, chosen: Sequence[Choice]
 ) -> LoadedModel:
     tokenizer = Tokenizer.of(session, planned.header.metadata)
-    shown = (planned.context.length, planned.context.cells, *planned.choices.shown())
+
+    # Every choice is shown, that of an unmapped file only where it was made.
+    context = (planned.context.length.choice, planned.context.cells.choice)
+    kept = planned.kept_bytes
+    unmapped = () if planned.settings.mapped else (_UNMAPPED,)
+    suits = () if planned.settings.offload else (SUITS_CHAT,)
+
     return LoadedModel(
         session=session,
         tokenizer=tokenizer,
-        metadata=planned.header.metadata,
         info=_info(planned, session),
         stop_ids=tokenizer.stop_ids,
-        slots=int(planned.choices.parallel_slots.value),
-        cells=planned.settings.n_ctx,
-        n_batch=planned.settings.n_batch,
-        n_outputs_max=planned.settings.n_outputs_max,
+        slots=planned.choices.parallel_slots.value,
         rotates=rotates,
-        choices=(*chosen, *shown),
+        choices=(*chosen, *context, *planned.choices.shown(), kept.choice, *unmapped, *suits),
         held_bytes=session.weight_bytes + planned.header.cell_bytes * planned.settings.n_ctx,
+        own_context=planned.header.context_length,
+        kept=KeptPrefixes(session, kept.value),
     )
 
 
@@ -160,10 +182,14 @@ def _refuse_rotation(backend: str, config: LoadConfig, session: Session) -> None
         )
 
 
-def _session(path: Path, settings: Settings) -> Session:
+def _session(path: Path, settings: SessionSettings) -> Session:
+    return interruptible(partial(_opened, path, settings), Session.close)
+
+
+def _opened(path: Path, settings: SessionSettings, stop: threading.Event) -> Session:
     with errors_said() as said:
         try:
-            return Session.open(path, settings)
+            return Session.open(path, settings, stop)
         except CoreError:
             raise
         except (RuntimeError, ValueError, MemoryError) as error:
@@ -181,12 +207,12 @@ def _info(planned: Plan, session: Session) -> ModelInfo:
         hidden_size=header.hidden_size,
         quant_bits=found.quant_bits if found else 0,
         quant_group=found.quant_group if found else 0,
-        context_length=int(planned.context.length.value),
+        context_length=planned.context.length.value,
         logit_tolerance=_tolerance(planned.settings, planned.blas),
     )
 
 
-def _tolerance(settings: Settings, blas: bool) -> float:
+def _tolerance(settings: SessionSettings, blas: bool) -> float:
     lone_rows = settings.n_threads == 1 or settings.n_ctx < _SPLIT_CELLS
     same = settings.flash_attn is not False and settings.n_ubatch < _TILE_ROWS and lone_rows
     return _SAME_KERNELS if same and not (blas or settings.offload) else _OTHER_KERNELS

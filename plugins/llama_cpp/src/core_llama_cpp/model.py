@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from typing import Unpack
 
-from core.clock import RequestClock
+from core.clock import RequestClock, stopping
 from core.errors import ModelClosedError
-from core.options import GenerateConfig
-from core.serving.classifying import ClassifyingModel
-from core.serving.owner import OwnerThread
+from core.options import GenerateConfig, RequestOptions
+from core.protocols import Capability
 from core.support import checked_pairs
 from core.types import Score
 from core_llama_cpp.capabilities import MODEL_CAPABILITIES
@@ -18,9 +18,11 @@ from core_llama_cpp.engine import Engine
 from core_llama_cpp.loader import LoadedModel
 from core_llama_cpp.passes import Passes
 from core_llama_cpp.pool import Pool
-from core_llama_cpp.scoring import score_all
+from core_llama_cpp.scoring import Scorer
 from core_llama_cpp.session import Session
 from core_llama_cpp.tokenizer import Tokenizer
+from core_runtime.classifying import ClassifyingModel
+from core_runtime.owner import OwnerThread
 
 
 class LlamaModel(ClassifyingModel):
@@ -33,7 +35,7 @@ class LlamaModel(ClassifyingModel):
         engine = Engine(loaded, self._owner, pool)
         super().__init__(backend, loaded, engine, MODEL_CAPABILITIES)
         self._shutdown = engine.shutdown
-        self._passes = Passes(session, pool, engine, self._owner)
+        self._passes = Passes(session, pool, engine, self._owner, loaded.kept)
         # When nobody calls close(): the model must not be reached from here.
         self._finalizer = weakref.finalize(self, _abandon, self._owner, loaded.tokenizer, session)
 
@@ -42,19 +44,28 @@ class LlamaModel(ClassifyingModel):
         """``general.architecture`` of the GGUF header."""
         return self._loaded.info.architecture
 
+    def check_open(self) -> None:
+        """Raise `ModelClosedError` after ``close()``, and in a fork, for every operation alike."""
+        super().check_open()
+        self._owner.check_fork()
+
     def classifier(self, request: GenerateConfig, clock: RequestClock) -> Classifier:
         """See `ClassifyingModel`."""
         return Classifier(self._passes, self._loaded.tokenizer.token_text, request, clock)
 
-    def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
-        """How likely ``continuations[i]`` is after ``prompts[i]``; errors per row."""
-        self.check_open()
+    def score(
+        self,
+        prompts: Sequence[str],
+        continuations: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> list[Score]:
+        """Score each continuation behind its prompt; an error stays in its own row."""
+        request = self.checked_request(Capability.SCORING, config, options)
         heads, tails = checked_pairs("score", prompts, continuations)
-        clock = RequestClock(GenerateConfig())
-        with self._passes as passes:
-            scores, counts = score_all(self._loaded, passes, heads, tails, clock)
-        self.record_reading(*counts, 0, clock.seconds)
-        return scores
+        with stopping(RequestClock(request)) as clock:
+            return self.scored(Scorer(self._passes, clock), heads, tails, clock)
 
     def release(self) -> None:
         """Free weights and cache now, behind what is queued."""
@@ -63,12 +74,12 @@ class LlamaModel(ClassifyingModel):
 
     def _free(self) -> None:
         self._shutdown(ModelClosedError())
+        self._loaded.kept.clear()
         _free(self._loaded.tokenizer, self._loaded.session)
 
 
 def _free(tokenizer: Tokenizer, session: Session) -> None:
-    tokenizer.close()
-    session.close()
+    tokenizer.close(session.close)
 
 
 def _abandon(owner: OwnerThread, tokenizer: Tokenizer, session: Session) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from core.errors import BackendUnavailableError
 from core.options import LoadConfig
-from core.serving.owner import AFTER_FORK
 from core.types import Choice
 from core_llama_cpp.ggml import GgmlDevice
 from core_llama_cpp.loader import load
 from core_llama_cpp.model import LlamaModel
+from core_runtime.owner import FirstProcess
 
-_process: int | None = None  # the one that llama.cpp first computed in
+_first_process = FirstProcess("llama.cpp")  # OpenMP's threads are not copied: a pass would hang
 
 
 def open_model(
@@ -23,10 +22,8 @@ def open_model(
     gpus: Sequence[GgmlDevice],
     chosen: Sequence[Choice],
 ) -> LlamaModel:
-    """Load; ``chosen`` are the choices made before. Raises `ModelError`, `OptionError`."""
-    global _process
-    if _process not in (None, os.getpid()):  # OpenMP's threads are not copied: a pass would hang
-        raise BackendUnavailableError(backend, AFTER_FORK)
+    """Load a model; ``chosen`` are the choices made before. Raises `ModelError`, `OptionError`."""
+    _first_process.check(backend)
     loaded = load(backend, path, config, gpus, chosen)
-    _process = os.getpid()
+    _first_process.mark()
     return LlamaModel(backend, loaded)

@@ -1,25 +1,152 @@
 """Prompts that are read and not continued, as many in one pass as the context has room for.
 
-Each prompt is a sequence, which begins as a copy of what the prompts share; what is asked behind
-a prompt's end (labels of several tokens) are copies of that.
+A question about a prompt takes a part of the context; a beginning that prompts share, with one
+another or with prompts of earlier calls, is computed once, and copied to every sequence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Self
+from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
+from typing import NamedTuple, Protocol, Self
 
 from core.clock import RequestClock
 from core.errors import ModelClosedError, PromptTooLongError, RequestError
-from core.serving.owner import OwnerThread
 from core_llama_cpp.engine import Engine
 from core_llama_cpp.pool import Lease, Pool
-from core_llama_cpp.prefixes import SharedPrefix
-from core_llama_cpp.questions import Branch, Need, Question
-from core_llama_cpp.reading import Reading
-from core_llama_cpp.session import DecodeError, Session
-from core_llama_cpp.spans import Runner
+from core_llama_cpp.prefixes import KeptPrefixes
+from core_llama_cpp.session import DecodeError, Logits, Session
+from core_llama_cpp.spans import Read, Reading, Runner
+from core_runtime.owner import OwnerThread
+
+
+class Branch(NamedTuple):
+    """Tokens behind those of a question; the last ``reads`` ones' logits go to ``to``."""
+
+    ids: tuple[int, ...]
+    reads: int
+    to: Read
+
+
+class Question(Protocol):
+    """A question about a prompt: it is shown the logits behind some of the prompt's tokens."""
+
+    error: Exception | None
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """The tokens of the prompt."""
+        ...
+
+    @property
+    def reads(self) -> int:
+        """The number of tokens, the last ones, whose logits are read."""
+        ...
+
+    def read(self, place: int, logits: Logits) -> None:
+        """Take the logits behind a token: the last ``reads`` of ``ids``, in order."""
+        ...
+
+    def branches(self) -> Sequence[Branch]:
+        """The branches that run behind the last of the tokens, once those were read."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """Take the error of a prompt that could not be computed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The room a question takes: ``tokens`` of its own, and ``behind`` them its longest branch."""
+
+    tokens: int
+    behind: int
+
+    @classmethod
+    def of(cls, question: Question, shared: int) -> Need:
+        """The need of a question behind a beginning of ``shared`` tokens."""
+        longest = max((len(branch.ids) for branch in question.branches()), default=0)
+        return cls(len(question.ids) - shared, longest)
+
+    @property
+    def cells(self) -> int:
+        """Cells for the question itself and one branch at a time."""
+        return self.tokens + self.behind
+
+    @property
+    def sequences(self) -> int:
+        """Sequences: the question's own, one for a branch, and one for the shared beginning."""
+        return 3
+
+
+class SharedPrefix:
+    """The one beginning that is in the cache; on the owner thread. Another one takes its place.
+
+    What is computed of it is kept for later calls. ``computed``: tokens that the last `use` had to
+    compute.
+    """
+
+    def __init__(self, session: Session, pool: Pool, runner: Runner, kept: KeptPrefixes) -> None:
+        self._session, self._pool, self._runner, self._kept = session, pool, runner, kept
+        self._ids: Sequence[int] = ()
+        self._lease: Lease | None = None
+        self.computed = 0
+
+    def missing(self, ids: Sequence[int]) -> int:
+        """The cells that `use` would take, those aside that it would give back."""
+        return 0 if self._lease and self._ids == ids else len(ids)
+
+    def use(self, ids: Sequence[int], between: Callable[[], None]) -> int | None:
+        """The sequence that holds these tokens; None for none of them.
+
+        ``between`` two batches may raise, and nothing is left over. Raises ValueError where the
+        pool has no room for it, `DecodeError`.
+        """
+        self.computed = 0
+        if self._lease is None or self._ids != ids:
+            self.drop()
+            if not ids:
+                return None
+            self._compute(ids, between)
+        return self._lease.sequences[0] if self._lease else None
+
+    def drop(self) -> None:
+        """Give the cells of the beginning back."""
+        if self._lease is not None:
+            self._session.drop(self._lease.sequences[0])
+            self._pool.give(self._lease)
+            self._ids, self._lease = (), None
+
+    def _compute(self, ids: Sequence[int], between: Callable[[], None]) -> None:
+        self._ids, self._lease = ids, self._pool.take(len(ids), 1)
+        [sequence] = self._lease.sequences
+        try:
+            start = self._kept.restore(ids, len(ids), self._lease, self._pool)
+            span = Reading(ids[start:], start, sequence, reads=0)
+            self._runner.run([span], between)
+            if span.error is not None:
+                raise span.error
+        except BaseException:
+            self.drop()
+            raise
+
+        self.computed = len(ids) - start
+        self._kept.keep(ids, sequence)
+
+
+class Answered(NamedTuple):
+    """The result of a pass: ``done`` questions, from the first one on, are answered or failed.
+
+    They began with ``shared`` tokens that each copied, and of those ``computed`` were computed.
+    """
+
+    done: int
+    shared: int = 0
+    computed: int = 0
 
 
 class Counts(NamedTuple):
@@ -32,55 +159,88 @@ class Counts(NamedTuple):
 class Passes:
     """Runs questions of one model between the steps of its engine."""
 
-    def __init__(self, session: Session, pool: Pool, engine: Engine, owner: OwnerThread) -> None:
+    def __init__(
+        self,
+        session: Session,
+        pool: Pool,
+        engine: Engine,
+        owner: OwnerThread,
+        kept: KeptPrefixes,
+    ) -> None:
         self._session, self._pool, self._engine, self._owner = session, pool, engine, owner
+        self._kept = kept
         self._runner = Runner(session)
-        self._prefix = SharedPrefix(session, pool, self._runner)
+        self._prefix = SharedPrefix(session, pool, self._runner, kept)
 
     def run(
-        self, prefix: Sequence[int], questions: Sequence[Question], between: Callable[[], None]
-    ) -> int:
-        """Answer or fail as many of the first questions as fit: how many, at least one.
+        self, prefix: Sequence[int] | None, questions: Sequence[Question], clock: RequestClock
+    ) -> Answered:
+        """Answer or fail as many of the first questions as fit; at least one.
 
-        All begin with ``prefix``. ``between`` two batches may raise, and nothing is left over.
-        From any thread.
+        All begin with ``prefix``; None finds one in what is kept of earlier calls. Where ``clock``
+        raises, here or between two batches, the pass that runs is interrupted, and nothing is left
+        over. From any thread.
         """
-        return self._owner.run(lambda: self._run(prefix, questions, between))
+        try:
+            return self._owner.run(lambda: self._run(prefix, questions, clock.check), clock.check)
+        except Exception:
+            self._session.interrupt()
+            raise
+        except BaseException:  # nobody waits for the call any more
+            clock.stop()
+            self._session.interrupt()
+            raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """A call is over, and nobody needs its shared beginning. From any thread."""
+        """Drop the shared beginning of a call that is over. From any thread."""
         with suppress(ModelClosedError):
-            self._owner.run(self._forget)
+            self._owner.post(self._forget)
 
     def _forget(self) -> None:
         self._prefix.drop()
         self._engine.wake()  # requests may have waited for its cells
 
+    def _known(self, questions: Sequence[Question]) -> tuple[Sequence[int], Sequence[Question]]:
+        """What the first prompt begins with that is kept, or that a recent one began with.
+
+        And the first questions that begin with it.
+        """
+        ids, most = questions[0].ids, _most(questions[0])
+        known = ids[: self._kept.beginning(ids, most)]
+        return known, list(takewhile(partial(_begins, known), questions)) if known else questions
+
     def _run(
-        self, prefix: Sequence[int], questions: Sequence[Question], between: Callable[[], None]
-    ) -> int:
+        self,
+        prefix: Sequence[int] | None,
+        questions: Sequence[Question],
+        between: Callable[[], None],
+    ) -> Answered:
+        if prefix is None:
+            prefix, questions = self._known(questions)
         most = self._session.settings.n_outputs_max
         needs = [Need.of(question, len(prefix)) for question in questions[:most]]
         self._engine.make_room(self._prefix.missing(prefix) + needs[0].cells, needs[0].sequences)
+
         too_large = self._too_large(prefix, questions[0], needs[0])
         if too_large is not None:
             questions[0].fail(too_large)
-            return 1
+            return Answered(1)
+
         try:
-            shared = self._prefix.use(prefix)
+            shared = self._prefix.use(prefix, between)
             count = self._fitting(needs)
             self._answer(shared, len(prefix), questions[:count], between)
         finally:
             self._engine.wake()
-        return count
+        return Answered(count, len(prefix), self._prefix.computed)
 
     def _too_large(
         self, prefix: Sequence[int], question: Question, need: Need
     ) -> PromptTooLongError | None:
-        """When not even the first question fits, with nobody else there."""
+        """The error of a first question that does not fit even alone; None where it fits."""
         if self._pool.has(self._prefix.missing(prefix) + need.cells, need.sequences):
             return None
         self._prefix.drop()
@@ -89,7 +249,7 @@ class Passes:
         return PromptTooLongError(len(prefix) + need.cells, self._pool.size)
 
     def _fitting(self, needs: Sequence[Need]) -> int:
-        """How many of the first questions run together."""
+        """The number of questions, counted from the first, that run together."""
         room, cells = self._session.n_batch, self._pool.cells - max(n.behind for n in needs)
         free = self._pool.sequences
         most = free // 2 if any(need.behind for need in needs) else free  # the rest: for branches
@@ -110,10 +270,13 @@ class Passes:
     ) -> None:
         lease = self._pool.take(sum(len(q.ids) - start for q in questions), len(questions))
         pairs = list(zip(questions, lease.sequences, strict=True))
+
         try:
             if shared is not None:
                 for sequence in lease.sequences:
                     self._session.copy(shared, sequence)
+
+            # Each prompt runs in its own sequence, behind a copy of the shared beginning.
             spans = [_head(question, start, sequence) for question, sequence in pairs]
             self._runner.run(spans, between)
             _pass_on(questions, spans)
@@ -122,13 +285,15 @@ class Passes:
             self._release(lease)
 
     def _branch(self, pairs: Sequence[tuple[Question, int]], between: Callable[[], None]) -> None:
-        """What is asked behind the questions, as much at a time as there is room for."""
+        """Run the branches behind the questions, as many at a time as there is room for."""
         waiting = [
             (question, sequence, branch)
             for question, sequence in pairs
             if question.error is None
             for branch in question.branches()
         ]
+
+        # Each round takes the next branches while cells, rows of logits and sequences last.
         while waiting:
             some: list[tuple[Question, int, Branch]] = []
             cells, outputs = self._pool.cells, self._session.settings.n_outputs_max
@@ -166,6 +331,16 @@ def _head(question: Question, start: int, sequence: int) -> Reading:
     return Reading(ids, start, sequence, question.reads, question.read)
 
 
+def _begins(prefix: Sequence[int], question: Question) -> bool:
+    """True for a question whose prompt has this beginning, and tokens to read behind it."""
+    return len(prefix) <= _most(question) and question.ids[: len(prefix)] == prefix
+
+
+def _most(question: Question) -> int:
+    """How many tokens of a prompt may be copied: those that are read have to be computed."""
+    return len(question.ids) - question.reads
+
+
 def _pass_on(questions: Sequence[Question], spans: Sequence[Reading]) -> None:
     for question, span in zip(questions, spans, strict=True):
         if span.error is not None:
@@ -177,19 +352,27 @@ def ask(
 ) -> Counts:
     """Run questions that begin alike; between two batches, see whether it is time to stop.
 
-    Those that were answered count.
+    The counts are those of questions that were answered.
     """
-    done = 0
+    beginning = prefix or None
+    done = cached = 0
     while done < len(questions):
         try:
             clock.check()
-            done += passes.run(prefix, questions[done:], clock.check)
+            ran = passes.run(beginning, questions[done:], clock)
         except DecodeError:  # the beginning alone could not be computed
-            prefix = ()
+            beginning = ()
         except RequestError as error:
             for question in questions[done:]:
                 question.fail(error)
             break
-    answered = [question for question in questions if question.error is None]
-    cached = len(prefix) * max(0, len(answered) - 1)
-    return Counts(sum(len(question.ids) for question in answered), cached)
+        else:
+            answered = _answered(questions[done : done + ran.done])
+            cached += max(0, len(answered) * ran.shared - ran.computed)
+            done += ran.done
+
+    return Counts(sum(len(question.ids) for question in _answered(questions)), cached)
+
+
+def _answered(questions: Sequence[Question]) -> list[Question]:
+    return [question for question in questions if question.error is None]

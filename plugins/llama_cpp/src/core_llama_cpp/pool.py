@@ -1,4 +1,4 @@
-"""What of a context is free: cells of its cache, and numbers of sequences."""
+"""The free part of a context: cells of its cache, and numbers of sequences."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Cells and sequences that somebody has, until they are given back."""
+    """Cells and sequences that are taken, until they are given back."""
 
     cells: int
     sequences: tuple[int, ...]
 
 
 class Pool:
-    """Counts only. Whoever takes a part counts the cells that it may come to need, at once.
+    """Only counts. Whoever takes a part takes, at once, the most that it may ever need.
 
-    So what has begun never runs out of cells in the middle.
+    Then nothing that has begun runs out of cells midway.
     """
 
     def __init__(self, cells: int, sequences: int) -> None:
@@ -25,11 +25,11 @@ class Pool:
 
     @property
     def sequences(self) -> int:
-        """How many are free."""
+        """The number of free sequences."""
         return len(self._free)
 
     def has(self, cells: int, sequences: int) -> bool:
-        """Whether `take` would work."""
+        """True when `take` would work."""
         return cells <= self.cells and sequences <= len(self._free)
 
     def take(self, cells: int, sequences: int) -> Lease:

@@ -1,17 +1,115 @@
-"""Whether a model can be loaded, from its GGUF header alone."""
+"""Probe of a model: can it be loaded, by its GGUF header and by what llama.cpp can run?"""
 
 from __future__ import annotations
 
+import functools
 import os
+import struct
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import IO
 
 from core.errors import CoreError, TokenizerError, UnsupportedModelError
-from core_llama_cpp.architectures import architecture_refusal
 from core_llama_cpp.files import ModelFiles, find_files
 from core_llama_cpp.header import ModelHeader, read_header
+from core_llama_cpp.library import errors_said, load_library
+from core_runtime.threads import interruptible
+
+_NOT_CAUSAL = frozenset(
+    {
+        *("bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "eurobert"),
+        *("jina-bert-v2", "jina-bert-v3", "gemma-embedding", "llama-embed"),
+        *("t5", "t5encoder", "dream", "llada", "llada-moe", "rnd1"),
+        *("eagle3", "dflash", "gemma4-assistant"),  # drafts of another model
+        *("wavtokenizer-dec", "qwen3tts", "pockettts"),
+    }
+)
+_HYBRID = frozenset({"deepseek4", "minimax-01"})  # without a key that would tell
+_RECURRENT_KEYS = ("ssm", "wkv", "shortconv", "kda")
+_UNKNOWN = "unknown model architecture"
+_STRING = 8  # GGUF's type number
+
+
+def architecture_refusal(header: ModelHeader) -> str | None:
+    """The reason why this plugin cannot run a model's architecture; None if it can.
+
+    Raises `BackendUnavailableError` where llama.cpp cannot be used.
+    """
+    name = header.architecture
+    if name in _NOT_CAUSAL or header.metadata.get(f"{name}.attention.causal") is False:
+        return f"a model of the architecture {name!r} does not continue a text token by token"
+
+    if is_recurrent(header):
+        return (
+            f"a model of the architecture {name!r} keeps a recurrent state (state space, RWKV, "
+            "linear attention), and this plugin needs a cache of positions"
+        )
+
+    if not is_known(name):
+        return (
+            f"the installed llama.cpp has no code for the architecture {name!r:.80}. A later one "
+            "may: pip install --upgrade llama-cpp-python"
+        )
+    return None
+
+
+def is_recurrent(header: ModelHeader) -> bool:
+    """True for a model with layers that keep a state in place of keys and values."""
+    marks = tuple(f"{header.architecture}.{part}." for part in _RECURRENT_KEYS)
+    return header.architecture in _HYBRID or any(key.startswith(marks) for key in header.metadata)
+
+
+def is_known(architecture: str) -> bool:
+    """True when the installed llama.cpp has code for this architecture; reads no weights.
+
+    Imports llama_cpp. Also true where no file can be made to ask with: then the load itself tells.
+    """
+    llama = load_library()
+    try:
+        return interruptible(lambda _: _asked(llama, architecture), lambda _: None)
+    except OSError:
+        return True
+
+
+@functools.cache
+def _asked(llama: ModuleType, architecture: str) -> bool:
+    parameters = llama.llama_model_default_params()
+    parameters.vocab_only = True
+    with _file() as (file, name), errors_said() as said:
+        file.write(_named_only(architecture))
+        file.flush()
+        model = llama.llama_model_load_from_file(os.fsencode(name), parameters)
+        if model:
+            llama.llama_model_free(model)
+    return not any(_UNKNOWN in line for line in said)
+
+
+@contextmanager
+def _file() -> Iterator[tuple[IO[bytes], str]]:
+    """A file and its name: in memory, where the system has such, as a disk may be read-only."""
+    if hasattr(os, "memfd_create"):
+        with os.fdopen(os.memfd_create("core-gguf"), "wb") as memory:
+            yield memory, f"/proc/self/fd/{memory.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
+            yield file.file, file.name
+
+
+def _named_only(architecture: str) -> bytes:
+    """A GGUF file (version 3) with one key and no tensors."""
+    key = _text("general.architecture") + struct.pack("<I", _STRING) + _text(architecture)
+    return b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + key
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
 
 
 def refusal(path: str | os.PathLike[str]) -> str | None:
-    """Why this plugin cannot load the model; None when nothing in its header speaks against it."""
+    """The reason why this plugin cannot load the model; None if its header tells of none."""
     try:
         probe(path)
     except CoreError as error:
@@ -29,6 +127,7 @@ def probe(path: str | os.PathLike[str]) -> tuple[ModelFiles, ModelHeader]:
     header = read_header(files.first)
     if reason := architecture_refusal(header):
         raise UnsupportedModelError(f"{files.first} cannot be loaded: {reason}.")
+
     if header.metadata.get("tokenizer.ggml.model") in (None, "no_vocab") or not header.vocab_size:
         raise TokenizerError(
             f"{files.first} holds no tokenizer (tokenizer.ggml.model and .tokens). Convert the "

@@ -2,73 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from core.clock import RequestClock
-from core.errors import CoreError
-from core.serving.failures import own_error
-from core.serving.prefixes import grouped
-from core.serving.reading import Pair, pair
-from core.serving.served import ServedModel
 from core.types import Score
-from core_llama_cpp.passes import Counts, Passes, ask
-from core_llama_cpp.questions import Branch
+from core_llama_cpp.passes import Branch, Passes, ask
 from core_llama_cpp.sampling import check_numbers, logprob
 from core_llama_cpp.session import Logits
+from core_runtime.batches import by_prefix
+from core_runtime.request import own_error
+from core_runtime.rows import ScoreRow
 
 
 class Scored:
-    """One continuation, and what was read of it: a `core_llama_cpp.questions.Question`."""
+    """A `core_llama_cpp.passes.Question` about one continuation, with the values read so far."""
 
-    def __init__(self, index: int, ids: Pair) -> None:
-        self.index = index
-        self.ids = list(ids.ids[:-1])  # the last token is scored and never fed
-        self.start = ids.start
-        self.reads = len(ids.ids) - ids.start
+    def __init__(self, row: ScoreRow) -> None:
+        self.row, self.ids, self.reads = row, row.ids, len(row.targets)
         self.error: Exception | None = None
-        self._targets = list(ids.ids[ids.start :])
         self._logprobs: list[float] = []
         self._greedy = True
 
     def read(self, place: int, logits: Logits) -> None:
-        """The logits that the next target is drawn from."""
+        """Take the logits for the next target."""
         check_numbers(logits)
-        target = self._targets[len(self._logprobs)]
+        target = self.row.targets[len(self._logprobs)]
         self._logprobs.append(logprob(logits, target))
         self._greedy = self._greedy and int(logits.argmax()) == target
 
     def branches(self) -> Sequence[Branch]:
-        """Nothing is asked behind it."""
+        """No branches: nothing is asked behind a continuation."""
         return ()
 
     def fail(self, error: Exception) -> None:
-        """It could not be computed; the first error counts."""
+        """Keep the error of a pair that could not be computed; the first one counts."""
         self.error = self.error or own_error(error)
 
     def score(self) -> Score:
-        """What came of it."""
+        """The score of the pair, or the error that ended it."""
         if self.error is not None:
             return Score(error=self.error)
         return Score(sum(self._logprobs), tuple(self._logprobs), self._greedy)
 
 
-def score_all(
-    model: ServedModel,
-    passes: Passes,
-    prompts: Sequence[str],
-    continuations: Sequence[str],
-    clock: RequestClock,
-) -> tuple[list[Score], Counts]:
-    """One score per pair, in order, and what they cost.
+class Scorer:
+    """The `core_runtime.equal_rows.Reader` of one call of ``score``."""
 
-    What is wrong with one pair is its own ``error``.
-    """
-    found = [pair(model, *texts) for texts in zip(prompts, continuations, strict=True)]
-    scores = [Score(error=row) if isinstance(row, CoreError) else Score() for row in found]
-    rows = [Scored(index, row) for index, row in enumerate(found) if isinstance(row, Pair)]
-    groups = grouped(rows, [row.ids for row in rows], [row.start - 1 for row in rows])
-    counts = [ask(passes, prefix, group, clock) for prefix, group in groups]
-    for row in rows:
-        scores[row.index] = row.score()
-    cached = sum(count.cached for count in counts)
-    return scores, Counts(sum(count.tokens for count in counts), cached)
+    def __init__(self, passes: Passes, clock: RequestClock) -> None:
+        self._passes, self._clock = passes, clock
+        self.reused = 0
+
+    def results(self, blocks: Iterable[Sequence[ScoreRow]]) -> Iterator[tuple[ScoreRow, Score]]:
+        """Yield each row with its score; rows that begin alike come together."""
+        for rows in blocks:
+            asked = [Scored(row) for row in rows]
+            most = [row.read_from for row in rows]
+            with self._passes as passes:
+                for prefix, group in by_prefix(asked, [row.ids for row in rows], most):
+                    self.reused += ask(passes, prefix, group, self._clock).cached
+                    yield from ((question.row, question.score()) for question in group)

@@ -1,11 +1,15 @@
-"""One llama.cpp model with its one context: opening, decoding, the memory of sequences, freeing.
+"""A llama.cpp model with its one context: opening, decoding, the memory of sequences, freeing.
 
-A context belongs to one thread at a time: whoever holds a session calls it from one thread.
+A session is opened with plain numbers, all of them decided before.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,23 +17,114 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from core_llama_cpp.batch import Batch
 from core_llama_cpp.library import load_library
-from core_llama_cpp.settings import Settings
 
+MAX_SEQUENCES = 256
+"""``LLAMA_MAX_SEQ``: a context cannot hold more sequences."""
+CLASSIFY_SEQUENCES = 64
+"""Sequences beside those of the slots: the prompts and labels that are read in one batch."""
 Logits = npt.NDArray[np.float32]
+State = npt.NDArray[np.uint8]
 
 _END = -1  # as a position: open to that side
 _ROPE_NONE = -1
+_strlen = (ctypes.CDLL(None) if os.name == "posix" else ctypes.CDLL("ucrtbase")).strlen
 _NO_SLOT, _ABORTED = 1, 2  # of llama_decode
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """Sizes of one model and its one context; ``n_`` names are llama.cpp's own.
+
+    ``n_ctx``: cells of the KV cache, which all sequences share (``kv_unified``); a multiple of
+    256. ``n_seq_max``: sequences that may live in it at once, and rows whose logits one
+    ``llama_decode`` may ask for (``n_outputs_max``; more abort the process). ``n_batch``: tokens
+    of one ``llama_decode``; ``n_ubatch``: of one pass through the layers. ``n_threads``: for
+    prompts and for decoding alike. ``gpu_layers``: layers on the GPU, -1 all, 0 none.
+    ``offload``: whether the cache and the arithmetic go there too; without it, no GPU is used at
+    all. ``adapter``: a LoRA adapter in GGUF. ``flash_attn``: None lets llama.cpp choose.
+    ``mapped``: whether weights are mapped from their files, and not read into memory.
+    """
+
+    n_ctx: int
+    n_seq_max: int
+    n_batch: int
+    n_ubatch: int
+    n_threads: int
+    gpu_layers: int = 0
+    offload: bool = False
+    adapter: Path | None = None
+    flash_attn: bool | None = None
+    mapped: bool = True
+
+    @property
+    def n_outputs_max(self) -> int:
+        """Rows of logits of one batch: no buffer of ``n_ctx`` by vocabulary is ever made."""
+        return self.n_seq_max
+
+
+class Batch:
+    """A batch that is filled, decoded, read, cleared, and filled again, in arrays of numpy's.
+
+    ``tokens``: the most that one ``llama_decode`` takes; the caller counts them, and the rows of
+    logits that it asks for.
+    """
+
+    def __init__(self, lib: ModuleType, tokens: int) -> None:
+        self._lib = lib
+        self._ids = np.zeros(tokens, np.int32)
+        self._positions = np.zeros(tokens, np.int32)
+        self._sequences = np.zeros(tokens, np.int32)
+        self._wanted = np.zeros(tokens, np.int8)
+        self._counts = np.ones(tokens, np.int32)  # sequences that a token belongs to
+        # For each token the address of its list of sequences, which has one entry.
+        first, step = self._sequences.ctypes.data, self._sequences.itemsize
+        self._lists = first + step * np.arange(tokens, dtype=np.uintp)
+        self.clear()
+
+    def clear(self) -> None:
+        """Empty the batch."""
+        self._size = 0
+
+    def add(self, ids: Sequence[int], position: int, sequence: int, reads: int = 0) -> int:
+        """Put tokens behind one another, the first at ``position``; read the last ``reads``.
+
+        Returns the index of the first token whose logits are read, or would be.
+        """
+        start, end = self._size, self._size + len(ids)
+        self._ids[start:end] = ids
+        self._positions[start:end] = np.arange(position, position + len(ids))
+        self._sequences[start:end] = sequence
+        self._wanted[start:end] = 0
+        self._wanted[end - reads : end] = 1
+        self._size = end
+        return end - reads
+
+    def filled(self) -> Any:
+        """The C structure; good while this object lives and is not changed."""
+        lib = self._lib
+        return lib.llama_batch(
+            n_tokens=self._size,
+            token=_pointer(self._ids, lib.llama_token),
+            pos=_pointer(self._positions, lib.llama_pos),
+            n_seq_id=_pointer(self._counts, ctypes.c_int32),
+            seq_id=ctypes.cast(
+                self._lists.ctypes.data, ctypes.POINTER(ctypes.POINTER(lib.llama_seq_id))
+            ),
+            logits=_pointer(self._wanted, ctypes.c_int8),
+        )
+
+
+def _pointer(values: npt.NDArray[Any], kind: Any) -> Any:
+    return ctypes.cast(values.ctypes.data, ctypes.POINTER(kind))
 
 
 class DecodeError(RuntimeError):
     """llama.cpp did not compute a batch; the cache may hold a part of it."""
 
 
-class NoCellsError(DecodeError):
-    """The cache has no cells for a batch; nothing of it was computed."""
+class InterruptedPassError(DecodeError):
+    """A pass was ended by `Session.interrupt`; the cache may hold a part of it."""
 
 
 class Session:
@@ -38,25 +133,36 @@ class Session:
     ``cells``: positions of the cache; ``n_batch``: tokens that one `decode` takes.
     """
 
-    def __init__(self, lib: ModuleType, model: Any, context: Any, settings: Settings) -> None:
+    def __init__(
+        self, lib: ModuleType, model: Any, context: Any, settings: SessionSettings
+    ) -> None:
         self.lib, self.settings = lib, settings
         self._model, self._context = model, context
         self._memory = lib.llama_get_memory(context)
         self._adapter: Any = None
+
+        # Asked by ggml between two operations; empty until `interrupt`. C's own strlen looks at it:
+        # a function of Python's would wait for the interpreter's lock a thousand times a pass.
+        self._stop = (ctypes.c_char * 2)()
+        self._computes = False
+        look = lib.ggml_abort_callback(ctypes.cast(_strlen, ctypes.c_void_p).value)
+        lib.llama_set_abort_callback(context, look, ctypes.addressof(self._stop))
+
         self.cells = int(lib.llama_n_ctx(context))
         self.n_batch = int(lib.llama_n_batch(context))  # at most the cells; more tokens abort
         self.vocab = lib.llama_model_get_vocab(model)
         self.weight_bytes = int(lib.llama_model_size(model))
         self.vocab_size = int(lib.llama_vocab_n_tokens(self.vocab))
+        self._window = int(lib.llama_model_n_swa(model))  # 0: every layer sees everything
 
     @classmethod
-    def open(cls, path: Path, settings: Settings) -> Session:
-        """Read the weights and allocate the cache.
+    def open(cls, path: Path, settings: SessionSettings, stop: threading.Event) -> Session:
+        """Read the weights and allocate the cache; ``stop`` ends the reading.
 
         Raises RuntimeError where llama.cpp refuses; why, it says in its log.
         """
         lib = load_library()
-        model = _model(lib, path, settings)
+        model = _model(lib, path, settings, stop)
         context = lib.llama_init_from_model(model, _context_params(lib, settings))
         if not context:
             lib.llama_model_free(model)
@@ -67,13 +173,8 @@ class Session:
         return session
 
     @property
-    def closed(self) -> bool:
-        """Whether everything was freed."""
-        return self._context is None
-
-    @property
     def rotates(self) -> bool:
-        """Whether the oldest positions of a sequence can be dropped while it goes on.
+        """True when the oldest positions of a sequence can be dropped while it goes on.
 
         Positions keep counting, so they must be relative; a recurrent state forgets nothing.
         """
@@ -90,17 +191,31 @@ class Session:
 
     def new_batch(self) -> Batch:
         """An empty batch of the size that one `decode` takes."""
-        return Batch(self.lib, self.n_batch, self.settings.n_outputs_max)
+        return Batch(self.lib, self.n_batch)
 
     def decode(self, batch: Batch) -> None:
-        """Compute a batch. Raises `NoCellsError`, `DecodeError`."""
-        code = self.lib.llama_decode(self._context, batch.filled())
+        """Compute a batch. Raises `InterruptedPassError`, `DecodeError`."""
+        self._computes = True
+        try:
+            code = self.lib.llama_decode(self._context, batch.filled())
+        finally:
+            self._computes = False
         if code == 0:
             return
         if code == _NO_SLOT:
-            raise NoCellsError("llama.cpp found no free cells in its cache")
-        what = "was aborted" if code == _ABORTED else "failed"
-        raise DecodeError(f"llama_decode {what} with the code {code}")
+            raise DecodeError("llama.cpp found no free cells in its cache")
+        if code == _ABORTED:
+            self._stop[0] = b"\0"
+            raise InterruptedPassError("llama_decode was interrupted")
+        raise DecodeError(f"llama_decode failed with the code {code}")
+
+    def interrupt(self) -> None:
+        """End the pass that is being computed; on a CPU. From any thread.
+
+        One that comes too late ends the next pass, which its owner then runs again.
+        """
+        if self._computes:
+            self._stop[0] = b"\1"
 
     def logits(self, index: int) -> Logits:
         """The logits [vocab_size] of the batch's token ``index``, in llama.cpp's own memory.
@@ -120,9 +235,30 @@ class Session:
         """Forget a sequence's positions from ``start`` to before ``end``; all by default."""
         self.lib.llama_memory_seq_rm(self._memory, sequence, start, end)
 
-    def clear(self) -> None:
-        """Forget every sequence."""
-        self.lib.llama_memory_clear(self._memory, False)
+    def end(self, sequence: int) -> int:
+        """The position behind the last one that a sequence holds; 0 for an empty sequence."""
+        return int(self.lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
+
+    def exceeds_window(self, tokens: int) -> bool:
+        """True where layers look back on a window only, and so many tokens are more than that."""
+        return 0 < self._window < tokens
+
+    def state_bytes(self, sequence: int) -> int:
+        """The size of `state`."""
+        return int(self.lib.llama_state_seq_get_size(self._context, sequence))
+
+    def state(self, sequence: int) -> State:
+        """A copy of all that a sequence holds; of layers with a window, the last window only."""
+        state = np.empty(self.state_bytes(sequence), np.uint8)
+        pointer = _pointer(state, ctypes.c_uint8)
+        self.lib.llama_state_seq_get_data(self._context, pointer, state.size, sequence)
+        return state
+
+    def restore(self, state: State, sequence: int) -> bool:
+        """Let an empty sequence hold what a `state` has. False where llama.cpp has no room."""
+        pointer = _pointer(state, ctypes.c_uint8)
+        lib = self.lib
+        return bool(lib.llama_state_seq_set_data(self._context, pointer, state.size, sequence))
 
     def close(self) -> None:
         """Free everything. Twice is fine."""
@@ -142,21 +278,27 @@ class Session:
             raise RuntimeError(f"llama.cpp could not use the adapter {path}")
 
 
-def _model(lib: ModuleType, path: Path, settings: Settings) -> Any:
+def _model(lib: ModuleType, path: Path, settings: SessionSettings, stop: threading.Event) -> Any:
     params = lib.llama_model_default_params()
+    going = lib.llama_progress_callback(lambda progress, _: not stop.is_set())
+    params.progress_callback = going
     params.n_gpu_layers = settings.gpu_layers
+    if not settings.mapped:
+        params.load_mode = lib.LLAMA_LOAD_MODE_NONE
+
     none = (ctypes.c_void_p * 1)(None)  # a list of devices, empty: kept until the load is done
     if not settings.offload:
         params.devices = ctypes.cast(none, ctypes.c_void_p)
         # Weights in another order would be multiplied by other kernels for one row than for many.
         params.use_extra_bufts = False
+
     model = lib.llama_model_load_from_file(bytes(path), params)
     if not model:
         raise RuntimeError("llama.cpp could not load the model")
     return model
 
 
-def _context_params(lib: ModuleType, settings: Settings) -> Any:
+def _context_params(lib: ModuleType, settings: SessionSettings) -> Any:
     params = lib.llama_context_default_params()
     params.n_ctx, params.n_seq_max = settings.n_ctx, settings.n_seq_max
     params.n_batch, params.n_ubatch = settings.n_batch, settings.n_ubatch
@@ -170,7 +312,7 @@ def _context_params(lib: ModuleType, settings: Settings) -> Any:
     return params
 
 
-def _flash(lib: ModuleType, settings: Settings) -> int:
+def _flash(lib: ModuleType, settings: SessionSettings) -> int:
     asked = settings.flash_attn
     if asked is None and settings.offload:
         return int(lib.LLAMA_FLASH_ATTN_TYPE_AUTO)

@@ -1,7 +1,4 @@
-"""Runs of tokens on their way through the model, packed into batches as full as they go.
-
-What goes wrong in a batch is looked for in its halves, down to the span that it concerns.
-"""
+"""Spans of tokens on their way through the model, packed into batches as full as they go."""
 
 from __future__ import annotations
 
@@ -9,20 +6,54 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from core_llama_cpp.session import DecodeError, Logits, Session
+from core_llama_cpp.session import DecodeError, InterruptedPassError, Logits, Session
+
+Read = Callable[[int, Logits], None]
+
+
+def _nothing(place: int, logits: Logits) -> None:
+    """Ignore the logits of tokens that only have to be in the cache."""
+
+
+class Reading:
+    """Tokens of a sequence (`core_llama_cpp.spans.Span`), and who looks at their logits.
+
+    ``reads``: the last tokens' logits go to ``to``, with their places in ``ids``. ``error``: what
+    went wrong with it.
+    """
+
+    def __init__(
+        self,
+        ids: Sequence[int],
+        position: int,
+        sequence: int,
+        reads: int = 1,
+        to: Read = _nothing,
+    ) -> None:
+        self.ids, self.position, self.sequence, self.reads = ids, position, sequence, reads
+        self._to = to
+        self.error: Exception | None = None
+
+    def read(self, place: int, logits: Logits) -> None:
+        """Look at the logits behind ``ids[place]``."""
+        self._to(place, logits)
+
+    def fail(self, error: Exception) -> None:
+        """Keep the error of a span that could not be computed or read."""
+        self.error = error
 
 
 class Span(Protocol):
-    """Tokens of one sequence that follow one another. Those of one sequence come in order."""
+    """Tokens that follow one another in a sequence; spans of one sequence come in order."""
 
     @property
     def ids(self) -> Sequence[int]:
-        """The tokens."""
+        """The tokens of the span."""
         ...
 
     @property
     def position(self) -> int:
-        """Where the first of them stands."""
+        """The position of the first token in the sequence."""
         ...
 
     @property
@@ -32,7 +63,7 @@ class Span(Protocol):
 
     @property
     def reads(self) -> int:
-        """How many tokens' logits are wanted: the last ones'."""
+        """The number of tokens, the last ones, whose logits are wanted."""
         ...
 
     def read(self, place: int, logits: Logits) -> None:
@@ -40,7 +71,7 @@ class Span(Protocol):
         ...
 
     def fail(self, error: Exception) -> None:
-        """It could not be computed, or read."""
+        """Take the error of a span that could not be computed, or read."""
         ...
 
 
@@ -54,7 +85,7 @@ class Part:
 
     @property
     def reads(self) -> int:
-        """How many of its tokens' logits are wanted."""
+        """The number of tokens in the part whose logits are wanted."""
         return min(self.end - self.start, max(0, self.span.reads - len(self.span.ids) + self.end))
 
 
@@ -64,18 +95,26 @@ class Runner:
     def __init__(self, session: Session) -> None:
         self._session, self._batch = session, session.new_batch()
 
-    def run(self, spans: Sequence[Span], between: Callable[[], None] = lambda: None) -> None:
-        """All of them, read and failed as it goes; ``between`` two batches may raise."""
+    def run(self, spans: Sequence[Span], between: Callable[[], None] | None = None) -> None:
+        """Run all spans; deliver logits or errors as batches finish. ``between`` may raise to stop.
+
+        ``between`` is called between two batches, and after a pass was interrupted, which then is
+        run again. Without it, an interrupted pass raises `InterruptedPassError`, and nothing of the
+        pass is left in the cache.
+        """
         failed: set[int] = set()
         for parts in self._packed(spans):
-            between()
+            if between is not None:
+                between()
             going = [part for part in parts if id(part.span) not in failed]
-            self._compute(going, failed)
+            self._compute(going, failed, between)
 
     def _packed(self, spans: Sequence[Span]) -> Iterator[list[Part]]:
         most, rows = self._session.n_batch, self._session.settings.n_outputs_max
         parts: list[Part] = []
         room, outputs = most, rows
+
+        # A span that does not fit goes on in the next batch.
         for span in spans:
             done = 0
             while done < len(span.ids):
@@ -89,33 +128,62 @@ class Runner:
         if parts:
             yield parts
 
-    def _compute(self, parts: Sequence[Part], failed: set[int]) -> None:
+    def _compute(
+        self, parts: Sequence[Part], failed: set[int], between: Callable[[], None] | None
+    ) -> None:
         if not parts:
             return
+
         self._batch.clear()
         firsts = [self._add(part) for part in parts]
         try:
-            self._session.decode(self._batch)
+            self._decode(parts, between)
+        except InterruptedPassError:
+            raise
         except DecodeError as error:
-            self._divide(parts, failed, error)
+            self._divide(parts, failed, error, between)
             return
+
         for part, first in zip(parts, firsts, strict=True):
             self._read(part, first, failed)
+
+    def _decode(self, parts: Sequence[Part], between: Callable[[], None] | None) -> None:
+        """Compute the batch, again as often as it is interrupted for somebody else."""
+        while True:
+            try:
+                self._session.decode(self._batch)
+                return
+            except InterruptedPassError:
+                self._forget(parts)
+                if between is None:
+                    raise
+                between()
+
+    def _forget(self, parts: Sequence[Part]) -> None:
+        """Drop what was computed of these parts, which are to be computed again."""
+        for part in parts:
+            self._session.drop(part.span.sequence, part.span.position + part.start)
 
     def _add(self, part: Part) -> int:
         span = part.span
         ids = span.ids[part.start : part.end]
         return self._batch.add(ids, span.position + part.start, span.sequence, part.reads)
 
-    def _divide(self, parts: Sequence[Part], failed: set[int], error: DecodeError) -> None:
-        for part in parts:  # what was computed of them is computed again
-            self._session.drop(part.span.sequence, part.span.position + part.start)
+    def _divide(
+        self,
+        parts: Sequence[Part],
+        failed: set[int],
+        error: DecodeError,
+        between: Callable[[], None] | None,
+    ) -> None:
+        self._forget(parts)
         if len(parts) == 1:
             self._fail(parts[0], failed, error)
             return
         half = len(parts) // 2
-        self._compute(parts[:half], failed)
-        self._compute([part for part in parts[half:] if id(part.span) not in failed], failed)
+        self._compute(parts[:half], failed, between)
+        others = [part for part in parts[half:] if id(part.span) not in failed]
+        self._compute(others, failed, between)
 
     def _read(self, part: Part, first: int, failed: set[int]) -> None:
         try:
@@ -131,7 +199,7 @@ class Runner:
 
 
 def _fitting(span: Span, done: int, room: int, outputs: int) -> Part | None:
-    """As much of a span, behind what is done, as a batch has room for; None for nothing."""
+    """The next part of a span that a batch has room for; None if there is no room."""
     end = min(len(span.ids), done + room)
     unread = len(span.ids) - span.reads  # up to here nothing is read
     end = min(end, max(done, unread) + outputs)

@@ -1,23 +1,21 @@
-"""A model's tokenizer: text to token ids and back, and chat prompts.
-
-Text from users cannot spell special tokens: ``<bos>`` in a prompt is five characters. Only a chat
-template, through `core.RenderedPrompt`, writes special tokens.
-"""
+"""A model's tokenizer: text to token ids and back, and chat prompts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from core import validate
-from core.chat import RenderedPrompt, continued
-from core.chat_formats import family_template
-from core.chat_prompts import ChatPrompts
-from core.gguf_header import GgufValue
-from core.types import Message
-from core_llama_cpp.detokenizer import StreamDetokenizer
+from core.chat import RenderedPrompt, continued, family_template
+from core.clock import Check, never_stop
+from core.models.gguf import GgufValue
+from core.text_stream import StreamDetokenizer
+from core.types import Conversation
 from core_llama_cpp.session import Session
 from core_llama_cpp.vocabulary import Vocabulary
+from core_runtime.chat.prompts import ChatPrompts
+from core_runtime.special_texts import SpecialTexts
 
+_QUICK = 2**17  # characters that are tokenised in no time
 _NAMES = ("bos", "eos", "pad")
 
 
@@ -31,18 +29,22 @@ class Tokenizer:
         self.vocabulary = vocabulary
         self._ids = vocabulary.special
         self._names = {token_id: text for text, token_id in self._ids.items()}
+
         texts = {f"{name}_token": vocabulary.text(name) for name in _NAMES}
         variables = {name: text for name, text in texts.items() if text is not None}
         self._chat = ChatPrompts(template, variables, self._ids)
         self.special: tuple[str, ...] = tuple(self._ids)
+        self.special_texts = SpecialTexts(self.special)
         self.stop_ids = vocabulary.ends
         self.vocab_size = vocabulary.size
-        self.bos_id = vocabulary.bos
         self._lead = [] if vocabulary.bos is None else [vocabulary.bos]
 
     @classmethod
     def of(cls, session: Session, metadata: Mapping[str, GgufValue]) -> Tokenizer:
-        """That of a loaded model; a family's chat format where its file has no template."""
+        """Make the tokenizer of a loaded model.
+
+        Its chat format is the family's where its file has no template.
+        """
         vocabulary = Vocabulary(session.lib, session.vocab)
         family = str(metadata.get("general.architecture", ""))
         template = session.chat_template or family_template(family, vocabulary.special.keys())
@@ -58,6 +60,10 @@ class Tokenizer:
             return self._chat.encode(text, self._plain)
         return self._lead + self.vocabulary.tokenize(text)
 
+    def fewest_tokens(self, text: str) -> int:
+        """The number of tokens that a text has at least; 0 where unknown, or not worth it."""
+        return self.vocabulary.fewest_tokens(text) if len(text) > _QUICK else 0
+
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` for many texts."""
         return [self.encode(text) for text in texts]
@@ -65,6 +71,10 @@ class Tokenizer:
     def encode_continued(self, prompt: str, continuations: Sequence[str]) -> list[list[int]]:
         """``encode(prompt + continuation)`` for each continuation."""
         return self.encode_batch(continued(prompt, continuations, self.special))
+
+    def last_cut(self, text: str) -> int:
+        """Nowhere: llama.cpp does not tell how it splits texts."""
+        return 0
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of these ids, special tokens left out, unknown ids too.
@@ -76,24 +86,29 @@ class Tokenizer:
         return "".join(texts) + stream.finish()
 
     def token_text(self, token_id: int) -> str:
-        """One token's own text; U+FFFD stands for bytes that are no whole character."""
+        """The text of one token by itself; U+FFFD stands for bytes that are no whole character."""
         name = self._names.get(token_id)
         return name or self.vocabulary.piece(token_id).decode(errors="replace")
 
     def detokenizer(self, prompt: Sequence[int]) -> StreamDetokenizer:
         """The text of tokens that continue a prompt, as they come."""
-        return StreamDetokenizer(self.vocabulary, prompt)
+        return StreamDetokenizer(self.vocabulary.text_bytes, prompt)
 
-    def render_chat(self, messages: Sequence[Message]) -> RenderedPrompt:
-        """The prompt that asks for the assistant's next turn.
+    def render_chat(self, messages: Conversation, check: Check = never_stop) -> RenderedPrompt:
+        """The prompt that asks for the assistant's next turn; ``check`` may raise meanwhile.
 
-        Raises `ChatTemplateError` when the model has no template or its template fails.
+        Raises `ChatTemplateError` when the model has no template, or its template fails or asks
+        for too much time or memory.
         """
-        return self._chat.render(messages)
+        return self._chat.render(messages, check)
 
-    def close(self) -> None:
-        """Before its model is freed."""
-        self.vocabulary.close()
+    def close(self, last: Callable[[], None]) -> None:
+        """Close the vocabulary; ``last`` frees its model as soon as nobody uses it.
+
+        See `Vocabulary.close`.
+        """
+        self._chat.close()
+        self.vocabulary.close(last)
 
     def _plain(self, texts: list[str]) -> list[list[int]]:
         return [self.vocabulary.tokenize(text) if text else [] for text in texts]

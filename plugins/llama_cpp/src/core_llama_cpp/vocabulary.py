@@ -1,13 +1,16 @@
 """A model's vocabulary, asked through llama.cpp; safe to use from several threads.
 
-It lives in the model's memory, so every question is asked under a lock that `close` takes too:
-nobody asks a model that is being freed.
+It lives in the model's memory, so whoever asks is counted, and the model is freed when nobody does.
+No lock is held: a signal handler may close the model that it has interrupted, and a fork may come
+at any moment.
 """
 
 from __future__ import annotations
 
 import ctypes
-import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -15,11 +18,12 @@ import numpy as np
 
 from core.errors import ModelClosedError, RequestError
 from core.support import unicode_error
+from core_runtime.special_texts import END_MARKS
 
 _PIECE_BYTES = 64  # most tokens are shorter
 _LONGEST = 2**31 - 1024  # llama.cpp counts a text's bytes in 32 bits
-# What ends a turn or a text in known families, also where a file marks only one of several.
-_END_MARKS = ("<end_of_turn>", "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|endoftext|>")
+_SENTENCEPIECE, _BPE = 1, 2  # LLAMA_VOCAB_TYPE
+_HIDDEN, _STRIPPING = 1 | 8, 128 | 256  # attributes: unknown or control; strips spaces beside it
 
 
 class Vocabulary:
@@ -31,18 +35,23 @@ class Vocabulary:
 
     def __init__(self, lib: ModuleType, pointer: Any) -> None:
         self._lib, self._pointer = lib, pointer
-        self._lock = threading.Lock()
+        self._asking: set[object] = set()
+        self._last: list[Callable[[], None]] = []
         self._pieces: dict[int, bytes] = {}
         self.size = int(lib.llama_vocab_n_tokens(pointer))
         self.special, self.ends = self._marks()
         adds_bos = bool(lib.llama_vocab_get_add_bos(pointer))
         self.bos = self._id(lib.llama_vocab_bos) if adds_bos else None
-        self.strips_space = self._first_piece_of("a").startswith(b" ")
+        self._strips_space = self._first_piece_of("a").startswith(b" ")
 
-    def close(self) -> None:
-        """Whoever asks from now on gets `core.ModelClosedError`."""
-        with self._lock:
-            self._pointer = None
+    def close(self, last: Callable[[], None]) -> None:
+        """Close the vocabulary: whoever asks from now on gets `core.ModelClosedError`.
+
+        ``last`` frees the model: now, or on the thread of the last one who asks.
+        """
+        self._last.append(last)
+        self._pointer = None
+        self._free_unused()
 
     def tokenize(self, text: str) -> list[int]:
         """The tokens of a text in which nothing is special, without BOS.
@@ -58,6 +67,27 @@ class Vocabulary:
         ids: list[int] = found[:count].tolist()
         return ids
 
+    def fewest_tokens(self, text: str) -> int:
+        """The least number of tokens that a text can have; 0 where that cannot be told."""
+        longest, dropped = self._measures
+        data = text.encode(errors="surrogatepass").translate(None, dropped)
+        return -(-len(data) // longest) if longest else 0
+
+    @cached_property
+    def _measures(self) -> tuple[int, bytes]:
+        """The most bytes that one token stands for, and the bytes that no token stands for.
+
+        The most is 0 where a text may be shortened in other ways. Asks for every token.
+        """
+        read = self._lib.llama_vocab_get_text
+        with self._asked() as vocab:
+            kind = self._lib.llama_vocab_type(vocab)
+            if self._strips_beside or kind not in (_SENTENCEPIECE, _BPE):
+                return 0, b""
+            texts = {read(vocab, token_id) for token_id in range(self.size)}
+        dropped = _without_token(texts) if kind == _BPE else b""
+        return max(map(len, texts), default=0), dropped
+
     def piece(self, token_id: int) -> bytes:
         """A token's UTF-8 bytes, perhaps a part of a character; none of a special one, or none."""
         found = self._pieces.get(token_id)
@@ -67,6 +97,16 @@ class Vocabulary:
                 self._pieces[token_id] = found
         return found
 
+    def text_bytes(self, token_id: int, first: bool) -> bytes | None:
+        """A token's bytes, as `core.text_stream.TokenBytes`; None where there are none.
+
+        With ``first``, they come without the space that the tokenizer put before the text.
+        """
+        data = self.piece(token_id)
+        if not data:
+            return None
+        return data.removeprefix(b" ") if first and self._strips_space else data
+
     def text(self, name: str) -> str | None:
         """The text of ``bos``, ``eos`` or ``pad``; None where the model has no such token."""
         token_id = self._id(getattr(self._lib, f"llama_vocab_{name}"))
@@ -74,8 +114,7 @@ class Vocabulary:
 
     def _tokenize(self, data: bytes, found: Any) -> int:
         pointer = ctypes.cast(found.ctypes.data, ctypes.POINTER(ctypes.c_int32))
-        with self._lock:
-            vocab = self._open()
+        with self._asked() as vocab:
             return int(
                 self._lib.llama_tokenize(vocab, data, len(data), pointer, len(found), False, False)
             )
@@ -84,8 +123,7 @@ class Vocabulary:
         size = _PIECE_BYTES
         while True:
             buffer = ctypes.create_string_buffer(size)
-            with self._lock:
-                vocab = self._open()
+            with self._asked() as vocab:
                 count = self._lib.llama_token_to_piece(vocab, token_id, buffer, size, 0, False)
             if count >= 0:
                 return buffer.raw[:count]
@@ -99,25 +137,62 @@ class Vocabulary:
         attr, normal, control = lib.llama_vocab_get_attr, 4, lib.LLAMA_TOKEN_ATTR_CONTROL
         odd = {i: kind for i in range(self.size) if (kind := attr(vocab, i)) != normal}
         special = {self._text(i): i for i, kind in odd.items() if kind & control}
+        stripping = (kind for kind in odd.values() if not kind & _HIDDEN)
+        self._strips_beside = any(kind & _STRIPPING for kind in stripping)
         ends = {i for i in odd if lib.llama_vocab_is_eog(vocab, i)}
-        ends.update(special[mark] for mark in _END_MARKS if mark in special)
+        ends.update(special[mark] for mark in END_MARKS if mark in special)
         named = (self._id(lib.llama_vocab_eos), self._id(lib.llama_vocab_eot))
         return special, frozenset(ends.union(i for i in named if i is not None))
 
     def _id(self, ask: Any) -> int | None:
-        with self._lock:
-            found = int(ask(self._open()))
+        with self._asked() as vocab:
+            found = int(ask(vocab))
         return found if 0 <= found < self.size else None
 
     def _text(self, token_id: int) -> str:
-        with self._lock:
-            found: bytes = self._lib.llama_vocab_get_text(self._open(), token_id)
-        return found.decode(errors="replace")
+        return self._raw_text(token_id).decode(errors="replace")
 
-    def _open(self) -> Any:
-        if self._pointer is None:
-            raise ModelClosedError
-        return self._pointer
+    def _raw_text(self, token_id: int) -> bytes:
+        with self._asked() as vocab:
+            found: bytes = self._lib.llama_vocab_get_text(vocab, token_id)
+        return found
+
+    @contextmanager
+    def _asked(self) -> Iterator[Any]:
+        """The ``llama_vocab``, which is there until this block ends. One operation each on a set
+        and a list, which no other thread divides: first counted, then looked whether it is closed.
+        """
+        me = object()
+        try:
+            self._asking.add(me)
+            vocab = self._pointer
+            if vocab is None:
+                raise ModelClosedError
+            yield vocab
+        finally:
+            self._asking.discard(me)
+            if self._pointer is None:
+                self._free_unused()
+
+    def _free_unused(self) -> None:
+        if not self._asking:
+            with suppress(IndexError):  # another thread was first
+                self._last.pop()()
+
+
+def _without_token(texts: set[bytes]) -> bytes:
+    """The bytes that neither of the two ways of writing them has a token for: they are left out.
+
+    GPT-2's gives a byte that cannot be printed the next character from 256 on.
+    """
+    printed = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    characters = [chr(byte if byte in printed else next(others)) for byte in range(0x100)]
+    return bytes(
+        byte
+        for byte, character in enumerate(characters)
+        if character.encode() not in texts and f"<0x{byte:02X}>".encode() not in texts
+    )
 
 
 def _utf8(text: object) -> bytes:

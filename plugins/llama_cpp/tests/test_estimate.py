@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from core.errors import InvalidModelError, InvalidOptionError, OutOfMemoryError
 from core.options import LoadConfig
-from core_llama_cpp.context_size import ContextSize, context_size
-from core_llama_cpp.estimate import Estimate, estimate, free_memory
+from core_llama_cpp.estimate import ContextSize, Estimate, context_size, estimate, free_memory
 from core_llama_cpp.files import find_files
 from core_llama_cpp.ggml import DeviceType, GgmlDevice
 from core_llama_cpp.header import ModelHeader, read_header
@@ -34,7 +33,7 @@ def _sizes(
     config = LoadConfig(**options)  # type: ignore[arg-type]
     needs = Estimate(weights=fixed, buffers=0, per_cell=1024)
     size: ContextSize = context_size(_header(context), config, slots, needs, memory)
-    return int(size.length.value), int(size.cells.value)
+    return size.length.value, size.cells.value
 
 
 def test_with_memory_enough_every_slot_gets_cells() -> None:
@@ -56,8 +55,14 @@ def test_a_small_model_keeps_its_own_context_where_little_fits() -> None:
 def test_a_shorter_default_context_says_why() -> None:
     needs = Estimate(weights=0, buffers=0, per_cell=1024)
     size = context_size(_header(8192), LoadConfig(), 8, needs, 8 * MIB)
-    assert size.length.value == "4096"
+    assert size.length.value == 4096
     assert "8192, would take more than half of free memory" in size.length.reason
+
+
+def test_a_default_context_has_an_end() -> None:
+    assert _sizes(2**31 - 1, 64 * GIB) == (2**18, 2**18)
+    assert _sizes(2**31 - 1, None) == (2**18, 2**18)
+    assert _sizes(2**31 - 1, 64 * GIB, context_len=2**20) == (2**20, 2**20)
 
 
 def test_an_asked_context_may_take_all_of_it() -> None:
@@ -121,6 +126,7 @@ def test_whatever_is_chosen_fits_and_holds_a_context(
     assert cells % 256 == 0
     assert cells >= length
     assert length == (asked or length) <= context
+    assert asked or length <= 2**18
     assert memory is None or fixed + cells * 1024 <= memory
 
 
