@@ -58,7 +58,7 @@ def fast_blas() -> dict[str, str]:
         return found
     if importlib.util.find_spec("core_mlx_native") is None:
         return found
-    from core_mlx_native.blas_libraries import candidates, shim_path
+    from core_mlx_native.cpu.blas_libraries import candidates, shim_path
 
     library = next((library.path for library in candidates()), None)
     return {**found, "LD_PRELOAD": f"{library}:{shim_path()}"} if library else found

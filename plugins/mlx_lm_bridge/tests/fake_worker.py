@@ -39,6 +39,7 @@ def noise() -> None:
 
 def fault(name: str, id: int) -> None:
     """Misbehave. Some of these do not return."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.stderr.write(f"about to {name}\n")
     sys.stderr.flush()
     answer = encode(Token(id=id, token="x", token_id=1))
@@ -55,6 +56,10 @@ def fault(name: str, id: int) -> None:
     elif name == "half":
         say(answer[: len(answer) // 2])
         os._exit(0)
+    elif name == "surrogate":
+        raise RuntimeError("cannot read caf\udce9 \x1b[31mred")
+    elif name.isdigit():
+        os.kill(os.getpid(), int(name))
     elif name == "hang":
         time.sleep(60)
     elif name == "exit":
@@ -66,15 +71,15 @@ def fault(name: str, id: int) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.kill(os.getpid(), signal.SIGSTOP)
     else:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.kill(os.getpid(), signal.Signals[name])
 
 
 class Script:
     """A prompt is a verb and its words.
 
-    ``count N [SECONDS]``, ``say TEXT...`` (a token per word), ``fault NAME AFTER``, ``pid``,
-    ``print``, ``noise``, and ``echo``, which says the request back.
+    ``count N [SECONDS]``, ``behind FILE`` (a token once it is there), ``say TEXT...`` (a token per
+    word), ``fault NAME AFTER``, ``pid``, ``print``, ``noise``, and ``echo``, which says the request
+    back.
     """
 
     def load(self, request: Load) -> Ok:
@@ -120,6 +125,10 @@ class Script:
             for number in range(int(words[0])):
                 time.sleep(pause)
                 yield Token(token=f"{number} ", token_id=number)
+        elif verb == "behind":
+            while not os.path.exists(words[0]):
+                time.sleep(0.01)
+            yield Token(token="behind", token_id=1)
         elif verb == "fault":
             for number in range(int(words[1])):
                 yield Token(token=f"{number} ", token_id=number)

@@ -45,7 +45,9 @@ def test_not_installed(monkeypatch: pytest.MonkeyPatch, missing: str, fake_dir: 
         importlib.util, "find_spec", lambda name: None if name == missing else find(name)
     )
     reason = str(MlxLm().unavailable_reason())
-    assert reason.startswith(f"{missing} is not installed: pip install 'core[mlx-lm]'")
+    assert reason.startswith(
+        f"{missing} is not installed: pip install --find-links DIST 'core[mlx-lm]'"
+    )
     assert availability.ENVIRONMENT in reason
     with pytest.raises(core.BackendUnavailableError, match="pip install"):
         MlxLm().load_model(fake_dir, core.LoadConfig())
@@ -62,6 +64,8 @@ def test_not_installed(monkeypatch: pytest.MonkeyPatch, missing: str, fake_dir: 
         ({"options": {"python": 3}}, core.InvalidOptionError),
         ({"options": {"env": {"A": 1}}}, core.InvalidOptionError),
         ({"options": {"env": "A=1"}}, core.InvalidOptionError),
+        ({"options": {"python": ""}}, core.InvalidOptionError),
+        ({"options": {"python": Path("/no/\udce9")}}, core.BackendUnavailableError),
         ({"options": {"prefill_step_size": 0}}, core.InvalidOptionError),
         ({"options": {"silence_timeout": 0}}, core.InvalidOptionError),
     ],
@@ -73,6 +77,58 @@ def test_wrong_load_options(
     monkeypatch.setattr(subprocess, "Popen", None)
     with pytest.raises(error):
         core.load_model(fake_dir, backend="mlx_lm", **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("A=B", "1"),
+        ("", "1"),
+        ("A\0", "1"),
+        ("\ud800", "1"),
+        (7, "1"),
+        ("TOKEN", "secret\0"),
+        ("TOKEN", "secret\ud800"),
+        ("TOKEN", None),
+    ],
+)
+def test_a_variable_that_no_environment_can_hold(fake: Fake, name: object, value: object) -> None:
+    """The variable is named, and its value, which may be a secret, is not."""
+    with pytest.raises(core.InvalidOptionError) as caught:
+        fake(env={"GOOD": "1", name: value})
+    assert caught.value.option == "env"
+    assert repr(name) in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_bytes_that_are_no_text_are_a_fine_value(fake: Fake) -> None:
+    assert [token.id for token in fake(env={"A": "\udcff"}).generate("count 1")] == [0]
+
+
+def test_an_environment_that_is_too_long(fake: Fake) -> None:
+    with pytest.raises(core.BackendUnavailableError, match="longer than the system takes"):
+        fake(env={"LONG": "x" * 10_000_000})
+
+
+def test_a_path_that_is_not_utf8(fake_dir: Path) -> None:
+    """MLX could not open it, and JSON could not carry it; a link can."""
+    odd = fake_dir.with_name("caf\udce9")
+    try:
+        fake_dir.rename(odd)
+    except OSError:
+        pytest.skip("this file system takes UTF-8 only")
+    with pytest.raises(core.InvalidModelError, match=r"caf\\udce9.*ln -s"):
+        MlxLm().load_model(odd, core.LoadConfig())
+    fake_dir.symlink_to(odd)
+    (odd / "adapters.safetensors").touch()
+    with pytest.raises(core.InvalidModelError, match=r"caf\\udce9.*ln -s"):
+        MlxLm().load_model(fake_dir, core.LoadConfig(adapter_path=odd))
+
+
+def test_a_program_without_an_interpreter(fake_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", None)
+    with pytest.raises(core.BackendUnavailableError, match="does not know its Python"):
+        MlxLm().load_model(fake_dir, core.LoadConfig())
 
 
 @pytest.mark.parametrize("option", ["return_logits", "labels", "label_prefix"])
@@ -125,6 +181,7 @@ config = {"fine_tune_type": "lora", "num_layers": 2, "lora_parameters": shape}
 """
 
 
+@pytest.mark.slow
 def test_adapter(smollm2_dir: Path, tmp_path: Path, fast_blas: dict[str, str]) -> None:
     command = [sys.executable, "-c", MAKE_ADAPTER, str(smollm2_dir), str(tmp_path)]
     subprocess.run(command, check=True, capture_output=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,12 +37,22 @@ def pid_of(model: BridgeModel) -> int:
     return next(model.generate("pid")).id
 
 
+@contextmanager
+def patience(model: BridgeModel, seconds: float) -> Iterator[None]:
+    """So long is silence borne meanwhile: a sound worker of a busy machine is silent as well."""
+    session = model._line.session
+    settings = session._settings
+    session._settings = replace(settings, silence_timeout=seconds)
+    yield
+    session._settings = settings
+
+
 def end(model: BridgeModel, number: signal.Signals) -> None:
     """Kill the worker behind the model's back, and see it die."""
     worker = model._line.session._worker
     assert worker is not None
     os.kill(worker.pid, number)
-    worker._process.wait(10)
+    worker._child.popen.wait(300)
 
 
 def is_gone(pid: int) -> bool:
@@ -65,6 +77,55 @@ def test_fault_while_generating(fake: Fake, name: str) -> None:
     assert list(stream) == []
     assert is_gone(first)
     assert pid_of(model) != first
+
+
+ALL_SIGNALS = sorted(map(int, signal.valid_signals()))
+NAMELESS = [number for number in ALL_SIGNALS if number not in map(int, signal.Signals)]
+SOME_SIGNALS = [signal.SIGHUP, signal.SIGABRT, signal.SIGALRM, *NAMELESS[:1], ALL_SIGNALS[-1]]
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [SOME_SIGNALS, pytest.param(ALL_SIGNALS, marks=pytest.mark.slow)],
+    ids=["some", "all"],
+)
+def test_any_signal_that_ends_it(fake: Fake, numbers: list[int]) -> None:
+    """Also those that have no name; Python itself or the kernel passes over the others."""
+    passed_over = {"SIGCHLD", "SIGCONT", "SIGURG", "SIGWINCH", "SIGPIPE", "SIGXFSZ", "SIGINT"}
+    stopping = {"SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU"}
+    names = {int(number): number.name for number in signal.Signals}
+    model = fake()
+    for number in map(int, numbers):
+        name = names.get(number, f"signal {number}")
+        if name in passed_over | stopping:
+            continue
+        worker = pid_of(model)
+        with pytest.raises(core.BackendProcessError, match=rf"was killed by {name}\b"):
+            list(model.generate(f"fault {number} 1"))
+        assert is_gone(worker)
+    assert pid_of(model) > 0
+
+
+def test_a_signal_that_the_system_has_and_python_has_not(fake: Fake) -> None:
+    """glibc keeps 32 and 33 to itself: no handler, and no name."""
+    model = fake()
+    worker = model._line.session._worker
+    assert worker is not None
+    worker._child.popen.kill()
+    worker._child.popen.wait()
+    worker._child.popen.returncode = -33
+    with pytest.raises(core.BackendProcessError, match="was killed by signal 33 while it was idle"):
+        pid_of(model)
+    assert pid_of(model) > 0
+
+
+def test_a_message_that_is_no_text(fake: Fake) -> None:
+    """As of a file whose name is not UTF-8: shown as escapes, and the worker lives on."""
+    model = fake()
+    worker = pid_of(model)
+    with pytest.raises(core.BackendProcessError, match=r"cannot read caf\\udce9"):
+        list(model.generate("fault surrogate 1"))
+    assert pid_of(model) == worker
 
 
 @pytest.mark.parametrize("name", sorted({*FAULTS} - {"unasked"}))
@@ -112,10 +173,11 @@ def test_killed_while_a_stream_is_open(fake: Fake) -> None:
 
 
 def test_silence(fake: Fake) -> None:
-    model = fake(silence_timeout=0.3)
+    model = fake()
     stream = model.generate("fault hang 1")
     next(stream)
-    with pytest.raises(core.BackendProcessError, match=r"wrote nothing for 0\.3 s") as caught:
+    silence = pytest.raises(core.BackendProcessError, match=r"wrote nothing for 0\.3 s")
+    with patience(model, 0.3), silence as caught:
         next(stream)
     assert "silence_timeout" in str(caught.value)
     assert pid_of(model) > 0
@@ -128,10 +190,10 @@ def test_silence_while_loading(fake: Fake) -> None:
 
 def test_timeout_of_a_hanging_worker(fake: Fake) -> None:
     """The caller's own timeout comes first, and what hangs is found by the next call."""
-    model = fake(silence_timeout=0.5)
+    model = fake()
     with pytest.raises(core.GenerationTimeout):
         list(model.generate("fault hang 0", timeout=0.1))
-    with pytest.raises(core.BackendProcessError, match="wrote nothing"):
+    with patience(model, 0.5), pytest.raises(core.BackendProcessError, match="wrote nothing"):
         pid_of(model)
     assert pid_of(model) > 0
 

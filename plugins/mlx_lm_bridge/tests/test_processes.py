@@ -16,6 +16,7 @@ import pytest
 
 import core
 from core_mlx_lm_bridge.model import BridgeModel
+from core_mlx_lm_bridge.opening import WORKER
 from core_mlx_lm_bridge.process import WorkerProcess
 
 Fake = Callable[..., BridgeModel]
@@ -67,7 +68,7 @@ def caller(fake_dir: Path, code: str) -> tuple[subprocess.Popen[bytes], int]:
 
 
 def wait_until_gone(pid: int) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not is_gone(pid):
         assert time.monotonic() < end, "the worker outlived its parent"
         time.sleep(0.05)
@@ -77,7 +78,7 @@ def wait_until_gone(pid: int) -> None:
 def test_no_orphan_when_the_caller_is_killed(fake_dir: Path, number: signal.Signals) -> None:
     process, worker = caller(fake_dir, "os.write(int(sys.argv[3]), b' '); next(iter(int, 1))")
     process.send_signal(number)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     wait_until_gone(worker)
 
 
@@ -85,28 +86,29 @@ def test_no_orphan_while_a_fork_holds_the_pipes(fake_dir: Path) -> None:
     """The worker sees no end of stdin then, but another parent."""
     code = (
         "import time\n"
-        "if os.fork() == 0: os.close(2); time.sleep(30); os._exit(0)\n"
-        "os.write(int(sys.argv[3]), b' '); time.sleep(30)\n"
+        "if os.fork() == 0: os.close(2); time.sleep(90); os._exit(0)\n"
+        "os.write(int(sys.argv[3]), b' '); time.sleep(90)\n"
     )
     process, worker = caller(fake_dir, code)
     process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     wait_until_gone(worker)
 
 
 def test_a_program_that_ends_without_closing(fake_dir: Path) -> None:
     """Its worker ends with it, at once, and nothing is said about it."""
     process, worker = caller(fake_dir, "os.write(int(sys.argv[3]), b' ')")
-    _, stderr = process.communicate(timeout=20)
+    _, stderr = process.communicate(timeout=60)
     assert (process.returncode, stderr) == (0, b"")
     wait_until_gone(worker)
 
 
-def test_caller_without_standard_streams(fake_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("closed", ["0", "1", "2", "02", "012"])
+def test_caller_without_standard_streams(fake_dir: Path, tmp_path: Path, closed: str) -> None:
     """The pipes get the numbers 0 to 2 then."""
     out = tmp_path / "out.json"
     code = (
-        "os.close(0); os.close(1); os.close(2)\n"
+        "".join(f"os.close({number})\n" for number in closed)
         + LOAD.replace("fault hang 1", "count 9")
         + f"open({str(out)!r}, 'w').write(str([next(stream).id for _ in range(3)])); model.close()"
     )
@@ -114,6 +116,25 @@ def test_caller_without_standard_streams(fake_dir: Path, tmp_path: Path) -> None
     command = [sys.executable, "-c", "import os\n" + code, str(fake_dir), script]
     assert subprocess.run(command, check=False, timeout=60).returncode == 0
     assert json.loads(out.read_text()) == [1, 2, 3]
+
+
+def test_a_working_directory_that_is_gone(fake_dir: Path, tmp_path: Path) -> None:
+    """Neither the caller's side nor the real worker, which starts in the same place, needs it."""
+    (tmp_path / "gone").mkdir()
+    code = (
+        "import os; os.rmdir(os.getcwd())\n"
+        + LOAD
+        + "model.close()\n"
+        + "import core\n"
+        + "opening.WORKER = Path(sys.argv[3])\n"
+        + "try: MlxLm().load_model(sys.argv[1], LoadConfig())\n"
+        + "except core.InvalidModelError as error: print(error)\n"
+    )
+    script = Path(__file__).with_name("fake_worker.py")
+    command = [sys.executable, "-c", code, str(fake_dir), str(script), str(WORKER)]
+    done = subprocess.run(command, cwd=tmp_path / "gone", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "mlx-lm cannot load" in done.stdout  # it came as far as the model, which is none
 
 
 def test_a_fork_cannot_use_the_model(fake: Fake) -> None:
@@ -131,18 +152,19 @@ def test_a_fork_cannot_use_the_model(fake: Fake) -> None:
     assert next(model.generate("count 1")).text == "0 "
 
 
-def test_200_cycles_leave_nothing(fake: Fake) -> None:
+@pytest.mark.parametrize("cycles", [10, pytest.param(200, marks=pytest.mark.slow)])
+def test_cycles_leave_nothing(fake: Fake, cycles: int) -> None:
     """Loads and closes, deaths and restarts: no descriptor, no zombie, no child."""
     fake().close()
     before, workers = descriptors(), set[int]()
-    for _ in range(100):
+    for _ in range(cycles // 2):
         with fake() as model:
             workers.add(next(model.generate("pid")).id)
             with pytest.raises(core.BackendProcessError):
                 list(model.generate("fault SIGKILL 1"))
             workers.add(next(model.generate("pid")).id)
     assert descriptors() == before
-    assert len(workers) == 200
+    assert len(workers) == cycles
     for pid in workers:
         with pytest.raises(ProcessLookupError):  # a zombie would still be there
             os.kill(pid, 0)

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.options import GenerateConfig
 from core_mlx_lm_bridge import protocol
 from core_mlx_lm_bridge.protocol import (
     Cancel,
     Chat,
+    ChatTurn,
     Done,
     Error,
     Generate,
@@ -26,14 +28,15 @@ from core_mlx_lm_bridge.protocol import (
     ProtocolError,
     Quit,
     Token,
-    Turn,
 )
 
 REQUESTS: list[Message] = [
     Load(id=1, path="/models/ü", version=1, context_len=8, adapter_path="/a", cpu=True),
     Info(id=2),
     Generate(id=3, prompt='a "b"\n', seed=2**64 - 1, stop_tokens=[1, 2], temperature=0.5),
-    Chat(id=4, messages=[Turn("user", "\u2028"), Turn("assistant", "")], return_logprobs=True),
+    Chat(
+        id=4, messages=[ChatTurn("user", "\u2028"), ChatTurn("assistant", "")], return_logprobs=True
+    ),
     Cancel(id=4),
     Quit(),
 ]
@@ -70,6 +73,15 @@ def test_field_names() -> None:
     for kind, expected in names.items():
         assert expected <= set(kind.__struct_fields__), kind
     assert json.loads(protocol.encode(Done(id=1)))["done"] is True
+
+
+def test_the_options_are_those_of_a_config_with_its_defaults() -> None:
+    """The worker has no `core` to derive them from."""
+    config, options = GenerateConfig(), protocol.Options()
+    names = set(protocol.Options.__struct_fields__) - {"id"}
+    for name in names - {"stop_tokens"}:  # which JSON makes a list
+        assert getattr(options, name) == getattr(config, name), name
+    assert "stop_tokens" in names
 
 
 def test_unknown_fields_are_ignored() -> None:

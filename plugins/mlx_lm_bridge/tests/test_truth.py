@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 import core
+from core_mlx_lm_bridge.child.facts import facts
+from core_mlx_lm_bridge.child.failures import Failure
 
 PROMPTS = [
     "The capital of France is",
@@ -77,16 +79,31 @@ def smollm2(smollm2_dir: Path, fast_blas: dict[str, str]) -> Iterator[core.TextM
         yield model
 
 
-@pytest.mark.parametrize(
-    "name", ["smollm2_dir", pytest.param("gemma3_dir", marks=pytest.mark.slow)]
-)
 def test_equal_to_mlx_lm(
+    smollm2: core.TextModel, smollm2_dir: Path, fast_blas: dict[str, str]
+) -> None:
+    """A sampled answer and a chat."""
+    requests = requests_for("smollm2_dir")
+    assert_equal(smollm2, smollm2_dir, [requests[7], requests[-1]], fast_blas)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["smollm2_dir", "gemma3_dir"])
+def test_every_answer_is_equal_to_mlx_lm(
     name: str, request: pytest.FixtureRequest, fast_blas: dict[str, str]
 ) -> None:
-    directory: Path = request.getfixturevalue(name)
-    requests = requests_for(name)
+    directory = request.getfixturevalue(name)
     with core.load_model(directory, backend="mlx_lm", options={"env": fast_blas}) as model:
-        found = [bridged(model, asked) for asked in requests]
+        assert_equal(model, directory, requests_for(name), fast_blas)
+
+
+def assert_equal(
+    model: core.TextModel,
+    directory: Path,
+    requests: list[dict[str, Any]],
+    fast_blas: dict[str, str],
+) -> None:
+    found = [bridged(model, asked) for asked in requests]
     expected = in_process(directory, requests, fast_blas)
     for asked, ours, theirs in zip(requests, found, expected, strict=True):
         assert ours == theirs, asked
@@ -140,10 +157,22 @@ def test_context(smollm2_dir: Path, fast_blas: dict[str, str]) -> None:
         stream = model.generate("one two three four five six", max_tokens=100)
         assert len(list(stream)) == 10
         assert stream.finish_reason == "length"
+
+
+def test_a_context_longer_than_the_models_is_refused_by_its_facts() -> None:
+    config = {"max_position_embeddings": 8192}
+    with pytest.raises(Failure, match="at most 8192"):
+        facts(None, None, config, 8193)
+
+
+@pytest.mark.slow
+def test_a_context_longer_than_the_models(smollm2_dir: Path, fast_blas: dict[str, str]) -> None:
+    options = {"env": fast_blas}
     with pytest.raises(core.InvalidOptionError, match="at most 8192"):
         core.load_model(smollm2_dir, backend="mlx_lm", context_len=8193, options=options)
 
 
+@pytest.mark.slow
 def test_chat_format_of_the_family(gemma3_dir: Path, fast_blas: dict[str, str]) -> None:
     """The base model has no template; its prompt is the family's, special tokens as such."""
     with core.load_model(gemma3_dir, backend="mlx_lm", options={"env": fast_blas}) as model:

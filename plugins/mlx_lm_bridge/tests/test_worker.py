@@ -50,7 +50,7 @@ def conversation(command: list[str], *requests: object, **environment: str) -> l
         process.stdin.flush()
         answers.append(json.loads(process.stdout.readline()))
     process.stdin.close()
-    assert process.wait(20) == 0
+    assert process.wait(300) == 0
     assert process.stdout.read() == b""
     process.stdout.close()
     return answers
@@ -91,7 +91,7 @@ def test_a_fuzzed_conversation() -> None:
         input=b"\n".join(lines) + b"\n",
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(answers) == len(lines), done.stderr[-2000:]

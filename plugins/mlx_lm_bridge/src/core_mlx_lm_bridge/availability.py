@@ -1,4 +1,4 @@
-"""Whether a worker could run here: decided without starting one, and without importing MLX.
+"""Availability of a worker, decided without starting one and without importing MLX.
 
 The worker's interpreter is the caller's own, or the one that the environment variable
 ``CORE_MLX_LM_PYTHON`` or the load option ``python`` names.
@@ -11,26 +11,28 @@ import os
 import shutil
 import sys
 
+from core.known_plugins import install_command
+
 ENVIRONMENT = "CORE_MLX_LM_PYTHON"
-INSTALL = "pip install 'core[mlx-lm]'"
+INSTALL = install_command("mlx-lm")
 
 
 def named_interpreter() -> str:
-    """What the environment variable says; empty where it says nothing."""
+    """The interpreter that ``CORE_MLX_LM_PYTHON`` names; empty where it names none."""
     return os.environ.get(ENVIRONMENT, "").strip()
 
 
 def resolve_interpreter(name: str) -> str | None:
     """The path of an interpreter given as a path or as a command; None where there is none.
 
-    Not the file that it links to: a virtual environment's interpreter is such a link.
+    A link is not followed: a virtual environment's interpreter is one.
     """
     found = shutil.which(os.path.expanduser(name))
     return None if found is None else os.path.abspath(found)
 
 
 def unavailable_reason() -> str | None:
-    """Why no worker can run with the default interpreter; None when it looks as if one could."""
+    """The reason why the default interpreter can run no worker; None if it looks as if it could."""
     if sys.platform == "win32":
         return "mlx-lm does not run on Windows."
     name = named_interpreter()

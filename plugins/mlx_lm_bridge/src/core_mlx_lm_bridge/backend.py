@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from core.capability import Capability
 from core.errors import BackendUnavailableError, UnsupportedOptionError
-from core.model_files import resolve_path
+from core.models.files import resolve_path
 from core.options import LoadConfig
-from core.protocols import PROTOCOL_VERSION
+from core.protocols import PROTOCOL_VERSION, Capability
 from core.support import refuse_load_options
 from core_mlx_lm_bridge import availability
 from core_mlx_lm_bridge.capabilities import BACKEND_CAPABILITIES
@@ -27,19 +26,19 @@ class MlxLm:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What models of this backend offer: streams."""
+        """The capabilities of models of this backend: those of streams."""
         return BACKEND_CAPABILITIES
 
     def available(self) -> bool:
-        """Whether a worker looks able to run here."""
+        """True when a worker looks able to run here."""
         return self.unavailable_reason() is None
 
     def unavailable_reason(self) -> str | None:
-        """Why not, and what to install; None when it is available."""
+        """The reason why no worker can run here, and what to install; None when one can."""
         return availability.unavailable_reason()
 
     def refusal(self, path: str | os.PathLike[str]) -> str | None:
-        """Why mlx-lm cannot run a model, from its config.json and the names of its files."""
+        """The reason why mlx-lm cannot run a model, by its config.json and its files' names."""
         from core_mlx_lm_bridge.probing import refusal
 
         return refusal(path)
@@ -47,7 +46,8 @@ class MlxLm:
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> BridgeModel:
         """Load a directory of safetensors. Raises as `core.Backend.load_model` says.
 
-        `core.BackendProcessError` when the worker dies, falls silent, or breaks the protocol.
+        `core.BackendProcessError` is raised when the worker dies, falls silent, or breaks the
+        protocol.
         """
         reason = None if "python" in config.options else self.unavailable_reason()
         if reason is not None:
@@ -59,7 +59,6 @@ class MlxLm:
             raise UnsupportedOptionError(
                 "gpu_layers",
                 self.name,
-                "mlx-lm keeps all layers on one device: -1, or 0 for the CPU. For a part of them "
-                "choose backend 'llama_cpp'.",
+                "mlx-lm keeps all layers on one device: leave it at -1, or 0 for the CPU.",
             )
         return open_model(self.name, resolve_path(path), config)

@@ -1,8 +1,8 @@
-"""What this plugin declares, in one place for its backend and its models."""
+"""The capabilities that this plugin declares, in one place for its backend and its models."""
 
 from __future__ import annotations
 
-from core.capability import Capability
+from core.protocols import Capability
 
 MODEL_CAPABILITIES = frozenset(
     {

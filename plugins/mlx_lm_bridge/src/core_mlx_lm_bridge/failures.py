@@ -1,6 +1,8 @@
-"""Errors of the caller's side: what the worker answers, and what becomes of the worker itself."""
+"""Errors of the caller's side, for answers of the worker and for the end of the worker itself."""
 
 from __future__ import annotations
+
+import errno
 
 from core import errors
 from core.errors import (
@@ -34,12 +36,15 @@ def of_answer(answer: Error, backend: str, stderr_tail: str) -> CoreError:
     if answer.error in _BY_MESSAGE:
         error: CoreError = _BY_MESSAGE[answer.error](answer.message)
         return error
+
+    # Some errors carry numbers, or the name of the backend, besides their words.
     if answer.error == "PromptTooLongError":
         return PromptTooLongError(answer.length, answer.limit)
     if answer.error == "InvalidOptionError":
         return InvalidOptionError("context_len", answer.length, answer.message)
     if answer.error == "BackendUnavailableError":
         return BackendUnavailableError(backend, answer.message)
+
     return BackendProcessError(
         f"mlx-lm failed with {answer.error}: {answer.message[:1000]}. The worker is still there; "
         "what went wrong may go wrong again with this request.",
@@ -48,18 +53,21 @@ def of_answer(answer: Error, backend: str, stderr_tail: str) -> CoreError:
 
 
 def died(worker: WorkerProcess, when: str) -> BackendProcessError:
-    """It ended while an answer was expected. Kills it, to be sure, and hears its last words."""
+    """The error for a worker that ended while an answer was expected.
+
+    Kills the worker, to be sure, and hears its last words.
+    """
     fate = worker.fate()
     return _killed(worker, f"{fate} {when}")
 
 
 def nonsense(worker: WorkerProcess, what: str) -> BackendProcessError:
-    """It wrote what the protocol does not know."""
+    """The error for a worker that wrote what the protocol does not know. Kills the worker."""
     return _killed(worker, f"broke the protocol and was ended: {what}")
 
 
 def silent(worker: WorkerProcess, seconds: float, when: str) -> BackendProcessError:
-    """It wrote nothing for too long."""
+    """The error for a worker that wrote nothing for too long. Kills the worker."""
     return _killed(
         worker,
         f"wrote nothing for {seconds:g} s {when} and was ended. Where that is not long enough for "
@@ -68,7 +76,13 @@ def silent(worker: WorkerProcess, seconds: float, when: str) -> BackendProcessEr
 
 
 def not_started(command: str, error: OSError, backend: str) -> BackendUnavailableError:
-    """The interpreter cannot be run."""
+    """The error for an interpreter that cannot be run."""
+    if error.errno == errno.E2BIG:
+        return BackendUnavailableError(
+            backend,
+            "the environment that the worker would get (the caller's, and options={'env': ...}) is "
+            "longer than the system takes. Shorten it.",
+        )
     reason = error.strerror or str(error)
     return BackendUnavailableError(
         backend,

@@ -7,26 +7,25 @@ from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
 from core.base import TextModelBase
-from core.capability import Capability
-from core.errors import CoreError
+from core.chat import RenderedPrompt
+from core.errors import CoreError, RequestError
 from core.options import GenerateConfig, GenerateOptions, resolve_generate
-from core.serving.prompts import text_error
-from core.support import checked_conversation, checked_prompts, refuse_options, unicode_error
-from core.types import Choice, Message, ModelInfo
+from core.protocols import Capability
+from core.support import (
+    REFUSABLE,
+    checked_conversation,
+    checked_prompts,
+    refuse_options,
+    text_error,
+    unicode_error,
+)
+from core.types import Choice, Conversation, Message, ModelInfo
 from core_mlx_lm_bridge.capabilities import MODEL_CAPABILITIES
-from core_mlx_lm_bridge.protocol import Chat, Generate, Turn
+from core_mlx_lm_bridge.protocol import Chat, ChatTurn, Generate, Options
 from core_mlx_lm_bridge.stream import BridgeStream, Line
 
-_FIELDS = (
-    "max_tokens",
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repeat_penalty",
-    "seed",
-    "return_logprobs",
-)
+_FIELDS = frozenset(Options.__struct_fields__) - {"id", "stop_tokens"}  # that are handed on as is
+_REFUSED = REFUSABLE - _FIELDS
 
 
 class BridgeModel(TextModelBase):
@@ -69,7 +68,7 @@ class BridgeModel(TextModelBase):
 
     def chat(
         self,
-        messages: Sequence[Message],
+        messages: Conversation,
         config: GenerateConfig | None = None,
         /,
         **options: Unpack[GenerateOptions],
@@ -80,7 +79,7 @@ class BridgeModel(TextModelBase):
         return self._stream(lambda: _chat(turns, request), request)
 
     def choices(self) -> Sequence[Choice]:
-        """What was chosen for the user, and why."""
+        """The choices made for the user at load, with their reasons."""
         return self._choices
 
     def release(self) -> None:
@@ -93,7 +92,7 @@ class BridgeModel(TextModelBase):
     ) -> GenerateConfig:
         self.check_open()
         request = resolve_generate(config, options, operation.value)
-        refuse_options(request, operation, self._backend, MODEL_CAPABILITIES)
+        refuse_options(request, operation, self._backend, MODEL_CAPABILITIES, _REFUSED)
         return request
 
     def _stream(
@@ -103,6 +102,11 @@ class BridgeModel(TextModelBase):
 
 
 def _generate(prompt: str, config: GenerateConfig) -> Generate:
+    if isinstance(prompt, RenderedPrompt):
+        raise RequestError(
+            "Backend 'mlx_lm' reads every prompt as plain text, and a core.RenderedPrompt would "
+            "lose its special tokens. Use chat(), or a plain string."
+        )
     _refuse(text_error(prompt))
     return Generate(prompt=prompt, stop_tokens=list(config.stop_tokens), **_options(config))
 
@@ -110,7 +114,7 @@ def _generate(prompt: str, config: GenerateConfig) -> Generate:
 def _chat(messages: Sequence[Message], config: GenerateConfig) -> Chat:
     for message in messages:
         _refuse(unicode_error(message.content, "message"))
-    turns = [Turn(message.role, message.content) for message in messages]
+    turns = [ChatTurn(message.role, message.content) for message in messages]
     return Chat(messages=turns, stop_tokens=list(config.stop_tokens), **_options(config))
 
 

@@ -1,4 +1,4 @@
-"""Starting a model's first worker, and what it says of the model."""
+"""Opening of a model: its first worker is started, and tells the facts of the model."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from core import validate
-from core.chat_formats import FORMATS
-from core.errors import BackendUnavailableError, InvalidOptionError, ModelNotFoundError
+from core.chat import FORMATS
+from core.clock import never_stop
+from core.errors import (
+    BackendUnavailableError,
+    InvalidModelError,
+    InvalidOptionError,
+    ModelNotFoundError,
+)
+from core.models.files import resolve_path
 from core.options import LoadConfig
-from core.serving.choices import ASKED, asked_integer
-from core.support import chosen_backend
+from core.support import ASKED, Chosen, asked_integer, chosen_backend, unicode_error
 from core.types import Choice, ModelInfo
 from core_mlx_lm_bridge.availability import ENVIRONMENT, named_interpreter, resolve_interpreter
 from core_mlx_lm_bridge.model import BridgeModel
 from core_mlx_lm_bridge.probing import checked_config
 from core_mlx_lm_bridge.protocol import VERSION, ChatFormat, Load, Ok
-from core_mlx_lm_bridge.session import Session, Settings
+from core_mlx_lm_bridge.session import Session, WorkerSettings
 from core_mlx_lm_bridge.stream import Line
 from core_mlx_lm_bridge.turns import Turns
 
@@ -26,6 +32,7 @@ OPTIONS = ("env", "prefill_step_size", "python", "silence_timeout")
 WORKER = Path(__file__).with_name("worker.py")
 
 _STEP = 512
+_PLAIN = "without null characters and lone surrogates"
 _SILENCE_SECONDS = 600.0
 
 # How far one prompt's logits may move between two runs: as core's other MLX backends state it.
@@ -40,7 +47,8 @@ def open_model(backend: str, path: str, config: LoadConfig) -> BridgeModel:
     python = _interpreter(backend, config)
     settings = _settings(backend, path, config, python)
     session = Session(settings)
-    facts = session.start(lambda: None)
+    facts = session.start(never_stop)
+
     choices = (
         chosen_backend(backend, config),
         Choice("device", facts.device, _device_reason(config)),
@@ -48,19 +56,21 @@ def open_model(backend: str, path: str, config: LoadConfig) -> BridgeModel:
         Choice("dtype", facts.dtype, "that of the weights"),
         python,
         Choice("mlx_lm", facts.mlx_lm, "the version that the interpreter has"),
-        _step(config),
+        _step(config).choice,
     )
     return BridgeModel(backend, _info(facts), choices, Line(session, Turns()))
 
 
-def _settings(backend: str, path: str, config: LoadConfig, python: Choice) -> Settings:
+def _settings(backend: str, path: str, config: LoadConfig, python: Choice) -> WorkerSettings:
     model_type = checked_config(path)["model_type"]
+    _check_text(path)
+
     load = Load(
         path=path,
         version=VERSION,
         context_len=config.context_len,
         adapter_path=_adapter(config),
-        prefill_step_size=int(_step(config).value),
+        prefill_step_size=_step(config).value,
         cpu=config.gpu_layers == 0,
         chat_formats=[
             ChatFormat(known.mark, known.template)
@@ -68,50 +78,85 @@ def _settings(backend: str, path: str, config: LoadConfig, python: Choice) -> Se
             if model_type in known.model_types
         ],
     )
+
     asked = config.options.get("silence_timeout", _SILENCE_SECONDS)
     silence = validate.real("silence_timeout", asked, 0.0, above=True)
-    return Settings(backend, (python.value, str(WORKER)), _environment(config), load, silence)
+    return WorkerSettings(backend, (python.value, str(WORKER)), _environment(config), load, silence)
 
 
 def _interpreter(backend: str, config: LoadConfig) -> Choice:
     asked = config.options.get("python")
-    if asked is not None and not isinstance(asked, str | os.PathLike):
+    if asked is not None and not (isinstance(asked, str | os.PathLike) and os.fspath(asked)):
         raise InvalidOptionError("python", asked, "the path of a Python interpreter")
-    name = os.fspath(asked) if asked is not None else named_interpreter()
+    name = os.fsdecode(asked) if asked is not None else named_interpreter()
     if not name:
-        return Choice("python", sys.executable, "the caller's own")
+        return Choice("python", _own_interpreter(backend), "the caller's own")
     path = resolve_interpreter(name)
     if path is None:
         raise BackendUnavailableError(backend, f"{name!r} is not an interpreter that can be run.")
     return Choice("python", path, ASKED if asked is not None else f"{ENVIRONMENT} names it")
 
 
+def _own_interpreter(backend: str) -> str:
+    if not sys.executable:  # a program that has Python built in
+        raise BackendUnavailableError(
+            backend,
+            "this program does not know its Python interpreter. Name one with "
+            f"{ENVIRONMENT} or options={{'python': path}}.",
+        )
+    return sys.executable
+
+
 def _environment(config: LoadConfig) -> dict[str, str]:
     asked = config.options.get("env", {})
-    texts = isinstance(asked, Mapping) and all(
-        isinstance(text, str) for pair in asked.items() for text in pair
-    )
-    if not texts or not isinstance(asked, Mapping):
+    if not isinstance(asked, Mapping):
         raise InvalidOptionError("env", asked, "a mapping of names to values, both strings")
+    for name, value in asked.items():
+        _check_variable(name, value)
     return dict(asked)
 
 
-def _step(config: LoadConfig) -> Choice:
+def _check_variable(name: object, value: object) -> None:
+    """Raise for what no environment can hold. The error hides the value: it may be a secret."""
+    if not isinstance(name, str) or not name or "=" in name or not _is_c_string(name):
+        raise InvalidOptionError("env", name, f"names of variables, non-empty strings {_PLAIN}, =")
+    if not isinstance(value, str) or not _is_c_string(value):
+        raise InvalidOptionError("env", name, f"the value of this variable to be a string {_PLAIN}")
+
+
+def _is_c_string(text: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:  # bytes that Python read from a file name are none
+        return False
+
+
+def _step(config: LoadConfig) -> Chosen[int]:
     reason = "a cancel is looked at between two steps of a long prompt"
     asked = asked_integer(config, "prefill_step_size", 1)
-    return asked or Choice("prefill_step_size", str(_STEP), reason)
+    return asked or Chosen("prefill_step_size", _STEP, reason)
 
 
 def _adapter(config: LoadConfig) -> str | None:
     if config.adapter_path is None:
         return None
-    path = os.path.abspath(os.path.expanduser(os.fspath(config.adapter_path)))
+    path = resolve_path(config.adapter_path)
     if not os.path.isfile(os.path.join(path, "adapters.safetensors")):
         raise ModelNotFoundError(
             f"There is no adapter in {path!r}: no adapters.safetensors. Give the directory that "
             "mlx_lm.lora wrote."
         )
+    _check_text(path)
     return path
+
+
+def _check_text(path: str) -> None:
+    """Raise for a path that is not UTF-8: MLX opens none, and no message could carry it."""
+    if unicode_error(path) is not None:
+        raise InvalidModelError(
+            f"The path {path!r} is not valid UTF-8, and MLX cannot open what lies there. Rename "
+            "it, or make a link to it with a plain name (ln -s)."
+        )
 
 
 def _device_reason(config: LoadConfig) -> str:

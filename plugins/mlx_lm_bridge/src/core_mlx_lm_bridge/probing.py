@@ -1,4 +1,4 @@
-"""Why mlx-lm cannot run a model, from config.json and from the names of files alone."""
+"""Refusal of models that mlx-lm cannot run, by config.json and the names of files alone."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from core.errors import CoreError, InvalidModelError
-from core.model_files import read_config_json, resolve_path
+from core.models.files import read_config_json, resolve_path
 
 
 def refusal(path: str | os.PathLike[str]) -> str | None:
-    """The reason; None where nothing speaks against it."""
+    """The reason why mlx-lm cannot run a model; None where nothing speaks against it."""
     try:
         config = checked_config(path)
     except CoreError as error:

@@ -1,4 +1,4 @@
-"""One worker process and its pipes: started, written to, read from, and ended.
+"""A worker process and its pipes: started, written to, read from, and ended.
 
 There are no threads: whoever waits for a line also takes in what the worker writes to stderr, so
 that it never waits for its reader. A worker that nobody waits for may wait, which costs nothing.
@@ -12,10 +12,11 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import IO
 
+from core.system.child_process import Child
 from core_mlx_lm_bridge.protocol import MAX_ANSWER_BYTES, Lines, ProtocolError
 
 _CHUNK = 2**16
@@ -26,14 +27,15 @@ _LAST_WORDS_SECONDS = 0.5  # once it is dead: a child of its own may hold stderr
 
 
 class WorkerProcess:
-    """A running worker. Not safe to use from two threads at once.
+    """A running worker. Not safe to use from two threads at once. It ends when it is dropped.
 
-    Raises OSError where the interpreter cannot be run. It is in a session of its own, so that
-    Ctrl-C in the caller's terminal is the caller's alone.
+    Made within `core.system.child_process.started`. Raises OSError where the interpreter cannot be
+    run. It is in a session of its own, so that Ctrl-C in the caller's terminal is the caller's
+    alone.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -42,15 +44,21 @@ class WorkerProcess:
             start_new_session=True,
             env={**os.environ, **environment},
         )
-        self.pid = self._process.pid
-        self._stdin = _unblocked(self._process.stdin)
-        self._stdout = _unblocked(self._process.stdout)
-        self._stderr = _unblocked(self._process.stderr)
+
+        pipes = (process.stdin, process.stdout, process.stderr)
+        self._child = Child(process, *(pipe for pipe in pipes if pipe is not None))
+        self.pid = self._child.pid
+        self._stdin, self._stdout, self._stderr = map(_unblocked, pipes)
+
+        # What was read and not handed out, what is still to be written, and the end of stderr.
         self._lines = Lines(MAX_ANSWER_BYTES)
         self._read: deque[bytes] = deque()
         self._unsent = memoryview(b"")
         self._tail = b""
         self._left = False
+        self._users = 0  # calls that use the pipes: two, where a signal handler makes the second
+        self._killed = False
+
         self._open = {self._stdout, self._stderr}
         self._poll = select.poll()
         for descriptor in self._open:
@@ -58,18 +66,19 @@ class WorkerProcess:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come: it has closed its stdout, or exited and left it empty."""
+        """True when no line will come any more: stdout is closed, or was left empty at the exit."""
         return not self._read and (self._stdout not in self._open or self._left)
 
     @property
     def alive(self) -> bool:
-        """Whether the process still runs."""
-        return self._process.poll() is None
+        """True while the process runs."""
+        return self._child.status is None
 
     def send(self, line: bytes) -> None:
         """Write a line now or, where the pipe is full, while `line` waits for an answer."""
-        self._unsent = memoryview(bytes(self._unsent) + line)
-        self._write()
+        with self._used():
+            self._unsent = memoryview(bytes(self._unsent) + line)
+            self._write()
 
     def line(self, seconds: float) -> bytes | None:
         """The next line; None when none came within so many seconds.
@@ -78,7 +87,8 @@ class WorkerProcess:
         """
         if not self._read:
             exited = not self.alive  # before the look: it may write, exit, and be read afterwards
-            self._wait(seconds)
+            with self._used():
+                self._wait(seconds)
             self._left = exited and not self._read
         return self._read.popleft() if self._read else None
 
@@ -88,35 +98,51 @@ class WorkerProcess:
         return "\n".join(lines[-_TAIL_LINES:])
 
     def fate(self) -> str:
-        """How it ended, in words."""
-        with suppress(subprocess.TimeoutExpired):  # its pipes close a moment before it is gone
-            self._process.wait(_LAST_WORDS_SECONDS)
-        status = self._process.returncode
+        """The end of the process, in words."""
+        status = self._child.wait(_LAST_WORDS_SECONDS)  # its pipes close a moment before it is gone
         if status is None:
             return "closed its stdout"
         if status >= 0:
             return f"exited with status {status}"
-        name = signal.Signals(-status).name
+        name = _signal_name(-status)
         return f"was killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
 
     def kill(self) -> None:
         """End it at once, keep its last words, and leave neither a zombie nor a descriptor."""
-        with suppress(OSError):
-            self._process.kill()
-        self._process.wait()
-        self._drain(_LAST_WORDS_SECONDS, lambda: self._stderr not in self._open)
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                pipe.close()
+        if self._killed:
+            return
+        self._child.kill()
+        self._killed = True
+        if not self._users:
+            self._drain(_LAST_WORDS_SECONDS, lambda: self._stderr not in self._open)
+            self._child.end()
 
     def quit(self, farewell: bytes) -> None:
-        """Ask it to exit; terminate, then kill it, when it does not."""
+        """Ask it to exit; terminate, then kill it, when it does not.
+
+        In a signal handler that interrupted who waits for it, it is killed: its pipes, through
+        which it would be asked, are that one's, and are closed when that one leaves them.
+        """
+        if self._users:
+            self.kill()
+            return
         self.send(farewell)
         if not self._exits():
             with suppress(OSError):
-                self._process.terminate()
+                os.kill(self.pid, signal.SIGTERM)
             self._exits()
         self.kill()
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        """Keep the pipes open in the block."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if self._killed and not self._users:
+                self._child.end()
 
     def _exits(self) -> bool:
         self._drain(_PATIENCE_SECONDS, lambda: not self.alive)
@@ -154,6 +180,13 @@ class WorkerProcess:
             self._unsent = memoryview(b"")
         with suppress(KeyError):
             self._poll.unregister(self._stdin)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most real-time signals have none
+        return f"signal {number}"
 
 
 def _unblocked(pipe: IO[bytes] | None) -> int:

@@ -1,4 +1,4 @@
-"""What the caller's process and its worker say to each other: one JSON object a line.
+"""The protocol of the caller's process and its worker: one JSON object a line.
 
 The caller writes `Request` lines to the worker's stdin and reads `Answer` lines from its stdout.
 ``type`` names the message, ``id`` the request that it belongs to. Unknown fields are ignored, so
@@ -16,7 +16,7 @@ import msgspec
 T = TypeVar("T")
 
 VERSION = 1
-"""Of this protocol. The first message carries it, and a worker of another version refuses."""
+"""The protocol's version. The first message carries it; a worker of another version refuses."""
 
 MAX_REQUEST_BYTES = 256 * 2**20
 """The longest line that a worker takes; a prompt may be a book."""
@@ -59,7 +59,7 @@ class Info(Message):
 
 
 class Options(Message):
-    """How to generate; the fields of `core.GenerateConfig` that a worker looks at."""
+    """Options of a generation: the fields of `core.GenerateConfig` that a worker looks at."""
 
     max_tokens: int = 256
     temperature: float = 0.0
@@ -78,8 +78,8 @@ class Generate(Options):
     prompt: str = ""
 
 
-class Turn(msgspec.Struct):
-    """One turn of a chat."""
+class ChatTurn(msgspec.Struct):
+    """A turn of a chat: who speaks, and the text."""
 
     role: str
     content: str
@@ -88,7 +88,7 @@ class Turn(msgspec.Struct):
 class Chat(Options):
     """Answer a conversation, through the model's chat template. Answered like `Generate`."""
 
-    messages: list[Turn] = []
+    messages: list[ChatTurn] = []
 
 
 class Cancel(Message):
@@ -124,7 +124,7 @@ class Ok(Message):
 
 
 class Token(Message):
-    """One token. ``open``: more of its text may come with the next token, or with `Done`."""
+    """A generated token; with ``open``, more of its text may come, in the next token or `Done`."""
 
     token: str = ""
     token_id: int = 0
@@ -193,12 +193,12 @@ def encode(message: Message) -> bytes:
 
 
 def decode_request(line: bytes) -> Request:
-    """What the caller said. Raises `ProtocolError`."""
+    """Decode a line of the caller as a request. Raises `ProtocolError`."""
     return _decode(_requests, line)
 
 
 def decode_answer(line: bytes) -> Answer:
-    """What the worker said. Raises `ProtocolError`."""
+    """Decode a line of the worker as an answer. Raises `ProtocolError`."""
     return _decode(_answers, line)
 
 

@@ -6,14 +6,18 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
+from core.clock import Check
 from core.errors import CoreError, ModelClosedError
+from core.system.child_process import started
 from core_mlx_lm_bridge import failures
+from core_mlx_lm_bridge.compiling import compiling_environment
 from core_mlx_lm_bridge.process import WorkerProcess
 from core_mlx_lm_bridge.protocol import (
     Answer,
@@ -32,7 +36,6 @@ from core_mlx_lm_bridge.protocol import (
 )
 
 _LOOK_SECONDS = 0.02  # how often a caller that waits looks at its cancel and its timeout
-Check = Callable[[], None]
 
 
 class _TooLateError(Exception):
@@ -40,8 +43,8 @@ class _TooLateError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """How a worker is started, and what it is told first. ``silence_timeout`` is in seconds."""
+class WorkerSettings:
+    """The command and the first message of a worker; ``silence_timeout`` is in seconds."""
 
     backend: str
     command: Sequence[str]
@@ -51,13 +54,13 @@ class Settings:
 
 
 class Session:
-    """One model's workers, one after another. One caller at a time; any thread may `close`.
+    """The workers of a model, one after another. One caller at a time; any thread may `close`.
 
     Every failure of a worker ends it and raises `BackendProcessError`; the next request starts a
     fresh one, which loads the model again.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
         self._worker: WorkerProcess | None = None
         self._id = 0
@@ -69,20 +72,25 @@ class Session:
 
     def start(self, check: Check) -> Ok:
         """Start a worker and load the model. Raises what the load ends with."""
-        settings = self._settings
         try:
-            self._worker = WorkerProcess(settings.command, settings.environment)
-        except OSError as error:
-            raise failures.not_started(settings.command[0], error, settings.backend) from error
-        self._stale.clear()
-        try:
-            answer = self._answer(self._send(settings.load), check, "while it loaded the model")
+            self._worker = self._started()
+            self._stale.clear()
+            load = self._send(self._settings.load)
+            answer = self._answer(load, check, "while it loaded the model")
         except BaseException:
             self._end_worker()
             raise
         if not isinstance(answer, Ok):
             raise self._nonsense(f"it answered the load with {type(answer).__name__}")
         return answer
+
+    def _started(self) -> WorkerProcess:
+        settings = self._settings
+        try:
+            environment = {**compiling_environment(), **settings.environment}
+            return started(partial(WorkerProcess, settings.command, environment))
+        except OSError as error:
+            raise failures.not_started(settings.command[0], error, settings.backend) from error
 
     def ask(self, request: Generate | Chat, check: Check) -> int:
         """Send a request and return its id. Starts a worker where there is none.
@@ -101,7 +109,7 @@ class Session:
         return self._send(request)
 
     def answer(self, id: int, check: Check) -> Token | Done:
-        """The next answer to a request. Raises the error that it is, and what ``check`` raises."""
+        """The next answer to a request. Raises errors that it brings, and what ``check`` raises."""
         answer = self._answer(id, check, "while it generated")
         if isinstance(answer, Ok):
             raise self._nonsense("it answered a generation with the facts of the model")
@@ -126,7 +134,7 @@ class Session:
             return None
 
     def abandon(self, id: int) -> None:
-        """`cancel` from a finalizer: at once where the worker is free, else before the next one."""
+        """Cancel from a finalizer: at once if the worker is free, else before the next request."""
         if os.getpid() != self._pid:
             return
         self._abandoned.append(id)
@@ -137,7 +145,7 @@ class Session:
                 self._lock.release()
 
     def close(self) -> None:
-        """End the worker: ask, then terminate, then kill. Those who wait for it raise."""
+        """End the worker: ask, then terminate, then kill it. Whoever waits for it gets an error."""
         self._closed = True
         if os.getpid() != self._pid:
             return  # a fork: the worker is its parent's
@@ -164,11 +172,18 @@ class Session:
                 worker = self._used()
                 answer = self._next(worker)
                 tail = worker.stderr_tail() if isinstance(answer, Error) else ""
+
+            # Nothing came for a while: the caller may have given up, or the worker have died.
             if answer is None:
                 check()
                 self._check_progress(worker, heard, when)
                 continue
             heard = time.monotonic()
+            if 0 < answer.id < id and answer.id not in self._stale:
+                with self._lock:  # an interrupt came before whoever asked it knew its number
+                    self._cancel(answer.id)
+
+            # What is left of cancelled requests is passed over.
             if answer.id in self._stale:
                 self._forget(answer)
                 check()

@@ -1,4 +1,4 @@
-"""What ``generate`` and ``chat`` return."""
+"""The token stream that ``generate`` and ``chat`` return."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from core.clock import RequestClock
 from core.errors import GenerationCancelled
 from core.options import GenerateConfig
+from core.text_stream import TokenBuffer
 from core.types import FinishReason, GenerateMetrics, Token
 from core_mlx_lm_bridge import protocol
-from core_mlx_lm_bridge.pieces import Pieces
 from core_mlx_lm_bridge.protocol import Chat, Done, Generate
 from core_mlx_lm_bridge.session import Session
-from core_mlx_lm_bridge.turns import Turn, Turns
+from core_mlx_lm_bridge.turns import Place, Turns
 
 _STOP_SECONDS = 1.0  # a worker that decodes stops within a token, and tells its metrics
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A model's worker, and who may speak to it."""
+    """A model's worker, and the turns in which streams may speak to it."""
 
     session: Session
     turns: Turns
@@ -55,16 +55,21 @@ class BridgeStream(Iterator[Token]):
         record: Callable[[GenerateMetrics], None],
     ) -> None:
         self._line, self._prepare, self._config, self._record = line, prepare, config, record
-        self._pieces = Pieces(config.stop)
+        self._buffer = TokenBuffer(config.stop)
+        self._given = 0  # tokens that have come out of it
         self._ready: deque[Token] = deque()
-        self._turn = Turn()
+
+        self._turn = Place()
         self._clock: RequestClock | None = None
         self._first = 0.0  # seconds from the start to the first token
+
         self._over: _End | None = None  # the worker is done with it
         self._end: _End | None = None  # and the reader too
         self._closed = False
         self._reader: int | None = None
         self._lock = threading.RLock()
+
+        # At exit nothing has to be cancelled: the worker ends with this process.
         self._finalizer = weakref.finalize(self, _drop, line, self._turn)
         self._finalizer.atexit = False
 
@@ -88,7 +93,7 @@ class BridgeStream(Iterator[Token]):
 
     @property
     def metrics(self) -> GenerateMetrics:
-        """Of this stream; all zero until it has ended."""
+        """The metrics of this stream; all zero until it has ended."""
         return self._end.metrics if self._end else GenerateMetrics()
 
     def close(self) -> None:
@@ -124,14 +129,19 @@ class BridgeStream(Iterator[Token]):
 
     def _take(self, answer: protocol.Token | Done) -> None:
         if isinstance(answer, Done):
-            self._ready.extend(self._pieces.finish(answer.token))
-            self._conclude("stop" if self._pieces.stopped else _reason(answer), answer)
+            self._give(self._buffer.release(answer.token))
+            self._conclude("stop" if self._buffer.stopped else _reason(answer), answer)
             return
         if not self._first:
             self._first = self._seconds()
-        self._ready.extend(self._pieces.add(answer))
-        if self._pieces.stopped:
+        token = Token(answer.token_id, answer.token, answer.logprob)
+        self._give(self._buffer.hold(token, incomplete=answer.open))
+        if self._buffer.stopped:
             self._finish("stop")
+
+    def _give(self, tokens: list[Token]) -> None:
+        self._ready.extend(tokens)
+        self._given += len(tokens)
 
     def _seconds(self) -> float:
         return self._clock.seconds if self._clock else 0.0
@@ -149,7 +159,7 @@ class BridgeStream(Iterator[Token]):
         self._publish()
 
     def _finish(self, reason: FinishReason) -> None:
-        """End before the worker does: it is cancelled."""
+        """End the stream; a request that the worker still runs is cancelled."""
         if self._over is None:
             done = None
             if self._turn.id is not None:
@@ -168,20 +178,20 @@ class BridgeStream(Iterator[Token]):
             self._record(self._end.metrics)
 
     def _metrics(self, done: Done | None) -> GenerateMetrics:
-        """As the worker reports; by this side's clock where it could not."""
+        """The metrics that the worker reports; by this side's clock where it could not report."""
         total = self._seconds()
-        given = self._pieces.count
         if done is None:
             first = self._first or total
             return GenerateMetrics(
-                generated_tokens=given,
+                generated_tokens=self._given,
                 prefill_seconds=first,
                 decode_seconds=total - first,
                 total_seconds=total,
             )
+
         return GenerateMetrics(
             prompt_tokens=done.prompt_tokens,
-            generated_tokens=given,
+            generated_tokens=self._given,
             prefill_seconds=_seconds(done.prompt_tokens, done.prompt_tps),
             decode_seconds=_seconds(done.generation_tokens, done.generation_tps),
             total_seconds=total,
@@ -190,8 +200,8 @@ class BridgeStream(Iterator[Token]):
         )
 
 
-def _drop(line: Line, turn: Turn) -> None:
-    """Nobody holds the stream any more."""
+def _drop(line: Line, turn: Place) -> None:
+    """Finalizer of a stream: cancel its request, and make room for the next."""
     if turn.id is not None:
         line.session.abandon(turn.id)
     line.turns.leave(turn)

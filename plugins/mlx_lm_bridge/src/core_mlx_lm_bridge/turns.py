@@ -1,4 +1,4 @@
-"""Whose turn it is: a worker serves one stream at a time, the others wait in order of arrival."""
+"""Turns at a worker: it serves one stream at a time, the others wait in order of arrival."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from core.errors import ModelBusyError
 _LOOK_SECONDS = 0.02  # how often those who wait are asked whether they still want to
 
 
-class Turn:
-    """One stream's place in the line: the thread that read it last, and its request's id."""
+class Place:
+    """A stream's place in the line: the thread that read it last, and its request's id."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -20,14 +20,14 @@ class Turn:
 
 
 class Turns:
-    """The line. Its lock is reentrant: finalizers, which run anywhere, call `leave`."""
+    """The line of waiting streams. Its lock is reentrant: finalizers run anywhere, and `leave`."""
 
     def __init__(self) -> None:
-        self._line: deque[Turn] = deque()
+        self._line: deque[Place] = deque()
         self._changed = threading.Condition(threading.RLock())
 
-    def join(self, turn: Turn, check: Callable[[], None]) -> None:
-        """Wait until it is this one's turn.
+    def join(self, turn: Place, check: Callable[[], None]) -> None:
+        """Wait until it is this place's turn.
 
         Raises what ``check`` raises while it waits, and `ModelBusyError` when the one in front
         is a stream of the same thread, which cannot go on while this one waits.
@@ -42,14 +42,14 @@ class Turns:
             self.leave(turn)
             raise
 
-    def leave(self, turn: Turn) -> None:
-        """Make room for the next. Twice is fine."""
+    def leave(self, turn: Place) -> None:
+        """Leave the line and make room for the next place. Leaving twice is fine."""
         with self._changed:
             if turn in self._line:
                 self._line.remove(turn)
                 self._changed.notify_all()
 
-    def _is_first(self, turn: Turn) -> bool:
+    def _is_first(self, turn: Place) -> bool:
         with self._changed:
             if any(other.thread == turn.thread for other in self._before(turn)):
                 raise ModelBusyError(
@@ -61,6 +61,6 @@ class Turns:
                 self._changed.wait(_LOOK_SECONDS)
             return self._line[0] is turn
 
-    def _before(self, turn: Turn) -> list[Turn]:
+    def _before(self, turn: Place) -> list[Place]:
         line = list(self._line)
         return line[: line.index(turn)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ PACKAGE = "core_mlx_lm_bridge"
 
 def main() -> int:
     """Serve requests until stdin ends."""
+    _stand_somewhere()
     if PACKAGE not in sys.modules:
         _make_package_known(Path(__file__).resolve().parent)
     try:
@@ -30,8 +32,16 @@ def main() -> int:
     return 0
 
 
+def _stand_somewhere() -> None:
+    """Leave a working directory that was deleted: transformers asks for it when it is imported."""
+    try:
+        os.getcwd()
+    except OSError:
+        os.chdir("/")
+
+
 def _make_package_known(folder: Path) -> None:
-    """As an install would, but without what else lies beside the package there."""
+    """Make the package importable, as an install would, but not what else lies beside it."""
     if sys.path and Path(sys.path[0]).resolve() == folder:
         del sys.path[0]  # our modules have plain names, which may be those of other packages
     spec = importlib.util.spec_from_file_location(
@@ -44,7 +54,7 @@ def _make_package_known(folder: Path) -> None:
 
 
 def _say_what_is_missing(name: str) -> None:
-    """In the protocol's words, which msgspec would have written."""
+    """Write an error of the protocol by hand, as msgspec, which would write it, is missing."""
     install = f"{sys.executable} -m pip install {name}"
     message = f"{name} is not installed for the worker's interpreter. Install it: {install}"
     answer = {"type": "error", "error": "BackendUnavailableError", "message": message}

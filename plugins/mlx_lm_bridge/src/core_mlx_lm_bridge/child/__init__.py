@@ -1,1 +1,1 @@
-"""What runs in the worker. Nothing here imports `core`: its interpreter may not know it."""
+"""The worker's side. Nothing here imports `core`, which the worker's Python may not have."""

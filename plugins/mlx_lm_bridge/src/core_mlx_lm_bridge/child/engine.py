@@ -17,11 +17,11 @@ from core_mlx_lm_bridge.protocol import Chat, Done, Generate, Load, Ok, Token
 
 
 class _Cancelled(Exception):
-    """Raised out of the prefill, between two chunks."""
+    """The request was cancelled: raised out of the prefill, between two chunks."""
 
 
 class MlxLmEngine:
-    """Everything runs on the thread that calls: MLX's streams belong to one."""
+    """mlx-lm with one model. All of it runs on one thread, to which MLX's streams belong."""
 
     _mx: Any
     _lm: Any
@@ -61,10 +61,12 @@ class MlxLmEngine:
         if cancelled():
             yield Done(id=request.id, finish_reason="cancelled")
             return
+
         ids = token_ids(self._tokenizer, request, self._family_template)
         limit = self._facts.context_length
         if len(ids) > limit:
             raise Failure("PromptTooLongError", "", len(ids), limit)
+
         try:
             yield from self._generated(request, ids, cancelled)
         except _Cancelled:
@@ -101,11 +103,14 @@ class MlxLmEngine:
     def _generated(
         self, request: Generate | Chat, ids: list[int], cancelled: Callable[[], bool]
     ) -> Iterator[Token | Done]:
+        # With a penalty, the model's own log-probabilities are noted before it changes the logits.
         processors = penalties(self._sample_utils, request)
         own = OwnLogprobs(self._mx) if processors and request.return_logprobs else None
         processors = [own, *processors] if own else processors
+
         stream = self._stream(request, ids, processors, cancelled)
         late = isinstance(self._tokenizer.detokenizer, self._naive)  # it may hold part of a text
+
         try:
             for response in stream:
                 stopped = response.finish_reason == "stop"

@@ -1,4 +1,4 @@
-"""What a loaded model is, from its config.json and its weights."""
+"""Facts of a loaded model, from its config.json and its weights."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def facts(mx: Any, model: Any, config: Mapping[str, Any], context_len: int) -> O
         raise Failure(
             "InvalidOptionError", f"at most {own}, what the model was made for", context_len, own
         )
+
     quantization = _section(config, "quantization")
     return Ok(
         model_type=str(config.get("model_type", "")),
@@ -45,12 +46,12 @@ def _vocab_size(text: Mapping[str, Any], model: Any) -> int:
 
 
 def _defaults(model: Any) -> Mapping[str, Any]:
-    """What mlx-lm takes where config.json says nothing."""
+    """The values that mlx-lm takes where config.json says nothing."""
     return vars(model.args) if hasattr(model, "args") else {}
 
 
 def _dtype(mx: Any, model: Any) -> str:
-    """Of the weights that are not packed; the scales of packed ones count."""
+    """The dtype of the weights that are not packed; of packed ones, that of their scales."""
     leaves = import_module("mlx.utils").tree_flatten(model.parameters())
     kinds = {value.dtype for _, value in leaves}
     names = ("bfloat16", "float16", "float32")  # the least exact one counts

@@ -1,4 +1,4 @@
-"""What goes wrong in mlx-lm, as the `Error` answers that a caller turns into its own errors."""
+"""Failures of mlx-lm, as the `Error` answers that a caller turns into its own errors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Failure(Exception):
         self.error, self.length, self.limit = error, length, limit
 
     def answer(self, id: int) -> Error:
-        """As the last answer to a request."""
+        """This failure as the last answer to a request."""
         return Error(
             id=id, error=self.error, message=str(self), length=self.length, limit=self.limit
         )
 
 
 def not_installed(error: ImportError) -> Failure:
-    """mlx-lm, or something that it needs, cannot be imported."""
+    """The failure of an import, of mlx-lm or of something that it needs."""
     extra = "[cpu]" if sys.platform == "linux" else ""
     return Failure(
         "BackendUnavailableError",
@@ -34,11 +34,13 @@ def not_installed(error: ImportError) -> Failure:
 
 
 def of_load(error: Exception, path: str) -> Failure:
-    """Why a model could not be loaded."""
+    """The failure that stands for an error of a load."""
     if is_out_of_memory(error):
         return Failure(
             "OutOfMemoryError", f"{path} does not fit the device's memory. Close other models."
         )
+
+    # The text of the error tells what is wrong.
     text = str(error) or type(error).__name__
     if "not supported" in text:
         return Failure("UnsupportedModelError", f"mlx-lm cannot run {path}: {text}{_cause(error)}")
@@ -47,6 +49,7 @@ def of_load(error: Exception, path: str) -> Failure:
             "UnsupportedModelError",
             f"{path} brings code of its own, and code of a model is never run. Choose another.",
         )
+
     if isinstance(error, FileNotFoundError):
         return Failure("ModelNotFoundError", f"{path} is not complete: {text}")
     return Failure(
@@ -57,7 +60,7 @@ def of_load(error: Exception, path: str) -> Failure:
 
 
 def of_generation(error: Exception, tokens: int) -> Exception:
-    """Why a generation, with a prompt of so many tokens, failed."""
+    """The failure that stands for an error of a generation with a prompt of so many tokens."""
     if not is_out_of_memory(error):
         return error
     return Failure(
@@ -68,7 +71,7 @@ def of_generation(error: Exception, tokens: int) -> Exception:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether this is MLX's way of saying that an allocation failed."""
+    """True for the errors with which MLX says that an allocation failed."""
     if not isinstance(error, RuntimeError):
         return isinstance(error, MemoryError)
     text = str(error).lower()

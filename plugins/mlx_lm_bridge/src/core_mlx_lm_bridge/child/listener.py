@@ -42,11 +42,11 @@ class Listener:
         threading.Thread(target=self._listen, name="listener", daemon=True).start()
 
     def is_cancelled(self, id: int) -> bool:
-        """Whether the caller has cancelled a request that has not finished."""
+        """True when the caller has cancelled a request that has not finished."""
         return id in self._cancelled
 
     def finish(self, id: int) -> None:
-        """The request has had its last answer."""
+        """Forget a request that has had its last answer."""
         self._finished = max(self._finished, id)
         self._cancelled.discard(id)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from core_mlx_lm_bridge.child.failures import Failure
-from core_mlx_lm_bridge.protocol import Chat, ChatFormat, Generate, Turn
+from core_mlx_lm_bridge.protocol import Chat, ChatFormat, ChatTurn, Generate
 
 
 def family_template(tokenizer: Any, formats: Sequence[ChatFormat]) -> str | None:
@@ -33,17 +33,19 @@ def token_ids(tokenizer: Any, request: Generate | Chat, family: str | None) -> l
     return list(ids)
 
 
-def _chat_ids(tokenizer: Any, messages: Sequence[Turn], family: str | None) -> Any:
+def _chat_ids(tokenizer: Any, messages: Sequence[ChatTurn], family: str | None) -> Any:
     if family is None and not tokenizer.has_chat_template:
         raise Failure(
             "ChatTemplateError",
             "The model has no chat template, and its family has no known chat format. "
             "Use generate with a prompt of your own.",
         )
+
     turns = [{"role": turn.role, "content": turn.content} for turn in messages]
     options: dict[str, Any] = {} if family is None else {"chat_template": family}
     if _spell_special(tokenizer, messages):
         options |= _plain_text(tokenizer)
+
     try:
         return tokenizer.apply_chat_template(turns, add_generation_prompt=True, **options)
     except Exception as error:  # a template is a program: it may raise anything
@@ -53,7 +55,7 @@ def _chat_ids(tokenizer: Any, messages: Sequence[Turn], family: str | None) -> A
         ) from error
 
 
-def _spell_special(tokenizer: Any, messages: Sequence[Turn]) -> bool:
+def _spell_special(tokenizer: Any, messages: Sequence[ChatTurn]) -> bool:
     special = _special(tokenizer)
     return any(text in turn.content for turn in messages for text in special)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 
 def repaired(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What to lay over a config.json: the missing keys, those of its ``text_config`` included."""
+    """The keys that a config.json lacks, to lay over it, those of its ``text_config`` included."""
     changes = _missing(config)
     text = config.get("text_config")
     if isinstance(text, Mapping) and (inner := _missing(text)):

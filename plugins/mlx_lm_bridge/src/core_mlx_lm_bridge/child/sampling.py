@@ -55,5 +55,5 @@ class OwnLogprobs:
         return logits
 
     def take(self) -> Any:
-        """Those of the next step, in order."""
+        """Take the log-probabilities [V] of the next step; the steps come in order."""
         return self._steps.popleft()

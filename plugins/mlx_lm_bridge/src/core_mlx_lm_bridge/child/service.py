@@ -25,7 +25,7 @@ from core_mlx_lm_bridge.protocol import (
 
 
 class Engine(Protocol):
-    """What answers requests. What it raises is the answer `Error`."""
+    """An engine that answers requests; an error that it raises becomes the answer `Error`."""
 
     def load(self, request: Load) -> Ok:
         """Load a model in place of the one before."""
@@ -38,7 +38,7 @@ class Engine(Protocol):
     def generate(
         self, request: Generate | Chat, cancelled: Callable[[], bool]
     ) -> Iterator[Token | Done]:
-        """Any number of tokens, then `Done`; asks ``cancelled`` at each."""
+        """Yield any number of tokens, then `Done`; asks ``cancelled`` at each."""
         ...
 
 

@@ -6,6 +6,8 @@ import os
 import sys
 import threading
 
+import msgspec
+
 from core_mlx_lm_bridge.protocol import Message, encode
 
 
@@ -33,10 +35,20 @@ class Answers:
 
     def send(self, message: Message) -> None:
         """Write one. Waits while the caller does not read; without a caller the process ends."""
-        data = encode(message)
+        data = _encoded(message)
         try:
             with self._lock:
                 while data:
                     data = data[os.write(self._descriptor, data) :]
         except BrokenPipeError:
             os._exit(0)
+
+
+def _encoded(message: Message) -> bytes:
+    """Lone surrogates, as in a file's name within an error, become escapes."""
+    try:
+        return encode(message)
+    except UnicodeEncodeError:
+        texts = {k: v for k, v in msgspec.structs.asdict(message).items() if isinstance(v, str)}
+        plain = {k: v.encode(errors="backslashreplace").decode() for k, v in texts.items()}
+        return encode(msgspec.structs.replace(message, **plain))
