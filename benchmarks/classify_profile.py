@@ -34,15 +34,18 @@ from benchmarks.classify_parts import machine
 from benchmarks.classify_parts.clock import HEAD, PRODUCTS, Call, Clocks, timed
 from benchmarks.classify_parts.contestants import MODELS, fetch
 from benchmarks.classify_parts.runner import WARM_UP, Spec, spread
-from benchmarks.classify_parts.workloads import LABELS, WORKLOADS, prompts
+from benchmarks.classify_parts.workloads import BULK, LABELS, WORKLOADS, prompts
 
 
 @contextmanager
 def watched(clocks: Clocks) -> Iterator[None]:
     """Every part of the product is timed while this is open."""
-    from core_mlx_native import attention, classify_pass, decoder, host_math, lanes, layers
-    from core_mlx_native import rotation as rotations
-    from core_mlx_native.tokenizer import Tokenizer
+    from core_mlx_native.classify import microbatch
+    from core_mlx_native.cpu import lanes, numpy_ops
+    from core_mlx_native.cpu import ops as cpu_ops
+    from core_mlx_native.network import decoder, layers
+    from core_mlx_native.network import rotation as rotations
+    from core_mlx_native.text.tokenizer import Tokenizer
 
     def product(matrix: Any, x: Any) -> int:
         return int(2 * x.size * matrix.weight.shape[0])
@@ -51,14 +54,14 @@ def watched(clocks: Clocks) -> Iterator[None]:
         (Tokenizer, "encode_batch", "tokeniser", None),
         (Tokenizer, "encode_continued", "tokeniser", None),
         (layers.Dense, "product", PRODUCTS, product),
-        (host_math, "_gated", "activation", None),
-        (host_math, "softmax", "softmax", None),
-        (attention, "host_attention", "attention's own products", None),
+        (numpy_ops, "_gated", "activation", None),
+        (numpy_ops, "softmax", "softmax", None),
+        (cpu_ops, "numpy_attention", "attention's own products", None),
         (rotations.Rotation, "turn", "rope", None),
         (layers.RMSNorm, "__call__", "norms", None),
         (decoder.Decoder, "logits", HEAD, None),
-        (classify_pass, "ask_labels", "labels", None),
-        (classify_pass, "label_scores", "labels", None),
+        (microbatch, "ask_labels", "labels", None),
+        (microbatch, "label_scores", "labels", None),
     ]
     with ExitStack() as stack:
         for owner, name, part, operations in parts:
@@ -109,7 +112,7 @@ def profile(directory: str, workload: str, count: int, runs: int, rate: float) -
 
 def show(console: Console, found: Profile) -> None:
     """Parts, the slowest first."""
-    title = f"{found.model}, ({found.workload}) {WORKLOADS[found.workload][0]}"
+    title = f"{found.model}, ({found.workload}) {WORKLOADS[found.workload].title}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE)
     for column in ("", "seconds", "share of time", "share of rate"):
         table.add_column(column, justify="right" if column else "left")
@@ -138,7 +141,7 @@ def parse_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--models", nargs="+", choices=MODELS, default=list(MODELS))
     add("--model", type=Path, help="a model directory of your own, instead")
-    add("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    add("--workloads", nargs="+", choices=WORKLOADS, default=list(BULK))
     add("--prompts", type=int, default=256)
     add("--runs", type=int, default=3, help="runs of each kind; default 3")
     add("--json", type=Path, metavar="FILE")

@@ -1,14 +1,17 @@
-"""How fast the decode engine is, beside mlx-lm and beside itself. Prints JSON.
+"""How fast the decode engine is, beside mlx-lm, llama.cpp and itself. Prints JSON.
 
-SmolLM2-135M in float32 on the CPU, greedy, one process, both libraries behind the same BLAS and
-with the same settings; they take turns, and medians are compared. Needs mlx-lm beside the
-core-mlx-native::
+SmolLM2-135M on the CPU, greedy, one process, with the same number of threads, in float32 through
+MLX, both libraries behind the same BLAS; llama.cpp has the same model as GGUF, in float32 and
+rounded. They take turns, and medians are compared. What is not installed is left out::
 
-    pip install mlx-lm==0.32.2
-    python benchmarks/decode.py [--model DIR] [--runs 5] [--only stream batch refill first_token]
+    pip install mlx-lm==0.32.2 llama-cpp-python
+    python benchmarks/decode.py [--runs 5] [--tokens 64] [--only stream batch refill first_token]
+        [--model DIR] [--gguf FILE] [--kinds F32 Q8_0] [--json FILE]
 
-``stream``: tokens/s of one stream against ``mlx_lm.stream_generate``. ``batch``: of 8 prompts at
-once against ``mlx_lm.batch_generate``. ``refill``: 64 requests of 4 to 128 tokens through 8 slots,
+``stream``: tokens/s of one stream, against ``mlx_lm.stream_generate`` and ``llama_cpp.Llama``.
+``batch``: of 8 prompts at once, against ``mlx_lm.batch_generate`` and a loop over
+``llama_cpp.Llama``, which has no batches. ``python -m benchmarks.classify_parts.report FILE``
+prints the two as a table. ``refill``: 64 requests of 4 to 128 tokens through 8 slots,
 against the same engine when it admits nothing before all rows have ended. ``first_token``: seconds
 to the first token of a short request that arrives while a prompt of 2,000 tokens is prefilled,
 against the same without chunks.
@@ -23,19 +26,29 @@ import json
 import os
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from core_mlx_native.blas import ensure_blas
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from core_mlx_native.cpu.blas import ensure_blas
 
 BLAS = ensure_blas()  # before mlx
 
 import mlx.core as mx  # noqa: E402
 
 import core  # noqa: E402
+from benchmarks.classify_parts import machine  # noqa: E402
+from benchmarks.classify_parts.contestants import fetch  # noqa: E402
+from benchmarks.classify_parts.quantised import KINDS, quantised  # noqa: E402
 from core_mlx_native.model import MlxModel  # noqa: E402
+from core_runtime.machine import usable_cores  # noqa: E402
 
 MARKS = {"stream": 1.0, "batch": 1.1, "refill": 1.4, "first_token": 1 / 3}
 TOKENS = 64
@@ -52,6 +65,7 @@ PROMPTS = [
 
 Measured = dict[str, float]
 Call = Callable[[], int]  # how many tokens it made
+Calls = tuple[Call, Call]  # a stream, and a batch
 
 
 def load(path: Path, **options: Any) -> MlxModel:
@@ -73,7 +87,7 @@ def timed(call: Call) -> Measured:
 
 
 def compare(calls: dict[str, Call], runs: int) -> dict[str, Any]:
-    """Medians of both, taken in turns, and the first one's speed over the second one's."""
+    """Medians of all, taken in turns; ``ratio`` is the first one's speed over the second one's."""
     found: dict[str, list[Measured]] = {name: [] for name in calls}
     for number in range(runs + 1):
         for name, call in calls.items():
@@ -81,7 +95,7 @@ def compare(calls: dict[str, Call], runs: int) -> dict[str, Any]:
             if number:  # the first round touches everything once
                 found[name].append(measured)
     report: dict[str, Any] = {name: median(values) for name, values in found.items()}
-    first, second = (report[name]["tokens_per_second"] for name in calls)
+    first, second, *_ = (report[name]["tokens_per_second"] for name in calls)
     return {**report, "ratio": round(first / second, 3)}
 
 
@@ -91,40 +105,69 @@ def median(values: Sequence[Measured]) -> Measured:
     return {name: round(statistics.median(value[name] for value in values), 3) for name in names}
 
 
-def mlx_lm_calls(path: Path) -> tuple[Call, Call]:
-    """mlx-lm's stream and batch."""
+def mlx_lm_calls(path: Path, count: int) -> Calls:
+    """mlx-lm's stream and batch, of ``count`` tokens a prompt."""
     generate: Any = importlib.import_module("mlx_lm.generate")
     model, tokenizer = importlib.import_module("mlx_lm").load(str(path))
     tokenizer.eos_token_ids = set()
     prompts = [tokenizer.encode(prompt) for prompt in PROMPTS]
 
     def stream() -> int:
-        stream = generate.stream_generate(model, tokenizer, PROMPTS[0], max_tokens=TOKENS)
+        stream = generate.stream_generate(model, tokenizer, PROMPTS[0], max_tokens=count)
         return sum(1 for _ in stream)
 
     def batch() -> int:
         made = generate.batch_generate(
-            model, tokenizer, prompts, max_tokens=TOKENS, return_token_ids=True
+            model, tokenizer, prompts, max_tokens=count, return_token_ids=True
         )
         return sum(map(len, made.token_ids))
 
     return stream, batch
 
 
-def stream_and_batch(path: Path, runs: int, only: Sequence[str]) -> dict[str, Any]:
-    """Against mlx-lm."""
-    theirs = dict(zip(("stream", "batch"), mlx_lm_calls(path), strict=True))
-    with load(path) as model:
-        ours: dict[str, Call] = {
-            "stream": lambda: sum(1 for _ in model.generate(PROMPTS[0], max_tokens=TOKENS)),
-            "batch": lambda: sum(
-                len(row.tokens) for row in model.batch_generate(PROMPTS, max_tokens=TOKENS)
-            ),
-        }
+def own_calls(model: Any, count: int) -> Calls:
+    """Our stream and batch; llama.cpp's end tokens end a row, and are not counted."""
+
+    def stream() -> int:
+        return sum(1 for _ in model.generate(PROMPTS[0], max_tokens=count))
+
+    def batch() -> int:
+        return sum(len(row.tokens) for row in model.batch_generate(PROMPTS, max_tokens=count))
+
+    return stream, batch
+
+
+def llama_calls(path: Path, count: int) -> Calls:
+    """Those of ``llama_cpp.Llama``; the batch is one prompt after another."""
+    library: Any = importlib.import_module("llama_cpp")
+    threads = {"n_threads": usable_cores(), "n_threads_batch": usable_cores()}
+    model = library.Llama(str(path), n_ctx=512, n_gpu_layers=0, verbose=False, **threads)
+
+    def made(prompt: str) -> int:
+        ids = model.tokenize(prompt.encode(), add_bos=True, special=False)
+        return sum(1 for _ in islice(model.generate(ids, temp=0.0), count))
+
+    return lambda: made(PROMPTS[0]), lambda: sum(map(made, PROMPTS))
+
+
+def stream_and_batch(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Against mlx-lm and llama.cpp, whichever is installed."""
+    count: int = arguments.tokens
+    with ExitStack() as stack:
+        found = {"core": own_calls(stack.enter_context(load(arguments.model)), count)}
+        if find_spec("mlx_lm"):
+            found["mlx_lm"] = mlx_lm_calls(arguments.model, count)
+        if arguments.gguf and find_spec("llama_cpp"):
+            given = {arguments.gguf.stem.rpartition(".")[2]: arguments.gguf}
+            made = {kind: quantised(arguments.gguf, kind) for kind in arguments.kinds}
+            for kind, file in (given | made).items():
+                found[f"llama.cpp {kind}"] = llama_calls(file, count)
+                model = core.load_model(file, backend="llama_cpp", parallel_slots=len(PROMPTS))
+                found[f"core llama_cpp {kind}"] = own_calls(stack.enter_context(model), count)
         return {
-            name: compare({"core": ours[name], "mlx_lm": theirs[name]}, runs)
-            for name in ours
-            if name in only
+            name: compare({who: calls[place] for who, calls in found.items()}, arguments.runs)
+            for place, name in enumerate(("stream", "batch"))
+            if name in arguments.only
         }
 
 
@@ -180,11 +223,19 @@ def parse_arguments() -> argparse.Namespace:
     """The command line."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     model = cache / "core" / "models" / "smollm2-135m-instruct"
-    parser = argparse.ArgumentParser(description="Time decoding, beside mlx-lm's.")
+    parser = argparse.ArgumentParser(description="Time decoding, beside mlx-lm's and llama.cpp's.")
     parser.add_argument("--model", type=Path, default=model)
+    parser.add_argument("--gguf", type=Path, help="the same model; default: the default model's")
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=["F32", "Q8_0"],
+                        help="files to be made of it for llama.cpp")  # fmt: skip
     parser.add_argument("--runs", type=int, default=5, help="runs of each; default 5")
+    parser.add_argument("--tokens", type=int, default=TOKENS, help="of a stream; default 64")
     parser.add_argument("--only", nargs="+", choices=MARKS, default=list(MARKS))
-    return parser.parse_args()
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report there")
+    arguments = parser.parse_args()
+    if arguments.gguf is None and arguments.model == model:
+        arguments.gguf = Path(fetch(model.name).gguf or "")
+    return arguments
 
 
 def main() -> int:
@@ -193,13 +244,15 @@ def main() -> int:
     path, runs, only = arguments.model, arguments.runs, arguments.only
     report: dict[str, Any] = {}
     if {"stream", "batch"} & set(only):
-        report |= stream_and_batch(path, runs, only)
+        report |= stream_and_batch(arguments)
     if "refill" in only:
         report["refill"] = refill(path, runs)
     if "first_token" in only:
         report["first_token"] = first_token(path, runs)
     settings = {
         "model": path.name,
+        "machine": machine.describe(usable_cores()),
+        "tokens": arguments.tokens,
         "runs": runs,
         "cpus": os.cpu_count(),
         "load_average": round(os.getloadavg()[0], 2),
@@ -207,7 +260,10 @@ def main() -> int:
         "MLX_DISABLE_COMPILE": os.environ.get("MLX_DISABLE_COMPILE"),
         "marks": MARKS,
     }
-    print(json.dumps(settings | report, indent=2))
+    text = json.dumps(settings | report, indent=2)
+    print(text)
+    if arguments.json:
+        arguments.json.write_text(text + "\n", encoding="utf-8")
     missed = [name for name in report if (report[name]["ratio"] < MARKS[name])]
     if "first_token" in report:
         missed = [name for name in missed if name != "first_token"]

@@ -32,7 +32,7 @@ LIBRARIES = ("core", "mlx_lm")
 def core_loader() -> Callable[[Path], object]:
     """Import what a load needs; the load itself."""
     import core
-    from core_mlx_native.blas import ensure_blas
+    from core_mlx_native.cpu.blas import ensure_blas
 
     ensure_blas()  # before mlx
     importlib.import_module("core_mlx_native.opening")

@@ -6,12 +6,12 @@ from typing import Unpack
 
 import core
 from core.clock import RequestClock
-from core.model_files import read_config_json
+from core.models.files import read_config_json
 from core.options import GenerateConfig, resolve_classify
-from core.support import checked_prompts, refuse_load_options, refuse_options
+from core.support import REFUSABLE, checked_prompts, refuse_load_options, refuse_options
 
 NAME, DOES, FORMATS = "template", frozenset({core.Capability.CLASSIFY}), frozenset({"safetensors"})
-NOT_YET = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")
+NOT_YET = REFUSABLE  # - {"temperature", ...}: less what your engine honours
 
 
 class TemplateModel(core.TextModelBase):

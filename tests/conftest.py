@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from core.capability import Capability
+from core.protocols import Capability
 
 ROOT = Path(__file__).parents[1]
 PLUGINS = Path(__file__).parent / "data" / "plugins"

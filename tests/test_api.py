@@ -80,7 +80,7 @@ def test_a_format_that_no_installed_backend_reads(use_plugins: Use, tmp_path: Pa
     use_plugins("unavailable")
     core.register(reads_nothing())
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
-    with pytest.raises(core.UnsupportedModelError, match=r"pip install 'core\[llama-cpp\]'"):
+    with pytest.raises(core.UnsupportedModelError, match=r"--find-links DIST 'core\[llama-cpp\]'"):
         core.load_model(tmp_path, backend="fake_reads_nothing")
 
 
@@ -89,6 +89,12 @@ def test_the_path_is_looked_at_first(use_plugins: Use, tmp_path: Path) -> None:
     for backend in ("", "fake_unavailable", "nobody"):
         with pytest.raises(core.ModelNotFoundError, match="nowhere"):
             core.load_model(tmp_path / "nowhere", backend=backend)
+
+
+@pytest.mark.parametrize("path", [None, 5, ["model"], object])
+def test_only_paths_are_looked_at(path: Any) -> None:
+    with pytest.raises(TypeError, match=r"load_model\(\) takes a path to a model"):
+        core.load_model(path)
 
 
 def test_options_are_checked_before_the_path() -> None:
@@ -100,8 +106,8 @@ def test_options_are_checked_before_the_path() -> None:
 
 def test_an_unknown_backend(use_plugins: Use, model: Path) -> None:
     use_plugins("sound")
-    with pytest.raises(core.UnknownBackendError, match=r"pip install 'core\[mlx\]'"):
-        core.load_model(model, backend="metal")
+    with pytest.raises(core.UnknownBackendError, match=r"--find-links DIST 'core\[mlx\]'"):
+        core.load_model(model, backend="mlx_cpu")
 
 
 def test_backends_imports_no_plugin(use_plugins: Use) -> None:
@@ -164,3 +170,50 @@ def reads_nothing() -> Any:
         def load_model(self, path: object, config: object) -> object: ...
 
     return ReadsNothing()
+
+
+class Strict:
+    """A backend that classifies, and does not take the model."""
+
+    name, protocol = "a_strict", core.PROTOCOL_VERSION
+    capabilities = frozenset({core.Capability.CLASSIFY, core.Capability.GENERATE})
+    formats = frozenset({"safetensors"})
+
+    def available(self) -> bool:
+        return True
+
+    def unavailable_reason(self) -> str | None:
+        return None
+
+    def refusal(self, path: str) -> str | None:
+        return "its quantization is broken"
+
+    def load_model(self, path: Any, config: core.LoadConfig) -> core.TextModel:
+        raise NotImplementedError
+
+
+class Lenient(Strict):
+    """The next one, which streams only."""
+
+    name, capabilities = "b_lenient", frozenset({core.Capability.GENERATE})
+
+    def refusal(self, path: str) -> str | None:
+        return None
+
+    def load_model(self, path: Any, config: core.LoadConfig) -> Any:
+        return core.TextModelBase(self.name)
+
+
+def test_what_a_fallback_does_not_offer_is_answered_with_the_refusal_before_it(
+    use_plugins: Use, model: Path
+) -> None:
+    use_plugins()
+    core.register(Strict())
+    core.register(Lenient())
+    loaded_one = core.load_model(model)
+    with pytest.raises(core.UnsupportedOperationError) as caught:
+        loaded_one.classify(["a"])
+    told = "What does refuses this model:\n  a_strict: its quantization is broken"
+    assert str(caught.value) == f"Backend 'b_lenient' does not offer classify. {told}"
+    with pytest.raises(core.UnsupportedOperationError, match="Backends here that do: a_strict"):
+        core.TextModelBase("b_lenient").classify(["a"])

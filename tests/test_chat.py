@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.chat import RenderedPrompt, defuse, render
+from core.errors import ChatTemplateError
 from core.types import Message
 
 SPECIAL = ("<s>", "</s>", "<end>")
@@ -36,6 +39,26 @@ def test_only_the_template_spells_special_tokens() -> None:
 def test_overlapping_spellings_are_all_defused() -> None:
     assert "aa" not in defuse("aaaa", ["aa"], "|")
     assert "<s>" not in defuse("<s<s>>", SPECIAL, "|")
+
+
+@given(st.lists(st.text("ab[]<^-", max_size=4), max_size=4), st.text("ab[]<^-c", max_size=12))
+def test_no_special_token_is_spelled_and_the_rest_is_as_it_was(
+    special: list[str], text: str
+) -> None:
+    defused = defuse(text, special, "|")
+    assert defused.replace("|", "") == text
+    spelled = [token for token in special if len(token) > 1 and token in text]
+    assert not any(token in defused for token in spelled)
+    assert spelled or defused == text
+
+
+def test_a_marker_is_found_although_the_likely_ones_are_used() -> None:
+    content = "".join(map(chr, range(0xFDD0, 0xFDF0))) + chr(0xF0000)
+    prompt = render([Message("user", content)], SPECIAL, template)
+    assert prompt.marker == chr(0xF0001)
+    every = content + "".join(map(chr, range(0xF0000, 0xFFFFE)))
+    with pytest.raises(ChatTemplateError, match="every private character"):
+        render([Message("user", every)], SPECIAL, template)
 
 
 def test_a_special_token_of_one_character_is_left_alone() -> None:
@@ -71,3 +94,39 @@ def test_no_message_can_spell_a_special_token(texts: list[str]) -> None:
     prompt = render(messages, SPECIAL, lambda messages: "\n".join(m.content for m in messages))
     assert prompt == "\n".join(texts)
     assert not any(token in prompt.marked for token in SPECIAL)
+
+
+SPECIAL_MARK = re.compile("<s>|</s>|<\\|end\\|>")
+
+
+def marks(prompt: RenderedPrompt) -> list[str]:
+    """The special tokens that a tokenizer finds in it."""
+    return SPECIAL_MARK.findall(prompt.marked)
+
+
+def test_a_prompt_written_by_hand_has_all_its_special_tokens() -> None:
+    prompt = RenderedPrompt("<s>hello</s>")
+    assert prompt == "<s>hello</s>"
+    assert marks(prompt) == ["<s>", "</s>"]
+    odd = RenderedPrompt("\ufdd0<s>")
+    assert odd == "\ufdd0<s>"
+    assert odd.marker != "\ufdd0"
+
+
+def test_what_is_added_to_a_prompt_is_plain_text() -> None:
+    prompt = RenderedPrompt("<s>a</")
+    longer = prompt + "s><s>b\ufdd0"
+    assert isinstance(longer, RenderedPrompt)
+    assert longer == "<s>a</s><s>b\ufdd0"
+    assert marks(longer) == ["<s>"]
+    before = "<s>" + prompt
+    assert isinstance(before, RenderedPrompt)
+    assert before == "<s><s>a</"
+    assert before.marked.endswith("<s>a</")
+    assert marks(before) == ["<s>"]
+    both = RenderedPrompt("<s>") + longer
+    assert both == "<s><s>a</s><s>b\ufdd0"
+    assert marks(both) == ["<s>", "<s>"]
+    assert pickle.loads(pickle.dumps(both)).marked == both.marked
+    with pytest.raises(TypeError, match="joined with a string"):
+        prompt + 1  # type: ignore[operator]

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from core.choosing import with_refusals
 from core.errors import (
     BackendUnavailableError,
     InvalidModelError,
     ModelNotFoundError,
     UnsupportedModelError,
 )
+from core.protocols import Capability
 from core.registry import Registry
 
 Use = Callable[..., None]
@@ -65,20 +68,82 @@ def test_nobody_can_run_here(registry: Registry, use_plugins: Use, model: Path) 
     use_plugins("unavailable", "broken")
     with pytest.raises(BackendUnavailableError) as caught:
         registry.choose(model)
-    for part in ("fake_unavailable: it needs a GPU", "fake_broken:", "pip install 'core[mlx]'"):
+    for part in (
+        "fake_unavailable: it needs a GPU",
+        "fake_broken:",
+        "--find-links DIST 'core[mlx]'",
+    ):
         assert part in str(caught.value)
+    assert "'any'" not in str(caught.value)
 
 
 def test_nothing_is_installed(registry: Registry, use_plugins: Use, model: Path) -> None:
     use_plugins()
-    with pytest.raises(BackendUnavailableError, match=r"no backend is installed"):
+    with pytest.raises(BackendUnavailableError, match=r"^No backend is installed\. For"):
         registry.choose(model)
 
 
 def test_everyone_refuses(registry: Registry, use_plugins: Use, model: Path) -> None:
-    use_plugins("picky", "unavailable")
-    with pytest.raises(UnsupportedModelError, match="no code for this architecture"):
+    use_plugins("unavailable", "picky")
+    with pytest.raises(UnsupportedModelError, match="no code for this architecture") as caught:
         registry.choose(model)
+    first, *_, last = str(caught.value).splitlines()[1:]
+    assert "asking whether" in first  # a refusal, before those whose format it is not
+    assert last.startswith("Not on this machine: ")
+    assert "fake_unavailable" in last
+    assert "it needs a GPU" not in str(caught.value)
+    assert "install" not in str(caught.value)
+
+
+def test_one_that_offers_what_is_needed(
+    registry: Registry, use_plugins: Use, model: Path, local_backend: Any
+) -> None:
+    use_plugins("picky")
+    for name in ("mlx_lm", "zz_last"):
+        registry.register(local_backend(name))
+    registry.get("zz_last").capabilities = frozenset({Capability.CLASSIFY})  # type: ignore[misc]
+    assert registry.choose(model).backend.name == "mlx_lm"
+    choice = registry.choose(model, Capability.CLASSIFY)
+    assert choice.backend.name == "zz_last"
+    assert ("mlx_lm", "it does not offer classify") in choice.skipped
+    assert ("fake_refuses", "it has no code for this architecture") in choice.refusals
+    assert not [name for name, _ in choice.refusals if name in ("mlx_lm", "fake_gguf_only")]
+
+
+def test_the_refusal_of_the_model_comes_before_what_others_do_not_offer(
+    registry: Registry, use_plugins: Use, model: Path, local_backend: Any
+) -> None:
+    use_plugins("picky")
+    registry.register(local_backend("mlx_lm"))
+    with pytest.raises(UnsupportedModelError) as caught:
+        registry.choose(model, Capability.CLASSIFY)
+    text = str(caught.value)
+    assert 0 < text.index("no code for this architecture") < text.index("does not offer classify")
+
+
+def test_nobody_offers_what_is_needed(
+    registry: Registry, use_plugins: Use, model: Path, local_backend: Any
+) -> None:
+    use_plugins("unavailable")
+    registry.register(local_backend("mlx_lm"))
+    with pytest.raises(BackendUnavailableError) as caught:
+        registry.choose(model, Capability.CLASSIFY)
+    for part in ("mlx_lm: it does not offer classify", "--find-links DIST 'core[mlx]'"):
+        assert part in str(caught.value)
+
+
+def test_a_load_that_fails_says_first_why_the_others_refused(
+    registry: Registry, use_plugins: Use, model: Path, local_backend: Any
+) -> None:
+    use_plugins("picky")
+    registry.register(local_backend("zz_last"))
+    choice = registry.choose(model)
+    failure = InvalidModelError("KeyError: 'bits'. Convert it again.")
+    error = with_refusals(failure, choice)
+    assert type(error) is InvalidModelError
+    text = str(error)
+    assert 0 < text.index("no code for this") < text.index("zz_last, which was tried then: KeyErr")
+    assert with_refusals(failure, replace(choice, refusals=())) is failure
 
 
 def test_nobody_reads_the_format(
@@ -90,8 +155,18 @@ def test_nobody_reads_the_format(
     (model / "model.gguf").write_bytes(b"GGUF")
     with pytest.raises(UnsupportedModelError) as caught:
         registry.choose(model)
-    for part in ("reads safetensors; this model is gguf", "core[llama-cpp]", "infer-cli convert"):
+    for part in ("reads safetensors; this model is gguf", "core[llama-cpp]"):
         assert part in str(caught.value)
+
+
+def test_a_gguf_file_is_converted_where_mlx_is(
+    registry: Registry, use_plugins: Use, tmp_path: Path, local_backend: Any
+) -> None:
+    use_plugins()
+    registry.register(local_backend("mlx_cpu"))
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    with pytest.raises(UnsupportedModelError, match="infer-cli convert"):
+        registry.choose(tmp_path)
 
 
 def test_either_format_will_do(registry: Registry, use_plugins: Use, model: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
@@ -10,7 +11,9 @@ import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +23,8 @@ from tokenizers import Tokenizer
 
 import core
 from benchmarks import classify, classify_gpu
-from benchmarks.classify_parts import measuring, report
+from benchmarks.classify_parts import contestants, measuring, report, worker
+from benchmarks.classify_parts import quantised as quantising
 from benchmarks.classify_parts.chart import chart
 from benchmarks.classify_parts.checkpoint import GEMMA_3_1B
 from benchmarks.classify_parts.clock import (
@@ -42,7 +46,7 @@ from benchmarks.classify_parts.contestants import (
     specs,
     variant,
 )
-from benchmarks.classify_parts.runner import Spec
+from benchmarks.classify_parts.runner import Answer, Spec
 from benchmarks.classify_parts.turns import Run, Turns, python_path
 from benchmarks.classify_parts.workloads import (
     FEW_SHOT,
@@ -53,8 +57,8 @@ from benchmarks.classify_parts.workloads import (
     prompts,
     sentence,
 )
-from core.serving.host_cpus import usable_cores
-from core.serving.prefixes import shared_prefixes
+from core_runtime.batches import shared_prefixes
+from core_runtime.machine import usable_cores
 
 TINY = {
     "hidden_size": 32,
@@ -65,6 +69,7 @@ TINY = {
     "sliding_window": 16,
 }
 SVG = "{http://www.w3.org/2000/svg}"
+LLAMA = ("core llama_cpp", "llama_cpp loop")
 PEERS = {"mlx_lm default": "mlx_lm", "mlx_lm best": "mlx_lm", "llama_cpp loop": "llama_cpp"}
 
 
@@ -123,9 +128,17 @@ def test_thousands_of_prompts_are_all_different_and_few_begin_alike() -> None:
     made = prompts("c", 4096)
     assert len(set(made)) == 4096
     assert len({" ".join(prompt.split()[:4]) for prompt in made[:256]}) > 200
-    words = [[hash(word) for word in prompt.split()] for prompt in made]
+    numbers: dict[str, int] = {}
+    words = [[numbers.setdefault(word, len(numbers)) for word in text.split()] for text in made]
     found = shared_prefixes(words, [len(row) - 4 for row in words])  # but for the question
     assert max(group.prefix for group in found) <= 3
+
+
+def test_repeated_texts_are_a_quarter_of_the_prompts_and_come_back_later() -> None:
+    made = prompts("e", 256)
+    assert len(set(made)) == len(made) // 4
+    assert all(made.count(prompt) == 4 for prompt in made)
+    assert all(one != other for one, other in pairwise(made))
 
 
 @pytest.mark.parametrize(
@@ -223,6 +236,22 @@ def test_a_profiles_table_has_each_parts_share_and_what_is_left() -> None:
     ]
 
 
+def test_the_table_of_decoding_has_a_line_for_each_contestant() -> None:
+    def speed(value: float) -> dict[str, float]:
+        return {"tokens_per_second": value, "peak_memory_bytes": 1}
+
+    written = {
+        "model": "m", "stream": {"core": speed(20.0), "mlx_lm": speed(10.0), "ratio": 2.0},
+        "batch": {"core": speed(60.0), "mlx_lm": speed(80.0), "ratio": 0.75},
+    }  # fmt: skip
+    assert report.decode_markdown(written).splitlines() == [
+        "|  | one stream, tokens/s | core is | 8 prompts, tokens/s | core is |",
+        "| --- | --- | --- | --- | --- |",
+        "| core | 20.0 | 1.00 | 60.0 | 1.00 |",
+        "| mlx_lm | 10.0 | 2.00 | 80.0 | 0.75 |",
+    ]
+
+
 def test_marks_are_missed_in_words() -> None:
     ours = result(OURS, 3.0, peak_bytes=20)
     theirs = [result("mlx_lm default", 1.0, peak_bytes=10), result("mlx_lm best", 1.0)]
@@ -256,6 +285,35 @@ def test_other_labels_are_a_missed_mark_but_not_those_of_rounded_weights() -> No
     assert classify.missed(rows) == ["m (a): transformers gives 1 other labels of 1"]
 
 
+class Counting:
+    """A runner that notes how many prompts each call has."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+
+    def about(self) -> str:
+        return ""
+
+    def warm_up(self, prompts: Sequence[str]) -> None: ...
+
+    def run(self, prompts: Sequence[str]) -> Answer:
+        self.calls.append(len(prompts))
+        return Answer(list(prompts), 3 * len(prompts), len(prompts), [0.5] * len(prompts))
+
+
+@pytest.mark.parametrize(("call", "sizes"), [(5, [5]), (2, [2, 2, 1]), (1, [1] * 5)])
+def test_the_calls_of_a_run_are_answered_as_if_they_were_one(call: int, sizes: list[int]) -> None:
+    runner = Counting()
+    found = worker.measure(runner, list("abcde"), call)
+    assert runner.calls == sizes
+    assert (found["labels"], found["prompt_tokens"], found["computed_tokens"]) == (
+        [*"abcde"],
+        15,
+        5,
+    )
+    assert found["margins"] == [0.5] * 5
+
+
 # Contestants
 
 
@@ -265,20 +323,61 @@ def test_contestants_that_need_a_gguf_file_say_so() -> None:
     ours = [spec.name for spec in made if spec.library == "core"]
     assert ours == [OURS, f"{OURS}, labels only", f"{OURS}, small"]
     assert made[-1].options == {"backend": "mlx_cpu", "load": {"token_budget": 64}}
-    assert set(lacking) == {"core llama_cpp", "llama_cpp loop"}
+    kinds = ("", " Q8_0", " Q4_0")
+    assert set(lacking) == {f"{name}{kind}" for name in LLAMA for kind in kinds}
     assert "--gguf" in lacking["llama_cpp loop"]
 
 
-def test_each_peer_runs_in_its_interpreter_on_its_format() -> None:
+def test_each_peer_runs_in_its_interpreter_on_its_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    def made_of(source: Path, kind: str) -> Path:
+        if kind == "Q4_0":
+            raise OSError("the disk is full")
+        return source.with_suffix(f".{kind}.gguf")
+
+    monkeypatch.setattr(contestants, "quantised", made_of)
     files = Files("m", "/models/m", "/models/m.gguf")
     made, lacking = specs(files, NAMES, {}, Pythons(transformers="/torch/python"), threads=3)
     by_name = {spec.name: spec for spec in made}
-    assert not lacking
+    assert lacking == {f"{name} Q4_0": "the disk is full" for name in LLAMA}
+    assert by_name["core llama_cpp Q8_0"].model == "/models/m.Q8_0.gguf"
     assert by_name["transformers"].python == "/torch/python"
     assert by_name["llama_cpp loop"].model == "/models/m.gguf"
     assert by_name["llama_cpp loop"].python == sys.executable
     assert by_name["llama_cpp loop"].options["threads"] == 3
     assert by_name["core llama_cpp"].options["load"] == {"n_threads": 3}
+
+
+def test_the_same_model_is_quantised_in_other_ways_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Params(ctypes.Structure):
+        _fields_ = (("ftype", ctypes.c_int), ("allow_requantize", ctypes.c_bool))
+
+    made: list[str] = []
+    status = 0
+
+    def make(source: bytes, target: bytes, params: object) -> int:
+        made.append(source.decode())
+        Path(target.decode()).touch()
+        return status
+
+    library = SimpleNamespace(
+        LLAMA_FTYPE_MOSTLY_Q8_0=7,
+        LLAMA_FTYPE_MOSTLY_Q4_0=2,
+        llama_model_quantize_default_params=Params,
+        llama_model_quantize=make,
+    )
+    monkeypatch.setitem(sys.modules, "llama_cpp", library)
+    monkeypatch.setattr(quantising, "cache_root", lambda: tmp_path / "cache")
+    source = tmp_path / "m.Q4_1.gguf"
+    source.touch()
+    target = tmp_path / "cache" / "gguf" / "m.Q4_1.Q8_0.gguf"
+    assert [quantising.quantised(source, "Q8_0") for _ in range(2)] == [target, target]
+    assert target.is_file()
+    assert made == [str(source)]
+    status = 1
+    with pytest.raises(OSError, match="cannot make a file of Q4_0"):
+        quantising.quantised(source, "Q4_0")
 
 
 @pytest.mark.parametrize("text", ["name", "name=", "=1", "name=[1]", 'name={"a"}'])
@@ -316,16 +415,20 @@ def test_who_cannot_run_is_skipped_with_the_reason(spec: Spec, why: str) -> None
 # Whole runs
 
 
-def test_a_quick_run_with_a_random_checkpoint(tiny_model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("off", [(), tuple(EACH_OFF)], ids=["all", "each off"])
+@pytest.mark.slow
+def test_a_quick_run_with_a_random_checkpoint(
+    tiny_model: Path, tmp_path: Path, off: tuple[str, ...]
+) -> None:
     table, drawing = tmp_path / "out.json", tmp_path / "out.svg"
     done = benchmark(
         "classify.py", "--quick", "--model", tiny_model, "--json", table, "--chart", drawing,
         "--contestants", OURS, "transformers", "--transformers-python", "/no/such/python",
-        "--variants", 'small={"token_budget": 64}', "--threads", "1", "--each-off",
-        "--workloads", "a",
+        "--variants", 'small={"token_budget": 64}', "--threads", "1", "--workloads", "a",
+        *(["--each-off"] if off else []),
     )  # fmt: skip
     written = json.loads(table.read_text())
-    names = [OURS, *(f"{OURS}, {name}" for name in (*EACH_OFF, "small"))]
+    names = [OURS, *(f"{OURS}, {name}" for name in (*off, "small"))]
     rows = [(row["workload"], row["contestant"]) for row in written["results"]]
     assert rows == [("a", name) for name in names]
     assert all(row["agreeing"] == row["compared"] for row in written["results"])
@@ -337,7 +440,11 @@ def test_a_quick_run_with_a_random_checkpoint(tiny_model: Path, tmp_path: Path) 
     _check_chart(drawing, names, written["machine"]["processor"])
 
 
-def test_a_profile_counts_every_second_and_every_product(smollm2_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_profile_counts_every_second_and_every_product(
+    smollm2_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", str(usable_cores()))  # as many lanes
     file = tmp_path / "out.json"
     done = benchmark(
         "classify_profile.py", "--model", smollm2_dir, "--workloads", "a",
@@ -422,6 +529,7 @@ def _check_chart(path: Path, names: Sequence[str], processor: str) -> None:
     assert processor in words[-1]
 
 
+@pytest.mark.slow
 def test_installed_peers_give_the_same_labels(
     smollm2_dir: Path, smollm2_gguf: Path, tmp_path: Path
 ) -> None:

@@ -82,10 +82,18 @@ def test_the_builtin_catches_it_too(cls: type[errors.CoreError], builtin: type[E
 
 def test_messages_name_their_parts() -> None:
     assert str(make(errors.UnsupportedOperationError)) == (
-        "Backend 'fake' does not offer chat. Backends that do: other."
+        "Backend 'fake' does not offer chat. Backends here that do: other."
     )
-    assert "No installed backend does" in str(errors.UnsupportedOperationError("chat", "fake"))
+    assert "No backend on this machine does" in str(
+        errors.UnsupportedOperationError("chat", "fake")
+    )
+    assert str(errors.BackendUnavailableError("", "No backend.")) == "No backend."
     assert "last words" in str(make(errors.BackendProcessError))
     assert "900" in str(make(errors.PromptTooLongError))
     assert "512" in str(make(errors.PromptTooLongError))
+    known = errors.PromptTooLongError(900, 512, own=4096)
+    assert "a larger context_len, of at most 4096." in str(known)
+    longest = str(errors.PromptTooLongError(9000, 4096, own=4096))
+    assert longest.endswith("Shorten it: the model was made for no more.")
+    assert "context_len, if it was made for one" in str(make(errors.PromptTooLongError))
     assert "core.load_model" in str(errors.ModelClosedError())

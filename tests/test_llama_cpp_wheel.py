@@ -92,6 +92,52 @@ def test_a_wheel_of_another_version_does_not_count(stage: dict[str, str]) -> Non
     assert len(_notes(stage)) == 4
 
 
+@pytest.mark.parametrize("how", ["changed", "no record", "another's name"])
+def test_a_wheel_that_is_not_as_it_was_built_is_built_again(
+    stage: dict[str, str], how: str
+) -> None:
+    folder = Path(_run(stage).stdout.strip())
+    (wheel,) = folder.glob("*.whl")
+    planted = wheel
+    if how == "changed":
+        wheel.write_bytes(b"planted")
+    elif how == "no record":
+        wheel.with_name(f"{wheel.name}.sha256").unlink()
+    else:  # pip would take it for its build number
+        planted = folder / wheel.name.replace("-py3", "-1-py3")
+        planted.write_bytes(b"planted")
+    done = _run(stage)
+    assert done.returncode == 0
+    assert f"{planted} is not as it was built" in done.stderr
+    assert [each.read_bytes() for each in folder.glob("*.whl")] == [b"wheel"]
+    assert len(_notes(stage)) == (2 if planted != wheel else 4)
+    assert _run(stage).stderr == ""
+
+
+def test_a_wheel_from_before_there_were_records_is_kept(stage: dict[str, str]) -> None:
+    folder = Path(_run(stage).stdout.strip())
+    (wheel,) = folder.glob("*.whl")
+    for path in (folder / ".recorded", wheel.with_name(f"{wheel.name}.sha256")):
+        path.unlink()
+    folder.chmod(0o755)
+    assert _run(stage).stderr == ""
+    assert len(_notes(stage)) == 2
+    assert folder.stat().st_mode & 0o777 == 0o700
+    (folder / ".recorded").unlink()
+    wheel.with_name(f"{wheel.name}.sha256").unlink()
+    wheel.chmod(0o666)
+    assert "is built again" in _run(stage).stderr
+
+
+def test_a_folder_that_others_may_write_to_is_refused(stage: dict[str, str]) -> None:
+    folder = Path(_run(stage).stdout.strip())
+    folder.chmod(0o777)
+    done = _run(stage)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"Other users may write to {folder}" in done.stderr
+    assert "chmod go-w" in done.stderr
+
+
 def test_without_a_compiler_it_says_what_is_missing(stage: dict[str, str]) -> None:
     (Path(stage["PATH"]) / "c++").unlink()
     done = _run(stage)
@@ -122,7 +168,7 @@ def test_a_failed_build_shows_the_compilers_words_and_leaves_nothing(
     assert done.returncode == 1
     assert "no member named 'n_outputs_max'" in done.stderr
     (folder,) = (Path(stage["XDG_CACHE_HOME"]) / "core" / "wheels").iterdir()
-    assert os.listdir(folder) == [".lock"]
+    assert sorted(os.listdir(folder)) == [".lock", ".recorded"]
 
 
 def test_the_openblas_build_has_a_folder_of_its_own(stage: dict[str, str]) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,10 +21,13 @@ from core.options import (
     GenerateOptions,
     LoadConfig,
     LoadOptions,
+    RequestOptions,
+    SamplingOptions,
     resolve_classify,
     resolve_generate,
     resolve_load,
 )
+from core.sampling_options import SAMPLING_OPTIONS, SamplingOption
 
 NAN, INF = math.nan, math.inf
 
@@ -47,9 +52,14 @@ class Index:
         ("temperature", -0.1, ">= 0"),
         ("temperature", "0.5", "finite"),
         ("temperature", False, "finite"),
+        ("temperature", Decimal("sNaN"), "finite"),
+        ("temperature", numpy.array([1, 2]), "finite"),
+        ("top_k", numpy.array([1, 2]), ">= 0"),
         ("top_k", -1, ">= 0"),
         ("top_p", 0.0, "> 0 and <= 1"),
         ("top_p", 1.1, "> 0 and <= 1"),
+        ("typical_p", 0.0, "> 0 and <= 1"),
+        ("typical_p", 1.5, "> 0 and <= 1"),
         ("min_p", -0.1, ">= 0 and <= 1"),
         ("min_p", NAN, ">= 0 and <= 1"),
         ("repeat_penalty", 0, "> 0"),
@@ -64,7 +74,9 @@ class Index:
         ("return_logits", None, "True or False"),
         ("labels", "yes", "sequence of non-empty strings"),
         ("labels", ("yes", ""), "non-empty strings"),
+        ("labels", ("yes", "n\udcffo"), "valid Unicode text"),
         ("label_prefix", None, "a string"),
+        ("label_prefix", "\ud800", "valid Unicode text"),
         ("cancel", 5, "is_set()"),
         ("timeout", 0, "> 0"),
         ("timeout", INF, "finite"),
@@ -95,6 +107,35 @@ def test_a_wrong_load_option(option: str, value: Any, expected: str) -> None:
     with pytest.raises(InvalidOptionError, match=f"^{option}=") as caught:
         LoadConfig(**{option: value})
     assert expected in str(caught.value)
+
+
+def test_the_table_of_sampling_options_and_the_config_are_one() -> None:
+    """The config names each option literally, for type checkers; so does ``SamplingOptions``."""
+    fields = {field.name: field.default for field in dataclasses.fields(GenerateConfig)}
+    table = {option.name: option.default for option in SAMPLING_OPTIONS}
+    assert [name for name in fields if name in table] == list(table)
+    assert {name: fields[name] for name in table} == table
+    own = [
+        name
+        for name in SamplingOptions.__annotations__
+        if name not in RequestOptions.__annotations__
+    ]
+    assert own == [*table, "return_logprobs"]
+
+
+@pytest.mark.parametrize("option", SAMPLING_OPTIONS, ids=lambda option: option.name)
+def test_the_values_of_the_table_are_what_they_are_said_to_be(option: SamplingOption) -> None:
+    assert option.checked(option.default) == option.default
+    assert option.checked(option.telling) == option.telling != option.default
+    if option.only_best is not None:
+        assert option.checked(option.only_best) == option.only_best
+    with pytest.raises(InvalidOptionError, match=f"^{option.name}="):
+        option.checked(option.wrong)
+
+
+def test_the_label_that_is_no_text_is_named() -> None:
+    with pytest.raises(InvalidOptionError, match=r"labels='n\\udcffo' .* no lone surrogates"):
+        GenerateConfig(labels=("yes", "n\udcffo"))
 
 
 def test_values_come_out_in_their_plain_form() -> None:

@@ -23,7 +23,12 @@ from packaging.requirements import Requirement
 import core
 
 ROOT = Path(__file__).parents[1]
-MEMBERS = sorted([*ROOT.glob("plugins/*/pyproject.toml"), ROOT / "conformance/pyproject.toml"])
+MEMBERS = sorted(
+    path
+    for folder in ("conformance", "runtime", "plugins/*")
+    for path in ROOT.glob(f"{folder}/pyproject.toml")
+)
+FROM_CHECKOUT = (".[mlx]", "./runtime", "./plugins/mlx_native")  # as in README.md
 CLI = {"click", "msgspec", "pluggy", "rich"}
 BACKEND = "metal" if sys.platform == "darwin" else "mlx_cpu"
 # Nothing of the checkout, of this interpreter or of make may reach what is installed.
@@ -49,15 +54,6 @@ def run(*command: str | Path, cwd: Path) -> str:
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
-
-
-@pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel of every distribution, as ``make dist`` builds them."""
-    folder = tmp_path_factory.mktemp("dist")
-    pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
-    run(*pip, "-w", folder, ROOT, *(path.parent for path in MEMBERS), cwd=folder)
-    return folder
 
 
 def names(wheel: Path) -> set[str]:
@@ -108,7 +104,8 @@ def test_core_asks_for_nothing(metadata: email.message.Message) -> None:
 
 def test_the_extras(metadata: email.message.Message) -> None:
     assert set(metadata.get_all("Provides-Extra", [])) == {
-        *("cli", "mlx", "mlx-cuda", "mlx-lm", "llama-cpp", "conformance", "all")
+        *("cli", "mlx", "mlx-cuda", "mlx-cuda12", "mlx-cuda13"),
+        *("mlx-lm", "llama-cpp", "conformance", "all"),
     }
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["License-Expression"] == "Apache-2.0"
@@ -119,6 +116,8 @@ def test_the_extras(metadata: email.message.Message) -> None:
     [
         ("mlx", "core-mlx-native[cpu]==0.1.0"),
         ("mlx-cuda", "core-mlx-native[cuda]==0.1.0"),
+        ("mlx-cuda12", "core-mlx-native[cuda12]==0.1.0"),
+        ("mlx-cuda13", "core-mlx-native[cuda13]==0.1.0"),
         ("mlx-lm", "core-mlx-lm-bridge[cpu]==0.1.0"),
         ("llama-cpp", "core-llama-cpp==0.1.0"),
         ("conformance", "core-conformance==0.1.0"),
@@ -137,7 +136,9 @@ def test_each_extra_brings_its_member_and_the_cli(
 
 def test_all_brings_every_member_and_one_mlx(metadata: email.message.Message) -> None:
     asked = requirements(metadata, "all")
-    assert {r.name for r in asked} >= {project(path)["name"] for path in MEMBERS} | CLI
+    members = {project(path)["name"] for path in MEMBERS}
+    # What backends that run in this process share comes with the first of them.
+    assert {r.name for r in asked} >= members - {"core-runtime"} | CLI
     assert [r.extras for r in asked if r.name == "core-mlx-native"] == [{"cpu"}]
 
 
@@ -148,9 +149,22 @@ def test_one_version_everywhere_and_exact_pins() -> None:
     extras = [each for extra in root["optional-dependencies"].values() for each in extra]
     pins = [Requirement(each) for each in extras if Requirement(each).name in members]
     own = [Requirement(each) for m in members.values() for each in m["dependencies"]]
-    pins += [requirement for requirement in own if requirement.name == "core"]
-    assert len(pins) == 2 * len(members) + 1  # mlx_native is asked for by two extras
+    pins += [requirement for requirement in own if requirement.name in ("core", "core-runtime")]
+    # Each asks for core, and an extra or two backends for each; mlx_native has four extras.
+    assert len(pins) == 2 * len(members) + 4
     assert {str(pin.specifier) for pin in pins} == {f"=={core.__version__}"}
+
+
+def test_each_member_asks_for_the_members_that_it_imports() -> None:
+    distributions = {"core": "core"} | {
+        project(path)["name"].replace("-", "_"): project(path)["name"] for path in MEMBERS
+    }
+    for path in MEMBERS:
+        table = project(path)
+        declared = {Requirement(each).name for each in table["dependencies"]} | {table["name"]}
+        files = path.parent.glob("src/**/*.py")
+        packages = {name.split(".")[0] for file in files for name in imported(file)}
+        assert {distributions[each] for each in packages & distributions.keys()} <= declared
 
 
 # --------------------------------------------------------------------------- contents
@@ -159,9 +173,16 @@ def test_one_version_everywhere_and_exact_pins() -> None:
 def test_the_wheel_of_core_holds_core_alone(wheels: Path) -> None:
     held = names(the_wheel(wheels, "core"))
     assert {name.split("/")[0] for name in held} == {"core", f"core-{core.__version__}.dist-info"}
-    assert {"core/py.typed", "core/__init__.py", "core/cli/__init__.py"} <= held
+    assert {
+        "core/py.typed",
+        "core/__init__.py",
+        "core/__init__.pyi",
+        "core/cli/__init__.py",
+    } <= held
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in held)
-    assert not any("test" in name for name in held)
+    own = {name for name in held if not name.startswith("core/testing/")}  # for users' tests
+    assert not any("test" in name for name in own)
+    assert {f"core/testing/{p.name}" for p in (ROOT / "core/testing").glob("*.py")} == held - own
 
 
 def test_every_member_is_typed_and_holds_its_package_alone(wheels: Path) -> None:
@@ -176,7 +197,7 @@ def test_every_member_is_typed_and_holds_its_package_alone(wheels: Path) -> None
 
 def test_mlx_native_ships_its_shims_and_entry_points(wheels: Path) -> None:
     wheel = the_wheel(wheels, "core-mlx-native")
-    shims = {f"core_mlx_native/shim/{m}/libcore_cblas_shim.so" for m in ("x86_64", "aarch64")}
+    shims = {f"core_mlx_native/cpu/shim/{m}/libcore_cblas_shim.so" for m in ("x86_64", "aarch64")}
     assert shims <= names(wheel)
     entry_points = ConfigParser()
     entry_points.read_string(read(wheel, "entry_points.txt"))
@@ -199,13 +220,7 @@ def test_core_imports_the_standard_library_alone() -> None:
     allowed = sys.stdlib_module_names | {"core"}
     names = {(p.name, name) for p in files for name in imported(p)}
     foreign = {(file, name) for file, name in names if name.split(".")[0] not in allowed}
-    # Backends that render chat templates bring jinja2 along; nothing else in core imports these.
-    templates = "chat_templates.py"
-    assert {(file, name.split(".")[0]) for file, name in foreign} == {(templates, "jinja2")}
-    rendering = {"core.chat_templates", "core.chat_prompts"}
-    assert {pair for pair in names if pair[1] in rendering} == {
-        ("chat_prompts.py", "core.chat_templates")
-    }
+    assert not foreign
 
 
 def test_constraints_are_plain_versions() -> None:
@@ -221,8 +236,14 @@ def test_constraints_are_plain_versions() -> None:
 @pytest.fixture
 def empty_venv(tmp_path: Path) -> Path:
     """The folder of the commands of a new virtual environment."""
-    run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv", cwd=tmp_path)
     return tmp_path / "venv" / "bin"
+
+
+def install(venv: Path, *wanted: str | Path, cwd: Path) -> None:
+    """Install with the pip of this interpreter; what is never imported is not compiled."""
+    pip: tuple[str | Path, ...] = (sys.executable, "-m", "pip", "--python", venv / "python")
+    run(*pip, "install", "-q", "--no-compile", *wanted, cwd=cwd)
 
 
 CLASSIFY = """
@@ -238,7 +259,7 @@ print(json.dumps({"home": core.__file__, "token": result.token.id, "error": str(
 def test_from_wheels_in_an_empty_environment(
     wheels: Path, empty_venv: Path, tmp_path: Path, smollm2_dir: Path
 ) -> None:
-    run(empty_venv / "pip", "install", "-q", "--find-links", wheels, "core[mlx]", cwd=tmp_path)
+    install(empty_venv, "--find-links", wheels, "core[mlx]", cwd=tmp_path)
     said = run(empty_venv / "python", "-c", CLASSIFY, smollm2_dir, BACKEND, cwd=tmp_path)
     facts = json.loads(said)
     assert Path(facts["home"]).is_relative_to(tmp_path)
@@ -254,8 +275,9 @@ def test_from_wheels_in_an_empty_environment(
 
 
 @pytest.mark.dist
+@pytest.mark.slow
 def test_from_a_checkout_in_one_command(empty_venv: Path, tmp_path: Path) -> None:
-    run(empty_venv / "pip", "install", "-q", ".[mlx]", "./plugins/mlx_native", cwd=ROOT)
+    install(empty_venv, *FROM_CHECKOUT, cwd=ROOT)
     assert core.__version__ in run(empty_venv / "infer-cli", "--version", cwd=tmp_path)
     where = "import core, core_mlx_native.backend; print(core.__file__)"
     assert str(tmp_path) in run(empty_venv / "python", "-c", where, cwd=tmp_path)

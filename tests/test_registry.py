@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from core.capability import Capability
 from core.errors import (
     AmbiguousBackendError,
     BackendError,
@@ -17,6 +16,7 @@ from core.errors import (
     ProtocolMismatchError,
     UnknownBackendError,
 )
+from core.protocols import Capability
 from core.registry import BackendEntry, Registry
 
 Use = Callable[..., None]
@@ -128,14 +128,11 @@ def test_one_object_from_two_distributions_is_one(registry: Registry, use_plugin
     ("name", "parts"),
     [
         ("fake_soond", ["Did you mean 'fake_sound'?", "Installed: "]),
-        ("metal", ["pip install 'core[mlx]'"]),
-        ("mlx_cpu", ["pip install 'core[mlx]'"]),
-        ("mlx_cuda", ["pip install 'core[mlx-cuda]'"]),
-        ("mlx_lm", ["pip install 'core[mlx-lm]'"]),
-        ("llama_cpp", ["pip install 'core[llama-cpp]'"]),
-        ("rocm", ["pip install 'core[llama-cpp]'"]),
-        ("lama_cpp", ["Did you mean 'llama_cpp'?", "pip install 'core[llama-cpp]'"]),
-        ("mlx", ["Did you mean 'mlx_cpu' or 'metal' or 'mlx_cuda'?", "pip install 'core[mlx]'"]),
+        ("mlx_cpu", ["pip install --find-links DIST 'core[mlx]'"]),
+        ("mlx_lm", ["--find-links DIST 'core[mlx-lm]'"]),
+        ("llama_cpp", ["--find-links DIST 'core[llama-cpp]'"]),
+        ("rocm", ["--find-links DIST 'core[llama-cpp]'"]),
+        ("lama_cpp", ["Did you mean 'llama_cpp'?", "--find-links DIST 'core[llama-cpp]'"]),
         ("qqqq", ["'qqqq'", "fake_factory, fake_instance, fake_sound"]),
         ("fake_malformed", ["fake-malformed could not be read"]),
     ],
@@ -147,9 +144,40 @@ def test_an_unknown_name(registry: Registry, use_plugins: Use, name: str, parts:
     assert all(part in str(caught.value) for part in parts), str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("system", "name", "said", "not_said"),
+    [
+        ("linux", "metal", "'metal' needs a Mac with Apple silicon", "pip install"),
+        ("darwin", "metal", "--find-links DIST 'core[mlx]'", "needs"),
+        ("linux", "mlx_cuda", "in an environment without core[mlx])", "needs"),
+        ("darwin", "mlx_cuda", "'mlx_cuda' needs Linux with an NVIDIA GPU", "pip install"),
+        ("linux", "mlx", "Did you mean 'mlx_cpu' or 'mlx_cuda'?", "metal"),
+        ("darwin", "mlx", "Did you mean 'mlx_cpu' or 'metal'?", "mlx_cuda"),
+    ],
+)
+def test_nothing_is_recommended_that_cannot_run_here(
+    registry: Registry,
+    use_plugins: Use,
+    monkeypatch: pytest.MonkeyPatch,
+    system: str,
+    name: str,
+    said: str,
+    not_said: str,
+) -> None:
+    use_plugins("sound")
+    monkeypatch.setattr("sys.platform", system)
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    with pytest.raises(UnknownBackendError) as caught:
+        registry.get(name)
+    assert said in str(caught.value)
+    assert not_said not in str(caught.value)
+
+
 def test_no_backend_at_all(registry: Registry, use_plugins: Use) -> None:
     use_plugins()
-    with pytest.raises(UnknownBackendError, match=r"Installed: none.*pip install 'core\[mlx\]'"):
+    with pytest.raises(
+        UnknownBackendError, match=r"Installed: none.*--find-links DIST 'core\[mlx\]'"
+    ):
         registry.get("qqqq")
 
 

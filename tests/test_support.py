@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from core.capability import Capability
 from core.errors import ChatTemplateError, InvalidOptionError, UnsupportedOptionError
 from core.options import GenerateConfig, LoadConfig
+from core.protocols import Capability
+from core.registry import Registry
 from core.support import (
     OPTION_NEEDS,
     checked_conversation,
     checked_messages,
     checked_pairs,
     checked_prompts,
+    checked_text,
     chosen_backend,
     refuse_load_options,
     refuse_options,
@@ -104,7 +107,39 @@ def test_a_refused_operation_names_who_offers_it(use_plugins: Callable[..., None
     error = unsupported(Capability.CLASSIFY, "other")
     assert error.operation == "classify"
     assert error.offered_by == ("fake_factory", "fake_instance", "fake_sound")
-    assert "No installed backend does" in str(unsupported(Capability.SCORING, "other"))
+    assert "No backend on this machine does" in str(unsupported(Capability.SCORING, "other"))
+
+
+def test_nobody_is_recommended_who_cannot_run_here_or_reads_other_files(
+    use_plugins: Callable[..., None], local_backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_plugins()
+    registry = Registry()
+    monkeypatch.setattr("core.registry.REGISTRY", registry)
+    for name in ("metal", "llama_cpp", "mlx_cpu", "mlx_lm"):
+        registry.register(local_backend(name))
+    refusing, absent = registry.get("mlx_lm"), registry.get("metal")
+    refusing.capabilities = frozenset()  # type: ignore[misc]
+    monkeypatch.setattr(absent, "available", lambda: False)
+    registry.get("llama_cpp").formats = frozenset({"gguf"})  # type: ignore[misc]
+    assert unsupported(Capability.SCORING, "mlx_lm").offered_by == ("mlx_cpu",)
+
+
+def test_a_refused_option_names_who_honours_it_here(
+    use_plugins: Callable[..., None], local_backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_plugins()
+    registry = Registry()
+    monkeypatch.setattr("core.registry.REGISTRY", registry)
+    able = local_backend("able")
+    able.capabilities = frozenset({Capability.SEED})
+    registry.register(able)
+    config = GenerateConfig(seed=1)
+    with pytest.raises(UnsupportedOptionError, match="or use backend 'able'"):
+        refuse_options(config, Capability.GENERATE, "fake", ())
+    able.available = lambda: False
+    with pytest.raises(UnsupportedOptionError, match=r"Leave seed at its default\.$"):
+        refuse_options(config, Capability.GENERATE, "fake", ())
 
 
 def test_prompts_are_a_sequence_of_strings() -> None:
@@ -112,8 +147,18 @@ def test_prompts_are_a_sequence_of_strings() -> None:
     assert checked_prompts("classify", []) == []
     with pytest.raises(TypeError, match="wrap a single one in a list"):
         checked_prompts("classify", "one prompt")
-    with pytest.raises(TypeError, match="prompt 1 is a int"):
+    for missing in (None, float("nan")):
+        with pytest.raises(TypeError, match=r"prompt 1 is a .*Leave rows without a text out"):
+            checked_prompts("classify", ["a", missing])
+    with pytest.raises(TypeError, match=r"prompt 1 is a int\.$"):
         checked_prompts("classify", ["a", 5])
+
+
+@pytest.mark.parametrize("text", [None, 5, b"", b"a", ["a"]])
+def test_a_text_is_a_string(text: object) -> None:
+    with pytest.raises(TypeError, match=f"encode.. takes a string, not a {type(text).__name__}"):
+        checked_text("encode", text)
+    assert checked_text("encode", "") == ""
 
 
 def test_messages_are_a_sequence_of_messages() -> None:
@@ -121,8 +166,30 @@ def test_messages_are_a_sequence_of_messages() -> None:
     assert checked_messages(iter(turns)) == turns
     with pytest.raises(TypeError, match=r"sequence of core\.Message"):
         checked_messages("hello")
-    with pytest.raises(TypeError, match="Message 0 is a dict"):
-        checked_messages([{"role": "user", "content": "a"}])
+    with pytest.raises(TypeError, match="Message 1 is a int"):
+        checked_messages([*turns, 7])
+
+
+def test_mappings_are_messages() -> None:
+    turns = [{"role": "user", "content": "a"}, MappingProxyType({"content": "", "role": "system"})]
+    assert checked_messages(turns) == [Message("user", "a"), Message("system", "")]
+    assert turns[0] == {"role": "user", "content": "a"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({}, "Message 1 has the keys none"),
+        ({"role": "user"}, "Message 1 has the keys 'role'"),
+        ({"role": "user", "content": "a", "name": "b"}, "Message 1 has the keys .*'name'"),
+        ({"role": "user", "content": None}, "content of message 1 is a NoneType"),
+        (Message("user", b"a"), "content of message 1 is a bytes"),  # type: ignore[arg-type]
+        (("user", "a"), "Message 1 is a tuple"),
+    ],
+)
+def test_a_wrong_message_is_named(wrong: object, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        checked_messages([Message("user", "a"), wrong])
 
 
 def test_a_conversation_has_a_message_and_known_roles() -> None:
@@ -130,8 +197,9 @@ def test_a_conversation_has_a_message_and_known_roles() -> None:
     assert checked_conversation(iter(turns)) == turns
     with pytest.raises(ChatTemplateError, match="Give at least one"):
         checked_conversation([])
-    with pytest.raises(InvalidOptionError, match="role"):
-        checked_conversation([Message("tool", "a")])  # type: ignore[arg-type]
+    for wrong in (Message("tool", "a"), {"role": "tool", "content": "a"}):  # type: ignore[arg-type]
+        with pytest.raises(InvalidOptionError, match=r"messages\[1\]\.role='tool'"):
+            checked_conversation([turns[0], wrong])
 
 
 def test_every_prompt_has_a_continuation() -> None:

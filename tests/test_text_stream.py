@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import text_stream
-from core.text_stream import StopMatcher, TokenAssembler
+from core.text_stream import StopMatcher, StreamDetokenizer, TokenAssembler
 from core.types import Token
 
 
@@ -239,3 +239,44 @@ def test_a_stop_string_may_end_with_the_left_over_bytes() -> None:
 def _texts(assembler: TokenAssembler, count: int) -> Iterator[str]:
     for index in range(count):
         yield from (token.text for token in assembler.add(index))
+
+
+# Token 0 has no text, as special tokens have none; an id beyond the list is no token at all.
+VOCABULARY = [None, b" a", b"b", "\u00e9".encode()[:1], "\u00e9".encode()[1:], b"\xf0\x9f", b" "]
+
+
+def token_bytes(token_id: int, first: bool) -> bytes | None:
+    data = VOCABULARY[token_id] if token_id < len(VOCABULARY) else None
+    return data.removeprefix(b" ") if data and first else data
+
+
+def streamed(ids: Sequence[int], prompt: Sequence[int] = (), per_byte: bool = False) -> list[str]:
+    stream = StreamDetokenizer(token_bytes, prompt, per_byte)
+    return [*map(stream.add, ids), stream.finish()]
+
+
+def test_a_character_comes_out_whole_with_its_last_token() -> None:
+    assert streamed([2, 3, 4]) == ["b", "", "\u00e9", ""]
+    stream = StreamDetokenizer(token_bytes)
+    stream.add(3)
+    assert stream.incomplete
+    stream.add(4)
+    assert not stream.incomplete
+
+
+def test_a_prompt_may_end_inside_a_character() -> None:
+    assert streamed([4, 2], prompt=[1, 2, 0, 3, 0, 99]) == ["\u00e9", "b", ""]
+
+
+def test_tokens_without_text_say_nothing_and_are_no_first_one() -> None:
+    assert streamed([0, 99, 1, 1]) == ["", "", "a", " a", ""]
+    assert streamed([6, 1]) == ["", " a", ""]
+    assert streamed([1], prompt=[0]) == ["a", ""]
+    assert streamed([1], prompt=[2]) == [" a", ""]
+
+
+def test_broken_bytes_become_one_mark_or_one_each() -> None:
+    assert streamed([5, 2]) == ["", "\ufffdb", ""]
+    assert streamed([5, 2], per_byte=True) == ["", "\ufffd\ufffdb", ""]
+    assert streamed([5]) == ["", "\ufffd"]
+    assert streamed([5], per_byte=True) == ["", "\ufffd\ufffd"]

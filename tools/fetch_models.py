@@ -13,13 +13,13 @@ import argparse
 import contextlib
 import fcntl
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 from core.errors import CoreError
+from core.system.user_cache import cache_root
 from core_mlx_native.convert import CONVERTER_VERSION, GEMMA3, RECORD, SMOLLM2, KnownSource, convert
 
 _HOW_TO_INSTALL = {
@@ -30,11 +30,6 @@ _HOW_TO_INSTALL = {
 
 class MissingPackageError(Exception):
     """A package that carries a model is not installed."""
-
-
-def cache_root() -> Path:
-    """``$XDG_CACHE_HOME/core``, or ``~/.cache/core``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "core"
 
 
 def smollm2_gguf() -> Path:

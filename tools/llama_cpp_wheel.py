@@ -2,7 +2,9 @@
 
 The package index has its source only, and compiling takes minutes, so the wheel is kept in
 ``$XDG_CACHE_HOME/core/wheels`` (default ``~/.cache/core/wheels``), in a folder for this processor:
-llama.cpp is compiled for the one it is built on. Several processes may run this at once.
+llama.cpp is compiled for the one it is built on. Nobody else can write to that folder, and a file
+beside the wheel records its SHA-256: one that has none, or another, is built again. Several
+processes may run this at once.
 
     pip install --find-links "$(python tools/llama_cpp_wheel.py)" llama-cpp-python
     pip install --force-reinstall --no-deps "$(python tools/llama_cpp_wheel.py --openblas)"/*.whl
@@ -18,13 +20,18 @@ import os
 import platform
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-_TOOLS = Path(__file__).parent
+_TOOLS = Path(__file__).resolve().parent
+sys.path.append(str(_TOOLS.parent))  # this runs before anything is installed
+
+from core.system.user_cache import cache_root, private_folder  # noqa: E402
+
 _CONSTRAINTS = _TOOLS.parent / "constraints.txt"
 _COMPILERS = ("c++", "g++", "clang++")
 _LIBRARY_ONLY = (
@@ -49,13 +56,60 @@ class CannotBuildError(Exception):
 def wheel_folder(openblas: bool = False) -> Path:
     """The folder with the wheel, built when it is not there. Raises `CannotBuildError`."""
     version = pinned_version()
-    folder = _cache_root() / "wheels" / f"{_machine()}{'-openblas' if openblas else ''}"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        wheels = private_folder(cache_root() / "wheels")
+        folder = private_folder(wheels / f"{_machine()}{'-openblas' if openblas else ''}")
+    except OSError as error:
+        raise CannotBuildError(f"No folder to keep llama-cpp-python's wheel in: {error}") from None
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        _discard_unknown(folder)
         if not any(folder.glob(f"llama_cpp_python-{version}-*.whl")):
             _build(version, folder, openblas)
     return folder
+
+
+def _discard_unknown(folder: Path) -> None:
+    """Remove what is not as it was built: pip would take the best of what lies there.
+
+    A folder from before there were records gets them: only its owner could write to it.
+    """
+    marker = folder / ".recorded"
+    for wheel in folder.glob("*.whl"):
+        if not marker.exists() and _is_ours(wheel):
+            _record(wheel)
+        elif not _is_recorded(wheel):
+            print(f"{wheel} is not as it was built, and is built again.", file=sys.stderr)
+            wheel.unlink()
+    marker.touch()
+
+
+def _record(wheel: Path) -> None:
+    _record_of(wheel).write_text(f"{_sha256(wheel)}  {wheel.name}\n")
+
+
+def _is_recorded(wheel: Path) -> bool:
+    try:
+        return _record_of(wheel).read_text().split() == [_sha256(wheel), wheel.name]
+    except (OSError, ValueError):
+        return False
+
+
+def _is_ours(wheel: Path) -> bool:
+    found = wheel.lstat()
+    others = stat.S_IWGRP | stat.S_IWOTH
+    return (
+        stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & others
+    )
+
+
+def _record_of(wheel: Path) -> Path:
+    return wheel.with_name(f"{wheel.name}.sha256")
+
+
+def _sha256(wheel: Path) -> str:
+    with wheel.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def pinned_version() -> str:
@@ -98,7 +152,8 @@ def _build(version: str, folder: Path, openblas: bool) -> None:
         options = ("--no-deps", "--no-cache-dir", "--no-binary", "llama-cpp-python", "-w", partial)
         _pip("wheel", *options, f"llama-cpp-python=={version}", environment=environment)
         for wheel in Path(partial).glob("*.whl"):
-            wheel.replace(folder / wheel.name)
+            kept = wheel.replace(folder / wheel.name)
+            _record(kept)
 
 
 def _pip(*arguments: str, environment: dict[str, str]) -> None:
@@ -115,10 +170,6 @@ def _check_compiler() -> None:
     if not any(shutil.which(name) for name in asked or _COMPILERS):
         missing = f"CXX names {asked[0]!r}" if asked else f"none of {', '.join(_COMPILERS)}"
         raise CannotBuildError(_NO_COMPILER.format(missing=missing))
-
-
-def _cache_root() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "core"
 
 
 def _machine() -> str:

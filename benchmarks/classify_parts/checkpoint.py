@@ -65,13 +65,13 @@ def make_checkpoint(out: Path, tokenizer: Path, changes: Mapping[str, Any]) -> N
     The tokenizer's vocabulary must be the config's. Weights are normal, scaled so that
     activations keep their size; the same in every run.
     """
-    from core_mlx_native.blas import ensure_blas
+    from core_mlx_native.cpu.blas import ensure_blas
 
     ensure_blas()  # before mlx
     import mlx.core as mx
 
-    from core_mlx_native.config import load_config
-    from core_mlx_native.layout import expected_tensors
+    from core_mlx_native.checkpoint.config import load_config
+    from core_mlx_native.checkpoint.tensors import expected_tensors
 
     out.mkdir(parents=True, exist_ok=True)
     (out / "config.json").write_text(json.dumps(full_config(changes), indent=2), encoding="utf-8")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.busy import neighbours
 from benchmarks.classify_parts import measuring
 from benchmarks.classify_parts.contestants import RATE
 from benchmarks.classify_parts.measuring import Result
@@ -14,7 +16,7 @@ from benchmarks.classify_parts.runner import Spec
 from benchmarks.classify_parts.turns import Turns
 from benchmarks.classify_parts.workloads import WORKLOADS, prompts
 
-TITLES = {name: title for name, (title, _) in WORKLOADS.items()}
+TITLES = {name: workload.title for name, workload in WORKLOADS.items()}
 
 
 @dataclass(slots=True)
@@ -30,8 +32,9 @@ class Comparison:
     def measure(self, model: str, directory: str, workload: str, specs: Sequence[Spec]) -> None:
         """Run the contestants, `RATE` among them; the first other one is the reference."""
         say(f"{model}, ({workload}) {TITLES[workload]}")
-        turns = Turns(specs, self.environment, say)
-        found = turns.take(prompts(workload, self.count), self.runs)
+        turns, how = Turns(specs, self.environment, say), WORKLOADS[workload]
+        with neighbours(how.neighbours) if how.neighbours else nullcontext():
+            found = turns.take(prompts(workload, self.count), self.runs, how.call)
         self.skipped |= {f"{model}: {name}": why for name, why in turns.skipped.items()}
         flops_per_second = measuring.rate(found.pop(RATE, []))
         parameters = measuring.read_layer_parameters(Path(directory))

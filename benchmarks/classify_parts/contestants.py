@@ -11,31 +11,37 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.classify_parts.quantised import quantised
 from benchmarks.classify_parts.runner import Spec
 from benchmarks.classify_parts.workloads import ROOT
 
 OURS = "core mlx_cpu"  # what the others are compared with
 MLX_LM, MLX_LM_BEST = "mlx_lm default", "mlx_lm best"
 RATE = "matmul"
+TENSORS, GGUF = "safetensors", "GGUF"  # files; others are kinds of `quantised` made of the GGUF
 MODELS = ("smollm2-135m-instruct", "gemma-3-270m")
 PEERS: dict[
-    str, tuple[str, bool, dict[str, Any]]
-] = {  # name: (library, whether it reads the GGUF file, options)
-    MLX_LM: ("mlx_lm", False, {"mode": "default"}),
-    MLX_LM_BEST: ("mlx_lm", False, {"mode": "best"}),
-    "mlx_lm prefix cached": ("mlx_lm", False, {"mode": "prefix"}),
-    "llama_cpp loop": ("llama", True, {}),
-    "transformers": ("transformers", False, {}),
+    str, tuple[str, str, dict[str, Any]]
+] = {  # name: (library, the file that it reads, options)
+    MLX_LM: ("mlx_lm", TENSORS, {"mode": "default"}),
+    MLX_LM_BEST: ("mlx_lm", TENSORS, {"mode": "best"}),
+    "mlx_lm prefix cached": ("mlx_lm", TENSORS, {"mode": "prefix"}),
+    "llama_cpp loop": ("llama", GGUF, {}),
+    "llama_cpp loop Q8_0": ("llama", "Q8_0", {}),
+    "llama_cpp loop Q4_0": ("llama", "Q4_0", {}),
+    "transformers": ("transformers", TENSORS, {}),
 }
 OWN: dict[
-    str, tuple[str, bool, dict[str, Any]]
-] = {  # name: (backend, whether it reads the GGUF file, options of classify)
-    OURS: ("mlx_cpu", False, {}),
-    f"{OURS}, labels only": ("mlx_cpu", False, {"labels_only": True}),
-    "core llama_cpp": ("llama_cpp", True, {}),
+    str, tuple[str, str, dict[str, Any]]
+] = {  # name: (backend, the file that it reads, options of classify)
+    OURS: ("mlx_cpu", TENSORS, {}),
+    f"{OURS}, labels only": ("mlx_cpu", TENSORS, {"labels_only": True}),
+    "core llama_cpp": ("llama_cpp", GGUF, {}),
+    "core llama_cpp Q8_0": ("llama_cpp", "Q8_0", {}),
+    "core llama_cpp Q4_0": ("llama_cpp", "Q4_0", {}),
 }
 NAMES = (*OWN, *PEERS)
-# One line for each of them switched off (core_mlx_native.fast); the others do nothing on a CPU.
+# One line for each of them switched off (core_mlx_native.chosen); the others do nothing on a CPU.
 FAST_PATHS = ("prefix", "sorted", "last_layer", "host_math")
 EACH_OFF = {f"without {path}": {"without": [path]} for path in FAST_PATHS}
 
@@ -106,7 +112,11 @@ def specs(
         if _reads_gguf(name) and files.gguf is None
     }
     made = [Spec(RATE, "matmul", files.directory, pythons.own)]
-    made += [_spec(name, files, pythons, threads) for name in wanted if name not in lacking]
+    for name in (name for name in wanted if name not in lacking):
+        try:
+            made.append(_spec(name, files, pythons, threads))
+        except (ImportError, OSError) as error:
+            lacking[name] = str(error)
     for name, options in variants.items():
         loading = {"backend": "mlx_cpu", "load": dict(options)}
         made.append(Spec(f"{OURS}, {name}", "core", files.directory, pythons.own, loading))
@@ -114,11 +124,22 @@ def specs(
 
 
 def _reads_gguf(name: str) -> bool:
+    return _file(name) != TENSORS
+
+
+def _file(name: str) -> str:
     return (OWN[name] if name in OWN else PEERS[name])[1]
 
 
+def _path(name: str, files: Files) -> str:
+    kind = _file(name)
+    if kind == TENSORS or files.gguf is None:
+        return files.directory
+    return files.gguf if kind == GGUF else str(quantised(Path(files.gguf), kind))
+
+
 def _spec(name: str, files: Files, pythons: Pythons, threads: int) -> Spec:
-    path = files.gguf if _reads_gguf(name) and files.gguf else files.directory
+    path = _path(name, files)
     if name in OWN:
         backend, _, classify = OWN[name]
         load = {"n_threads": threads} if backend == "llama_cpp" else {}

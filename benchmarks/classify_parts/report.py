@@ -2,8 +2,9 @@
 
     python -m benchmarks.classify_parts.report FILE.json
 
-prints the table that the README shows, from what ``classify.py --json`` wrote, or the one in
-docs/mlx_native.md, from what ``classify_profile.py --json`` wrote.
+prints the table that the README shows, from what ``classify.py --json`` wrote, the one in
+docs/mlx_native.md, from what ``classify_profile.py --json`` wrote, or that of decoding, from what
+``decode.py --json`` wrote.
 """
 
 from __future__ import annotations
@@ -126,6 +127,26 @@ def profile_markdown(profiles: Sequence[Mapping[str, Any]], parts: Sequence[str]
     return _lines(columns, rows)
 
 
+def decode_markdown(written: Mapping[str, Any]) -> str:
+    """A line for each contestant: tokens a second, and how many times its speed ours is."""
+    titles = {"stream": "one stream", "batch": "8 prompts"}
+    shown = {name: title for name, title in titles.items() if name in written}
+    columns = [""]
+    for title in shown.values():
+        columns += [f"{title}, tokens/s", "core is"]
+
+    # Everything in a comparison but its ratio is a contestant's.
+    first = written[next(iter(shown))]
+    rows = []
+    for who in (name for name in first if name != "ratio"):
+        cells = [who]
+        for name in shown:
+            speed, ours = (written[name][each]["tokens_per_second"] for each in (who, "core"))
+            cells += [f"{speed:.1f}", f"{ours / speed:.2f}"]
+        rows.append(cells)
+    return _lines(columns, rows)
+
+
 def _lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(
         f"| {' | '.join(cells)} |\n" for cells in [columns, ["---"] * len(columns), *rows]
@@ -139,6 +160,9 @@ def main() -> None:
     written = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     if "profiles" in written:
         print(profile_markdown(written["profiles"], PARTS), end="")
+        return
+    if "results" not in written:
+        print(decode_markdown(written), end="")
         return
     results = [Result(**row) for row in written["results"]]
     peers = [peer for peer in PEERS if any(row.contestant == peer for row in results)]

@@ -16,7 +16,7 @@ class Matmul:
     """MLX's product of two square matrices. Options: ``device``, ``dtype``, ``size``."""
 
     def __init__(self, spec: Spec) -> None:
-        from core_mlx_native.blas import ensure_blas
+        from core_mlx_native.cpu.blas import ensure_blas
 
         self._blas = ensure_blas().name  # before mlx
         mx: Any = importlib.import_module("mlx.core")

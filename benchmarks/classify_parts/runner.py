@@ -54,6 +54,22 @@ class Answer:
     flops_per_second: float | None = None
 
 
+def together(answers: Sequence[Answer]) -> Answer:
+    """The answer of several calls as if it were one's."""
+    if len(answers) == 1:
+        return answers[0]
+    margins = [answer.margins for answer in answers]
+    device = [answer.device_bytes for answer in answers]
+    return Answer(
+        [label for answer in answers for label in answer.labels],
+        sum(answer.prompt_tokens for answer in answers),
+        sum(answer.computed_tokens for answer in answers),
+        None if None in margins else [each for some in margins for each in some or ()],
+        None if None in device else max(each or 0 for each in device),
+        answers[0].flops_per_second,
+    )
+
+
 class Runner(Protocol):
     """A loaded contestant."""
 

@@ -53,19 +53,21 @@ class Worker:
         """What is done once, apart from the runs."""
         self.about = self._ask(prompts, warm_up=True)["about"]
 
-    def measure(self, prompts: Sequence[str]) -> Run:
-        """One run."""
-        return self._ask(prompts, warm_up=False)
+    def measure(self, prompts: Sequence[str], call: int = 0) -> Run:
+        """One run, of calls of ``call`` prompts each, or of one call of all of them."""
+        if self.spec.library == "matmul":
+            call = 0  # it reads no prompts, and measures a rate in each call
+        return self._ask(prompts, warm_up=False, call=call)
 
     def close(self) -> None:
         """End the process; it may be in the middle of something."""
         self._process.kill()
         self._process.communicate()
 
-    def _ask(self, prompts: Sequence[str], warm_up: bool) -> Run:
+    def _ask(self, prompts: Sequence[str], warm_up: bool, call: int = 0) -> Run:
         assert self._process.stdin is not None
         time.sleep(_SETTLE_SECONDS)
-        request = json.dumps({"prompts": list(prompts), "warm_up": warm_up})
+        request = json.dumps({"prompts": list(prompts), "warm_up": warm_up, "call": call})
         try:
             self._process.stdin.write(request + "\n")
             self._process.stdin.flush()
@@ -93,8 +95,11 @@ class Turns:
         self.skipped: dict[str, str] = {}
         self.about: dict[str, str] = {}
 
-    def take(self, prompts: Sequence[str], runs: int) -> dict[str, list[Run]]:
-        """``runs`` runs of each by its name, taken in turns, after a warm-up of each."""
+    def take(self, prompts: Sequence[str], runs: int, call: int = 0) -> dict[str, list[Run]]:
+        """``runs`` runs of each by its name, taken in turns, after a warm-up of each.
+
+        Each run is made of calls of ``call`` prompts, or of one call of all of them.
+        """
         found: dict[str, list[Run]] = {spec.name: [] for spec in self._specs}
         with ExitStack() as stack:
             workers = [w for w in (self._started(spec, stack) for spec in self._specs) if w]
@@ -102,7 +107,7 @@ class Turns:
                 # Another one begins each round, so that nobody always follows the same one.
                 first = number % max(1, len(workers))
                 for worker in workers[first:] + workers[:first]:
-                    self._turn(worker, prompts, number, found)
+                    self._turn(worker, prompts, call, number, found)
         return {name: made for name, made in found.items() if len(made) == runs}
 
     def _started(self, spec: Spec, stack: ExitStack) -> Worker | None:
@@ -115,7 +120,12 @@ class Turns:
             return None
 
     def _turn(
-        self, worker: Worker, prompts: Sequence[str], number: int, found: dict[str, list[Run]]
+        self,
+        worker: Worker,
+        prompts: Sequence[str],
+        call: int,
+        number: int,
+        found: dict[str, list[Run]],
     ) -> None:
         name = worker.spec.name
         if name in self.skipped:
@@ -125,7 +135,7 @@ class Turns:
                 worker.warm_up(prompts)
                 self.about[name] = worker.about
                 return
-            run = worker.measure(prompts)
+            run = worker.measure(prompts, call)
         except UnavailableError as error:
             self._skip(name, error)
             return

@@ -2,7 +2,7 @@
 
 Started as ``python -m benchmarks.classify_parts.worker SPEC`` with a `runner.Spec` as JSON. One
 line of JSON comes out when it is ready, and one for each that goes in:
-``{"prompts": [...], "warm_up": bool}``.
+``{"prompts": [...], "warm_up": bool, "call": prompts of a call, or 0}``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from benchmarks.classify_parts.runner import Runner, Spec, UnavailableError, make_runner
+from benchmarks.classify_parts.runner import (
+    Runner,
+    Spec,
+    UnavailableError,
+    make_runner,
+    together,
+)
 
 
 def main() -> int:
@@ -32,8 +38,11 @@ def main() -> int:
     reply(replies, {"about": runner.about()})
     for line in sys.stdin:
         request = json.loads(line)
-        turn = warm_up if request["warm_up"] else measure
-        reply(replies, turn(runner, request["prompts"]))
+        prompts = request["prompts"]
+        if request["warm_up"]:
+            reply(replies, warm_up(runner, prompts))
+        else:
+            reply(replies, measure(runner, prompts, request["call"] or len(prompts)))
     return 0
 
 
@@ -43,13 +52,15 @@ def warm_up(runner: Runner, prompts: Sequence[str]) -> dict[str, Any]:
     return {"about": runner.about()}
 
 
-def measure(runner: Runner, prompts: Sequence[str]) -> dict[str, Any]:
-    """One timed pass, and the most memory that this process held meanwhile."""
+def measure(runner: Runner, prompts: Sequence[str], call: int) -> dict[str, Any]:
+    """One timed pass, a call after another, and the most memory that this process held."""
+    calls = [prompts[first : first + call] for first in range(0, len(prompts), call)]
     gc.collect()
     forget_peak()
     started = time.perf_counter()
-    answer = runner.run(prompts)
+    answers = [runner.run(some) for some in calls]
     seconds = time.perf_counter() - started
+    answer = together(answers)
     peak = 0 if answer.device_bytes else peak_bytes()
     return {"seconds": seconds, "peak_bytes": peak, **asdict(answer)}
 

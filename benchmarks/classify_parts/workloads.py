@@ -1,4 +1,4 @@
-"""The prompts that are classified: four workloads, the same in every run.
+"""The prompts that are classified: eight workloads, the same in every run.
 
 Their sentences are made from examples/headlines.jsonl by cycling and recombining sentences of one
 field, so that any number of them differ and the expected labels stay what they are.
@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 SENTENCES = ROOT / "examples" / "headlines.jsonl"
@@ -82,15 +83,39 @@ def _skewed(index: int) -> str:
     return sentence(index, words) + QUESTION
 
 
-WORKLOADS: dict[str, tuple[str, Callable[[int], str]]] = {
-    "a": ("30-token sentences behind a 40-token instruction", _behind(INSTRUCTION)),
-    "b": ("30-token sentences behind a 150-token few-shot template", _behind(FEW_SHOT)),
-    "c": ("30-token sentences, nothing shared", _behind("")),
-    "d": ("lengths from 5 to 400 tokens, most of them short", _skewed),
+def _repeated(index: int) -> str:
+    """Of each 64 prompts 16 are distinct, and each of these comes back behind the others."""
+    block, place = divmod(index, 64)
+    return _behind(INSTRUCTION)(16 * block + place % 16)
+
+
+class Workload(NamedTuple):
+    """Prompts by their number, and how they are asked.
+
+    ``call``: prompts of one call, 0 for all of them; ``neighbours``: other processes that compute
+    meanwhile.
+    """
+
+    title: str
+    prompt: Callable[[int], str]
+    call: int = 0
+    neighbours: int = 0
+
+
+BULK = ("a", "b", "c", "d")  # distinct prompts, in one call, on a quiet machine
+WORKLOADS = {
+    "a": Workload("30-token sentences behind a 40-token instruction", _behind(INSTRUCTION)),
+    "b": Workload("30-token sentences behind a 150-token few-shot template", _behind(FEW_SHOT)),
+    "c": Workload("30-token sentences, nothing shared", _behind("")),
+    "d": Workload("lengths from 5 to 400 tokens, most of them short", _skewed),
+    "e": Workload("(a) with every text four times", _repeated),
+    "f": Workload("(a), one text a call", _behind(INSTRUCTION), call=1),
+    "g": Workload("(a), eight texts a call", _behind(INSTRUCTION), call=8),
+    "h": Workload("(a) beside another process that computes", _behind(INSTRUCTION), neighbours=1),
 }
 
 
 def prompts(workload: str, count: int) -> list[str]:
     """The first ``count`` prompts of a workload."""
-    make = WORKLOADS[workload][1]
+    make = WORKLOADS[workload].prompt
     return [make(index) for index in range(count)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.capability import Capability
+from core.protocols import Capability
 from core.types import Device
 
 LOADED: list[tuple[str, object]] = []

@@ -1,0 +1,24 @@
+"""What the backend declares: what comes with `core_runtime`, and the options that it honours."""
+
+from __future__ import annotations
+
+from core.protocols import Capability
+
+CAPABILITIES = frozenset(
+    {
+        Capability.GENERATE,
+        Capability.CHAT,
+        Capability.CLASSIFY,
+        Capability.CLASSIFY_STREAMING,
+        Capability.BATCH_GENERATE,
+        Capability.BATCH_STREAMING,
+        Capability.SUBMITTING,
+        Capability.TOKENIZING,
+        Capability.EXPLAINING,
+        Capability.LABELS,
+        Capability.LOGITS,
+        Capability.LOGPROBS,
+        Capability.SEED,
+        Capability.PARALLEL,
+    }
+)

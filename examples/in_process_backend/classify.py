@@ -1,0 +1,93 @@
+"""``classify``: prompts that begin alike share what that beginning costs; labels are read behind.
+
+Whatever goes wrong with one prompt is that row's ``error``; the other rows finish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+from core.clock import RequestClock
+from core.errors import OutOfMemoryError, RequestError
+from core.labels import LabelScores, score_labels, with_scores
+from core.options import GenerateConfig
+from core.types import ClassifyResult, Token
+from core_runtime.batches import by_prefix
+from core_runtime.label_tokens import LabelQuestion
+from core_runtime.owner import OwnerThread
+from core_runtime.request import seeded
+from core_runtime.rows import Row, labels_alone, of_labels
+
+from .language import START, State
+from .loader import Loaded
+from .sampling import draw, log_softmax
+
+
+class ToyClassifier:
+    """One call: a `core_runtime.classifying.Classifier`."""
+
+    def __init__(
+        self, loaded: Loaded, owner: OwnerThread, config: GenerateConfig, clock: RequestClock
+    ) -> None:
+        self._language, self._tokenizer = loaded.language, loaded.tokenizer
+        self._owner, self._config, self._clock = owner, config, clock
+        self.reused = 0
+
+    def results(self, blocks: Iterable[Sequence[Row]]) -> Iterator[tuple[Row, ClassifyResult]]:
+        """Each row's result, those together that begin alike."""
+        for rows in blocks:
+            most = [row.read_from for row in rows]  # behind those, nothing is read
+            for prefix, group in by_prefix(rows, [row.ids for row in rows], most):
+                yield from self._group(prefix, group)
+
+    def _group(
+        self, prefix: Sequence[int], rows: Sequence[Row]
+    ) -> Iterator[tuple[Row, ClassifyResult]]:
+        """Rows of one beginning. The owner thread has one job a row: engine steps come between."""
+        check = self._clock.check
+        try:
+            check()
+            state = self._owner.run(partial(self._language.read, START, prefix), check)
+            self.reused += len(prefix) * (len(rows) - 1)
+        except RequestError:  # stopped: each row finds out for itself
+            prefix, state = (), START
+
+        for row in rows:
+            try:
+                check()
+                job = partial(self._answer, row, state, len(prefix))
+                yield row, self._owner.run(job, check)
+            except RequestError as error:
+                yield row, ClassifyResult(error=error.with_traceback(None))
+            except MemoryError:
+                words = f"No memory is left for a prompt of {len(row.ids)} tokens."
+                yield row, ClassifyResult(error=OutOfMemoryError(words))
+
+    def _answer(self, row: Row, state: State, start: int) -> ClassifyResult:
+        """On the owner thread: the result of a row of which ``start`` tokens are in ``state``."""
+        config, anchor = self._config, row.anchor
+        state = self._language.read(state, row.ids[start:anchor])
+        scores = None if row.question is None else self._scores(row.question, state)
+        if scores is not None and labels_alone(config):
+            return of_labels(with_scores(ClassifyResult(), scores))
+
+        logits = self._language.logits(self._language.read(state, row.ids[anchor:]))
+        token = draw(logits, row.ids, seeded(config), 0)
+        result = ClassifyResult(
+            token=Token(
+                token,
+                self._tokenizer.token_text(token),
+                log_softmax(logits)[token] if config.return_logprobs else None,
+            ),
+            logits=logits if config.return_logits else None,
+        )
+        return result if scores is None else with_scores(result, scores)
+
+    def _scores(self, question: LabelQuestion, state: State) -> LabelScores:
+        """What is said of the labels, which begin behind ``state``: one look a node of the trie."""
+        found = []
+        for path, children in zip(question.trie.prefixes, question.trie.children, strict=True):
+            logprobs = log_softmax(self._language.logits(self._language.read(state, path)))
+            found.append([logprobs[token] for token in children])
+        return score_labels(question.trie, found)
