@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from core.protocols import Capability
+from core_conformance.checking import tally
 
 if TYPE_CHECKING:
     from core_conformance.checking.subject import Subject
@@ -34,6 +35,8 @@ class Check:
     ``run`` returns when the clause is kept and raises otherwise. ``needs``: what a backend must
     declare for it to apply; one that does not declare it has to refuse instead, which is checked
     in its place (`applies.refuses`). ``since``: the protocol version from which on it counts.
+    ``broad``: it looks at many things at once (sizes, pairs of options, generated calls), so that
+    it may fail a saboteur whose own clause is another.
     """
 
     id: str
@@ -41,6 +44,7 @@ class Check:
     needs: tuple[Need, ...]
     since: int
     run: Callable[[Subject], None]
+    broad: bool = False
 
     def missing(self, declared: Collection[Capability]) -> Capability | None:
         """The first capability that the check needs and that is not declared; None if it applies.
@@ -55,7 +59,16 @@ class Check:
 
 
 def must(kept: bool, otherwise: str) -> None:
-    """Raise `Violation` with these words unless the clause is kept."""
+    """Count one comparison, and raise `Violation` with these words unless the clause is kept."""
+    tally.compared()
+    well_formed(kept, otherwise)
+
+
+def well_formed(kept: bool, otherwise: str) -> None:
+    """Raise `Violation` with these words unless an answer has the form that every answer has.
+
+    That an answer came at all is no comparison, and is not counted as one.
+    """
     if not kept:
         raise Violation(otherwise)
 

@@ -16,13 +16,15 @@ Run = Callable[[Subject], None]
 _found: dict[str, Check] = {}
 
 
-def check(id: str, clause: str, *needs: Need, since: int = 1) -> Callable[[Run], Run]:
+def check(
+    id: str, clause: str, *needs: Need, since: int = 1, broad: bool = False
+) -> Callable[[Run], Run]:
     """Register the function below as the check ``id``. ``clause`` is its MUST sentence."""
 
     def register(run: Run) -> Run:
         if id in _found:
             raise ValueError(f"two checks are called {id!r}")
-        _found[id] = Check(id, clause, needs, since, run)
+        _found[id] = Check(id, clause, needs, since, run, broad)
         return run
 
     return register

@@ -9,6 +9,7 @@ from typing import Any
 
 from core.options import LoadConfig
 from core.protocols import Backend, Capability, TextModel
+from core_conformance.checking.effort import Effort
 
 OPERATIONS = (
     Capability.GENERATE,
@@ -24,12 +25,18 @@ class Subject:
 
     ``options`` are load options that every load gets, those of core and the backend's own.
     ``model`` is loaded once and shared by all checks that leave it open, for loading is slow.
+    ``effort`` says how far sweeps go.
     """
 
     def __init__(
-        self, backend: Backend, path: str, options: Mapping[str, object] | None = None
+        self,
+        backend: Backend,
+        path: str,
+        options: Mapping[str, object] | None = None,
+        effort: Effort | None = None,
     ) -> None:
         self.backend, self.path = backend, path
+        self.effort = effort or Effort()
         self._of_core, self._own = _sorted(options or {})
         self._model: TextModel | None = None
 

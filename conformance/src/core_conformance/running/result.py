@@ -42,7 +42,8 @@ class Result:
 
     ``refused`` is the capability that the backend does not declare, or the option that it cannot
     honour, and whose refusal was checked instead; empty when the check itself ran. ``details`` is
-    a traceback, or a process's last words.
+    a traceback, or a process's last words. ``compared`` counts what the check compared, and
+    ``left_out`` says what it did not look at for lack of passes (`checking.budget`).
     """
 
     id: str
@@ -51,6 +52,8 @@ class Result:
     seconds: float = 0.0
     refused: str = ""
     details: str = ""
+    compared: int = 0
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

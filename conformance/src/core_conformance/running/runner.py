@@ -11,11 +11,13 @@ import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from core.errors import CoreError, UnsupportedOptionError, described
 from core.protocols import Capability
+from core_conformance.checking import tally
 from core_conformance.checking.applies import may_refuse, ready, refuses
 from core_conformance.checking.check import Check, NotTestable, Violation
 from core_conformance.checking.subject import Subject
@@ -152,6 +154,12 @@ def run_check(check: Check, subject: Subject) -> Result:
 
     Never raises but for KeyboardInterrupt: whatever the backend raises is the check's failure.
     """
+    counted = tally.begin()
+    result = _run_check(check, subject)
+    return replace(result, compared=counted.compared, left_out=tuple(counted.left_out))
+
+
+def _run_check(check: Check, subject: Subject) -> Result:
     missing, start = None, time.perf_counter()
 
     try:

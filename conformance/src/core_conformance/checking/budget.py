@@ -1,0 +1,69 @@
+"""The passes of the model that a check may spend: few on a slow model, so that a run stays short.
+
+What a sweep leaves out for lack of passes is said in the report, by check.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+from core.protocols import Capability
+from core_conformance.checking import tally
+from core_conformance.checking.subject import Subject
+
+T = TypeVar("T")
+
+_TEXT = "number {} of some lines that are about as long as the prompts of most of the checks are"
+_measured: WeakKeyDictionary[Subject, float] = WeakKeyDictionary()
+
+
+def passes(subject: Subject) -> int:
+    """The number of passes, each of a prompt of some twenty tokens, for one sweep."""
+    effort = subject.effort
+    if effort.deep:
+        return 10**9
+    return max(effort.least, int(effort.seconds / pass_seconds(subject)))
+
+
+def pass_seconds(subject: Subject) -> float:
+    """The time of one pass, measured once for a subject: the median of three different prompts."""
+    if subject not in _measured:
+        _measured[subject] = max(1e-6, statistics.median(_timed(subject, i) for i in range(4)))
+    return _measured[subject]
+
+
+def within(
+    subject: Subject, cases: Iterable[T], cost: Callable[[T], float], what: str
+) -> Iterator[T]:
+    """The cases of a sweep that fit into its passes, in order; the others are said to be left out.
+
+    ``cost`` is the number of passes that a case takes. A dear case that does not fit is left out
+    alone: cheaper ones behind it still run.
+    """
+    left, cut = float(passes(subject)), list[T]()
+    for case in cases:
+        price = cost(case)
+        if price <= left:
+            left -= price
+            yield case
+        else:
+            cut.append(case)
+    if cut:
+        shown = ", ".join(map(str, cut[:8])) + (f" and {len(cut) - 8} more" if cut[8:] else "")
+        tally.left_out(f"{what}: {shown}")
+
+
+def _timed(subject: Subject, number: int) -> float:
+    prompt, model = _TEXT.format(number), subject.model
+    start = time.perf_counter()
+    if subject.declares(Capability.CLASSIFY):
+        model.classify([prompt])
+    elif subject.declares(Capability.BATCH_GENERATE):
+        model.batch_generate([prompt], max_tokens=1)
+    elif subject.declares(Capability.GENERATE):
+        list(model.generate(prompt, max_tokens=1))
+    return time.perf_counter() - start
