@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from core_conformance.running.known import UsageError
-from core_conformance.running.runner import LIMIT
 from core_conformance.running.settings import Settings, nearest_table, pairs
 
 TABLE = """
@@ -70,7 +69,6 @@ def test_what_was_not_named_is_asked_for() -> None:
         Settings(model="m").target()
     with pytest.raises(UsageError, match="No model"):
         Settings("mine").target()
-    assert Settings("mine").limit() == LIMIT
 
 
 def test_pairs_are_json_where_they_can_be() -> None:

@@ -15,11 +15,11 @@ import msgspec
 
 from core_conformance.checking.registry import all_checks
 from core_conformance.running.result import Result, Status
-from core_conformance.running.runner import run_check
+from core_conformance.running.runner import limit_for, run_check
 from core_conformance.running.target import Target
 
 LOAD = "load"
-"""The id that stands for no check, and asks only whether the model loads."""
+"""The id of no check: does the model load? The seconds of its result are a check's limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,11 @@ def _load(request: Request) -> Result:
     from core.errors import described
 
     try:
-        _ = request.target.subject().model
+        subject = request.target.subject()
+        _ = subject.model
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is the answer
         return Result(LOAD, Status.FAILED, described(error))
-    return Result(LOAD, Status.PASSED)
+    return Result(LOAD, Status.PASSED, seconds=limit_for(subject, None))
 
 
 if __name__ == "__main__":

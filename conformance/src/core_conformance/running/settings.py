@@ -31,7 +31,6 @@ import msgspec.structs
 from core.models.files import resolve_path
 from core_conformance.running import known
 from core_conformance.running.known import UsageError
-from core_conformance.running.runner import LIMIT
 from core_conformance.running.target import Target
 
 TABLE = "core-conformance"
@@ -39,7 +38,10 @@ TABLE = "core-conformance"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that can be asked for; None stands for what was not."""
+    """Everything that can be asked for; None stands for what was not.
+
+    ``only`` says which checks: ids, areas or patterns; all of them where it is empty.
+    """
 
     backend: str | None = None
     model: str | None = None
@@ -47,6 +49,7 @@ class Settings:
     known: Mapping[str, str] | None = None
     timeout: float | None = None
     isolate: bool | None = None
+    only: tuple[str, ...] = ()
 
     def over(self, other: Settings) -> Settings:
         """These settings, and those of ``other`` for everything that is not set here.
@@ -64,6 +67,7 @@ class Settings:
             other.known if self.known is None else self.known,
             other.timeout if self.timeout is None else self.timeout,
             other.isolate if self.isolate is None else self.isolate,
+            self.only or other.only,
         )
 
     def target(self) -> Target:
@@ -73,10 +77,6 @@ class Settings:
         if not self.model:
             raise UsageError(_unnamed("model", "--core-model PATH (infer-cli: -m PATH)"))
         return Target(self.backend, resolve_path(self.model), self.options)
-
-    def limit(self) -> float:
-        """Seconds for each check."""
-        return LIMIT if self.timeout is None else self.timeout
 
 
 class _Table(
