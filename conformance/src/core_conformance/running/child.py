@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from core_conformance.checking.material import use
 from core_conformance.checking.registry import all_checks
 from core_conformance.running.result import Result, Status
 from core_conformance.running.runner import limit_for, run_check
@@ -35,6 +36,7 @@ def main() -> None:
     """Answer the request on stdin, and end."""
     faulthandler.enable()  # a crash says where
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    use(request.target.material)
     answer = msgspec.json.encode(_load(request) if request.check == LOAD else _check(request))
     with open(request.result + ".part", "wb") as file:
         file.write(answer)

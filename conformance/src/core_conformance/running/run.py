@@ -8,12 +8,13 @@ from dataclasses import replace
 from core.errors import CoreError
 from core.models.files import typed_errors
 from core_conformance.checking.check import Check
+from core_conformance.checking.material import use
 from core_conformance.checking.registry import all_checks
 from core_conformance.checking.subject import OPERATIONS
 from core_conformance.running.chosen import chosen
 from core_conformance.running.continuing import Continuing
 from core_conformance.running.isolation import Isolated
-from core_conformance.running.known import judged, validated
+from core_conformance.running.known import UsageError, judged, validated
 from core_conformance.running.result import Result, Status, Verdict, verdict_of
 from core_conformance.running.runner import Runner
 from core_conformance.running.settings import Settings
@@ -29,6 +30,10 @@ class Run:
 
     def __init__(self, settings: Settings) -> None:
         self.target = settings.target()
+        try:
+            use(self.target.material)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
         self.backend = self.target.found()
         with typed_errors(self.target.model):
             os.stat(self.target.model)

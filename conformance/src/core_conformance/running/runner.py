@@ -18,7 +18,6 @@ from typing import Any, Protocol, TypeVar
 from core.errors import CoreError, UnsupportedOptionError, described
 from core.protocols import Capability
 from core_conformance.checking import tally
-from core_conformance.checking.applies import may_refuse, ready, refuses
 from core_conformance.checking.budget import pass_seconds
 from core_conformance.checking.check import Check, NotTestable, Violation
 from core_conformance.checking.subject import Subject
@@ -175,6 +174,9 @@ def run_check(check: Check, subject: Subject) -> Result:
 
 
 def _run_check(check: Check, subject: Subject) -> Result:
+    # Here, for it takes its prompts at import, as the checks do (`checking.material`).
+    from core_conformance.checking.applies import may_refuse, ready, refuses
+
     missing, start = None, time.perf_counter()
 
     try:
