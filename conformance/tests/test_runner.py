@@ -5,17 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import PropertyMock, patch
 
 import pytest
 
+from core.errors import CoreError
 from core.protocols import Capability
 from core_conformance.checking.check import Check, Violation, must
 from core_conformance.checking.subject import Subject
+from core_conformance.running import runner as runner_module
+from core_conformance.running.continuing import Continuing
 from core_conformance.running.isolation import Isolated
 from core_conformance.running.leftovers import Leftovers
 from core_conformance.running.result import Status
-from core_conformance.running.runner import InProcess, StillRunning, Worker, run_check
-from core_conformance.running.target import Target, applicable
+from core_conformance.running.runner import LIMIT, InProcess, StillRunning, Worker, run_check
+from core_conformance.running.target import CannotStart, Target, applicable
 
 
 def a_check(run: Callable[[Subject], None], *needs: Capability) -> Check:
@@ -157,3 +161,34 @@ def test_threads_left_are_those_that_python_would_wait_for() -> None:
     for thread in (before, *threads):
         thread.join()
     assert names == ["stays"]
+
+
+def test_a_slow_model_gets_more_time(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_module, "pass_seconds", lambda subject: 2.0)
+    assert runner_module.limit_for(subject, None) == 2.0 * runner_module.PASSES > LIMIT
+    assert runner_module.limit_for(subject, 7.0) == 7.0
+    monkeypatch.setattr(runner_module, "pass_seconds", lambda subject: 0.001)
+    assert runner_module.limit_for(subject, None) == LIMIT
+
+
+def test_a_model_that_fails_while_it_is_timed_gets_the_usual_time(subject: Subject) -> None:
+    subject.close()
+    with patch.object(type(subject), "model", PropertyMock(side_effect=CoreError("no"))):
+        assert runner_module.limit_for(subject, None) == LIMIT
+
+
+def test_behind_a_hang_that_no_other_process_can_follow_nothing_runs(
+    toys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(self: Isolated) -> None:
+        raise CannotStart("not found there")
+
+    let_go = threading.Event()
+    monkeypatch.setattr(Isolated, "start", refused)
+    runner = Continuing(Target("toy", str(tmp_path)), 0.5)
+    runner.start()
+    assert runner.run(a_check(lambda _: must(let_go.wait(), ""))).status is Status.TIMEOUT
+    assert runner.hangs
+    assert runner.ended.endswith("and no other process can go on: not found there")
+    assert runner.run(a_check(lambda _: None)).status is Status.NOT_RUN
+    let_go.set()

@@ -206,3 +206,12 @@ class Answers(Toy):
     """Does not declare ``classify``, and answers all the same."""
 
     name = "toy_answers"
+
+
+class Markup(Toy):
+    """Says what a browser would run."""
+
+    name = "toy_markup"
+
+    def at_second(self) -> str:
+        return "<script>alert(1)</script>"

@@ -18,9 +18,11 @@ from core.options import GenerateConfig
 from core.protocols import Capability, TextModel, TokenStream
 from core.types import BatchResult, ClassifyResult, Message, Score, Token
 from core_conformance.checking.check import must
+from core_conformance.checking.material import own
 from core_conformance.checking.subject import Subject
 
-PLAIN = (
+_OWN = own()
+PLAIN = (_OWN and _OWN.prompts[:6]) or (
     "The capital of France is",
     "Once upon a time there was",
     "1 2 3 4 5 6",
@@ -28,7 +30,9 @@ PLAIN = (
     "She opened the door and",
     "for i in range(10):",
 )
-LONG = "The quick brown fox jumps over the lazy dog, and then it runs away into the wood"
+LONG = (_OWN and _OWN.long) or (
+    "The quick brown fox jumps over the lazy dog, and then it runs away into the wood"
+)
 SHORT = "A"
 # What could reach a neighbour if rows were not kept apart: other scripts, repetition, white space.
 HOSTILE = ("\n\n\n\n.", "!!!!!!!!!!!!!!!!", "ÿÿÿÿ 漢字 🎉", "</s> <eos> <|endoftext|>")
@@ -46,10 +50,14 @@ ODD = {
     "Cyrillic": "Привет, как дела",
     "carriage returns": "one\r\ntwo\r\n",
 }
-REPEATING = ("one two one two one two one", "A B A B A B A", "na na na na na na")
-LABELS = ("good", "bad", "new")
-SEVERAL_WORDS = ("very good", "very bad", "not new")
-QUESTION = "The weather today is"
+REPEATING = (_OWN and _OWN.repeating) or (
+    "one two one two one two one",
+    "A B A B A B A",
+    "na na na na na na",
+)
+LABELS = (_OWN and _OWN.labels[:3]) or ("good", "bad", "new")
+SEVERAL_WORDS = (_OWN and _OWN.several_words) or ("very good", "very bad", "not new")
+QUESTION = (_OWN and _OWN.prompts[0]) or "The weather today is"
 SPEAKING = (Capability.GENERATE, Capability.CHAT, Capability.SUBMITTING)
 """The operations that give a stream."""
 

@@ -18,11 +18,13 @@ from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import PLAIN, Answer, speak, voice
 from core_conformance.checking.check import must
 from core_conformance.checking.compare import difference
+from core_conformance.checking.material import own
 from core_conformance.checking.subject import Subject
 
 T = TypeVar("T")
 
-PROMPTS = (
+_OWN = own()
+PROMPTS = (_OWN and _OWN.prompts[-4:]) or (
     "Once upon a time there was a",
     "The weather today is",
     "In the year 1969, people",

@@ -20,9 +20,11 @@ from core_conformance.checking.compare import (
     same_logits,
     same_logprobs,
 )
+from core_conformance.checking.material import own
 from core_conformance.checking.subject import Subject
 
-_NOTE = (
+_OWN = own()
+_NOTE = (_OWN and " " + " ".join(_OWN.prompts)) or (
     " the harbour was quiet at noon, and the boats lay still. Nobody had seen the old man since "
     "the storm, but his dog sat on the pier"
 )

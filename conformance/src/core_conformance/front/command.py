@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import faulthandler
+import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,8 +15,9 @@ from typing import Any
 import click
 
 from core.system.visible import visible, visible_json, visible_lines
+from core_conformance.checking.check import Check
 from core_conformance.checking.registry import all_checks
-from core_conformance.running import known, report, settings
+from core_conformance.running import known, page, report, settings
 from core_conformance.running.known import UsageError
 from core_conformance.running.leftovers import Leftovers, end_with, kept_clean
 from core_conformance.running.result import Result, Status
@@ -97,8 +100,21 @@ def complaints(run: Run) -> None:
         click.echo(f"\n{str(result.status).upper()} {result.id}", err=True)
         click.echo(f"  {all_checks()[result.id].clause}", err=True)
         click.echo(f"  Seen: {visible_lines(result.reason)}", err=True)
+        click.echo(f"  Again: {_again(run, result)}", err=True)
         if result.status in (Status.CRASHED, Status.TIMEOUT) and result.details:
             click.echo(f"  Its last words:\n{visible_lines(result.details)}", err=True)
+
+
+def _again(run: Run, result: Result) -> str:
+    """The command that runs this check alone."""
+    target = run.target
+    pairs = [
+        part
+        for name, value in target.options.items()
+        for part in ("-o", f"{name}={json.dumps(value, default=str)}")
+    ]
+    words = [target.backend, "-m", target.model, *pairs, "-k", result.id]
+    return visible("infer-cli conformance " + shlex.join(words))
 
 
 def _untestable(run: Run) -> None:
@@ -133,7 +149,8 @@ def run_command(flags: dict[str, Any]) -> None:
         if flags["selftest"]:
             _selftest()
         else:
-            report.writable(flags["report"], flags["badge"])
+            report.writable(flags["report"], flags["badge"], flags["html"])
+            _whole_or_parts(flags)
             _check(flags, Run(_settings(flags)))
     except UsageError as error:
         raise click.UsageError(str(error)) from error
@@ -150,13 +167,13 @@ def _check(flags: dict[str, Any], run: Run) -> None:
         write = stdout if live else lambda text: None
         try:
             run.start()
-            _warn(run, live)
-            write(HEADER)
+            if not flags["quiet"]:
+                _warn(run, live)
+                write(HEADER)
             with progress(len(run.checks), lines=not live) as tell:
                 for check in run.checks:
                     tell(check.id)
-                    write(begun(check.id))
-                    write(ended(run.run(check)))
+                    _lines(write, run, check, flags["quiet"])
         finally:
             run.stop()
 
@@ -164,8 +181,28 @@ def _check(flags: dict[str, Any], run: Run) -> None:
     threads = tuple(thread.name for thread in left.threads())
     _write(flags, run, threads)
     if not live and not flags["as_json"]:
-        table(run.all_results())
+        table([each for each in run.all_results() if not flags["quiet"] or _said(each)])
     _conclude(flags, run, threads)
+
+
+def _whole_or_parts(flags: dict[str, Any]) -> None:
+    if flags["certify"] and flags["only"]:
+        raise UsageError("--certify is about all checks: leave -k out, or --certify.")
+
+
+def _lines(write: Callable[[str], None], run: Run, check: Check, quiet: bool) -> None:
+    """Run a check and write its line: its name first, in case that the process dies in it."""
+    if quiet:
+        result = run.run(check)
+        write(begun(check.id) + ended(result) if _said(result) else "")
+        return
+    write(begun(check.id))
+    write(ended(run.run(check)))
+
+
+def _said(result: Result) -> bool:
+    """Whether a result is shown where only what did not pass is."""
+    return result.status is not Status.PASSED
 
 
 def _warn(run: Run, live: bool) -> None:
@@ -187,6 +224,7 @@ def _settings(flags: dict[str, Any]) -> Settings:
         known.read(Path(flags["known"])) if flags["known"] else None,
         None if flags["timeout"] is None else settings.seconds(flags["timeout"]),
         flags["isolate"],
+        flags["only"],
     )
     try:
         here = Path.cwd()
@@ -197,10 +235,12 @@ def _settings(flags: dict[str, Any]) -> Settings:
 
 
 def _write(flags: dict[str, Any], run: Run, threads: tuple[str, ...]) -> None:
-    if flags["report"] or flags["as_json"]:
+    if flags["report"] or flags["html"] or flags["as_json"]:
         made = report.report_of(run, certify=flags["certify"], threads_left=threads)
         if flags["report"]:
             report.write(made, flags["report"])
+        if flags["html"]:
+            page.write(made, flags["html"])
         if flags["as_json"]:
             click.echo(visible_json(report.encoded(made)))
     if flags["badge"]:
@@ -215,7 +255,7 @@ def _conclude(flags: dict[str, Any], run: Run, threads: tuple[str, ...]) -> None
     verdict = run.verdict()
     certified = " (certified)" if flags["certify"] and verdict.certifiable else ""
     click.echo(f"{run.summary()}{certified}.", err=True)
-    good = verdict.certifiable if flags["certify"] else verdict.kind == "conformant"
+    good = verdict.certifiable if flags["certify"] else run.good()
     if threads or run.hangs:
         end_with(0 if good else 1)
     if not good:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import click
 
 LOAD_OPTION = "A load option: context_len=512, or one of the backend's own."
+ONLY = "Only this check, area (stop) or pattern (*.seed*); may be given again."
 
 hookimpl = pluggy.HookimplMarker("core")
 
@@ -26,12 +27,15 @@ def core_register_commands(cli: click.Group) -> None:
     @click.option("-m", "--model", metavar="PATH", help="A model that the backend loads.")
     @click.option("-o", "--option", "pairs", multiple=True, metavar="K=V", help=LOAD_OPTION)
     @click.option("--known", metavar="FILE", type=file, help='TOML: check id = "reason, link".')
+    @click.option("-k", "--check", "only", multiple=True, metavar="ID", help=ONLY)
     @click.option("--timeout", type=float, metavar="S", help="Seconds for each check.")
     @click.option("--isolate", is_flag=True, default=None, help="A process for each check.")
     @click.option("--certify", is_flag=True, help="Fail unless every check ran and passed.")
     @click.option("--report", metavar="FILE", type=file, help="Write a JSON report.")
     @click.option("--badge", metavar="FILE", type=file, help="Write a badge for shields.io.")
+    @click.option("--html", metavar="FILE", type=file, help="Write the report as a page.")
     @click.option("--json", "as_json", is_flag=True, help="The report on stdout.")
+    @click.option("-q", "--quiet", is_flag=True, help="Only what did not pass, and the verdict.")
     @click.option("--selftest", is_flag=True, help="Prove that each check finds its violation.")
     def conformance(**flags: Any) -> None:
         """Check whether a backend keeps the contract.

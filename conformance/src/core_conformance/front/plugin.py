@@ -63,8 +63,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make one test of each check from a test function with the suite's marker."""
     if metafunc.definition.get_closest_marker(MARKER):
+        from core_conformance.checking.material import use
         from core_conformance.checking.registry import all_checks
+        from core_conformance.running.settings import nearest_table
 
+        use(nearest_table(metafunc.config.invocation_params.dir).material)
         checks = all_checks()
         metafunc.parametrize("core_conformance_check", list(checks.values()), ids=list(checks))
 

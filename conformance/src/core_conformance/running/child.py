@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 import msgspec
 
+from core_conformance.checking.material import use
 from core_conformance.checking.registry import all_checks
 from core_conformance.running.result import Result, Status
-from core_conformance.running.runner import run_check
+from core_conformance.running.runner import limit_for, run_check
 from core_conformance.running.target import Target
 
 LOAD = "load"
-"""The id that stands for no check, and asks only whether the model loads."""
+"""The id of no check: does the model load? The seconds of its result are a check's limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ def main() -> None:
     """Answer the request on stdin, and end."""
     faulthandler.enable()  # a crash says where
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    use(request.target.material)
     answer = msgspec.json.encode(_load(request) if request.check == LOAD else _check(request))
     with open(request.result + ".part", "wb") as file:
         file.write(answer)
@@ -50,10 +52,11 @@ def _load(request: Request) -> Result:
     from core.errors import described
 
     try:
-        _ = request.target.subject().model
+        subject = request.target.subject()
+        _ = subject.model
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is the answer
         return Result(LOAD, Status.FAILED, described(error))
-    return Result(LOAD, Status.PASSED)
+    return Result(LOAD, Status.PASSED, seconds=limit_for(subject, None))
 
 
 if __name__ == "__main__":

@@ -31,9 +31,11 @@ class Isolated:
     not. A check that does not end is killed, with all processes that it started.
     """
 
-    def __init__(self, target: Target, limit: float = LIMIT) -> None:
-        self._target, self._limit = target, limit
+    def __init__(self, target: Target, limit: float | None = None) -> None:
+        self._target, self._asked = target, limit
+        self._limit = LIMIT if limit is None else limit
         self.ended = ""  # nothing that happens in another process ends the run
+        self.hangs = False
 
     def start(self) -> None:
         """See whether the model loads; raises `CoreError`."""
@@ -44,6 +46,7 @@ class Isolated:
         if result.status is not Status.PASSED:
             last_words = f"\n{result.details}" if result.status is not Status.FAILED else ""
             raise CannotStart(not_loaded(self._target, result.reason + last_words))
+        self._limit = result.seconds if self._asked is None else self._asked
 
     def run(self, check: Check) -> Result:
         """Run one check in a process of its own."""

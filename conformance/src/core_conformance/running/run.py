@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from core.errors import CoreError
 from core.models.files import typed_errors
 from core_conformance.checking.check import Check
+from core_conformance.checking.material import use
 from core_conformance.checking.registry import all_checks
 from core_conformance.checking.subject import OPERATIONS
+from core_conformance.running.chosen import chosen
+from core_conformance.running.continuing import Continuing
 from core_conformance.running.isolation import Isolated
-from core_conformance.running.known import judged, validated
+from core_conformance.running.known import UsageError, judged, validated
 from core_conformance.running.result import Result, Status, Verdict, verdict_of
-from core_conformance.running.runner import InProcess, Runner
+from core_conformance.running.runner import Runner
 from core_conformance.running.settings import Settings
 from core_conformance.running.target import applicable
 
@@ -26,17 +30,23 @@ class Run:
 
     def __init__(self, settings: Settings) -> None:
         self.target = settings.target()
+        try:
+            use(self.target.material)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
         self.backend = self.target.found()
         with typed_errors(self.target.model):
             os.stat(self.target.model)
-        self.checks = applicable(self.backend.protocol)
+        all_that_apply = applicable(self.backend.protocol)
+        self.checks = chosen(all_that_apply, settings.only)
+        self.total = len(all_that_apply)
         self.results: dict[str, Result] = {}
         self.started = False
         self._no_start = ""
         self._known = validated(settings.known or {}, all_checks())
         self.isolated = bool(settings.isolate)
-        runner = Isolated if self.isolated else InProcess
-        self._runner: Runner = runner(self.target, settings.limit())
+        runner = Isolated if self.isolated else Continuing
+        self._runner: Runner = runner(self.target, settings.timeout)
 
     @property
     def ended(self) -> str:
@@ -46,7 +56,7 @@ class Run:
     @property
     def hangs(self) -> bool:
         """True when something of the backend may still run, and would keep Python from ending."""
-        return bool(self._runner.ended)
+        return self._runner.hangs
 
     def start(self) -> None:
         """Load the model. Raises `CoreError` when nothing can run."""
@@ -78,10 +88,26 @@ class Run:
             for check in self.checks
         ]
 
+    @property
+    def partial(self) -> bool:
+        """True when only some of the checks were asked for: then there is no verdict."""
+        return len(self.checks) < self.total
+
     def verdict(self) -> Verdict:
         """The verdict on the results so far."""
         offers = not self.backend.capabilities.isdisjoint(OPERATIONS)
-        return verdict_of([check.id for check in self.checks], self.results, offers)
+        found = verdict_of([check.id for check in self.checks], self.results, offers)
+        if not self.partial or found.kind == "not conformant":
+            return found
+        asked = f"incomplete ({len(self.checks)} of {self.total} checks were asked for)"
+        return replace(found, kind="incomplete", text=asked)
+
+    def good(self) -> bool:
+        """True when nothing that was asked for is held against the backend, or left open."""
+        verdict = self.verdict()
+        if not self.partial:
+            return verdict.kind == "conformant"
+        return verdict.passed + verdict.known == verdict.total
 
     def refused(self) -> int:
         """The number of checks passed because what is not declared was refused."""
@@ -94,5 +120,6 @@ class Run:
         """The verdict and its grounds, in one line."""
         verdict, refused = self.verdict(), self.refused()
         by_refusal = f", {refused} of them by refusing what is not declared" if refused else ""
-        counts = f"{verdict.passed} of {verdict.total} checks passed{by_refusal}"
+        checks = "chosen checks" if self.partial else "checks"
+        counts = f"{verdict.passed} of {verdict.total} {checks} passed{by_refusal}"
         return f"{self.target.backend}: {verdict.text}; {counts}"

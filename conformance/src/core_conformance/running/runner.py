@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 from core.errors import CoreError, UnsupportedOptionError, described
 from core.protocols import Capability
 from core_conformance.checking import tally
-from core_conformance.checking.applies import may_refuse, ready, refuses
+from core_conformance.checking.budget import pass_seconds
 from core_conformance.checking.check import Check, NotTestable, Violation
 from core_conformance.checking.subject import Subject
 from core_conformance.running.result import Result, Status
@@ -28,7 +28,9 @@ T = TypeVar("T")
 
 _SLICE = 0.5  # seconds: a signal that comes just before a wait begins is heard when it ends
 LIMIT = 120.0
-"""Seconds that a check may take unless something else is asked for."""
+"""Seconds that a check may take unless something else is asked for, or the model is slow."""
+PASSES = 400
+"""Passes of the model, of twenty tokens each, for which a check has time in any case."""
 
 
 class StillRunning(BaseException):
@@ -91,21 +93,33 @@ class Runner(Protocol):
         """The reason why no further check can run; empty while they can."""
         ...
 
+    @property
+    def hangs(self) -> bool:
+        """True when something still runs in this process, for which Python would wait."""
+        ...
+
 
 class InProcess:
     """Runs checks in a thread of this process, with one model for all. A hang ends the run."""
 
-    def __init__(self, target: Target, limit: float = LIMIT) -> None:
-        self._target, self._limit = target, limit
+    def __init__(self, target: Target, limit: float | None = None) -> None:
+        self._target, self._asked = target, limit
+        self._limit = LIMIT if limit is None else limit
         self._subject: Subject | None = None
         self._worker = Worker()
         self.ended = ""
+
+    @property
+    def hangs(self) -> bool:
+        """True when a check did not end: it still runs."""
+        return bool(self.ended)
 
     def start(self) -> None:
         """Load the model; raises `CoreError`."""
         self._subject = subject = self._target.subject()
         try:
             self._worker.run(lambda: subject.model, self._limit)
+            self._limit = self._worker.run(lambda: limit_for(subject, self._asked), self._limit)
         except StillRunning:
             self.ended = f"loading did not end within {self._limit:g} s"
             why = f"{self.ended}. Raise the time limit, or take a smaller model."
@@ -160,6 +174,9 @@ def run_check(check: Check, subject: Subject) -> Result:
 
 
 def _run_check(check: Check, subject: Subject) -> Result:
+    # Here, for it takes its prompts at import, as the checks do (`checking.material`).
+    from core_conformance.checking.applies import may_refuse, ready, refuses
+
     missing, start = None, time.perf_counter()
 
     try:
@@ -183,6 +200,18 @@ def _run_check(check: Check, subject: Subject) -> Result:
         return _failed(check, missing, error, seconds)
 
     return Result(check.id, Status.PASSED, "", time.perf_counter() - start, missing or "")
+
+
+def limit_for(subject: Subject, asked: float | None) -> float:
+    """Seconds for each check: those that were asked for, else enough for a model so slow.
+
+    A model that raises here gets the usual time: what is wrong with it is for the checks to say.
+    """
+    if asked is not None:
+        return asked
+    with contextlib.suppress(Exception):
+        return max(LIMIT, PASSES * pass_seconds(subject))
+    return LIMIT
 
 
 def timed_out(check: Check, limit: float) -> Result:

@@ -7,6 +7,8 @@
     model = "models/tiny"             # relative to this file
     timeout = 60                      # seconds for each check
     isolate = false
+    prompts = ["Il était une fois", ...]  # six at least, which the model continues: in its language
+    labels = ["bon", "mauvais", ...]      # three at least; both or neither
 
     [tool.core-conformance.options]   # load options: core's, and the backend's own
     context_len = 512
@@ -29,9 +31,9 @@ import msgspec
 import msgspec.structs
 
 from core.models.files import resolve_path
+from core_conformance.checking.material import Material
 from core_conformance.running import known
 from core_conformance.running.known import UsageError
-from core_conformance.running.runner import LIMIT
 from core_conformance.running.target import Target
 
 TABLE = "core-conformance"
@@ -39,7 +41,10 @@ TABLE = "core-conformance"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that can be asked for; None stands for what was not."""
+    """Everything that can be asked for; None stands for what was not.
+
+    ``only`` says which checks: ids, areas or patterns; all of them where it is empty.
+    """
 
     backend: str | None = None
     model: str | None = None
@@ -47,6 +52,8 @@ class Settings:
     known: Mapping[str, str] | None = None
     timeout: float | None = None
     isolate: bool | None = None
+    only: tuple[str, ...] = ()
+    material: Material | None = None
 
     def over(self, other: Settings) -> Settings:
         """These settings, and those of ``other`` for everything that is not set here.
@@ -64,6 +71,8 @@ class Settings:
             other.known if self.known is None else self.known,
             other.timeout if self.timeout is None else self.timeout,
             other.isolate if self.isolate is None else self.isolate,
+            self.only or other.only,
+            self.material or other.material,
         )
 
     def target(self) -> Target:
@@ -72,11 +81,7 @@ class Settings:
             raise UsageError(_unnamed("backend", "--core-backend NAME"))
         if not self.model:
             raise UsageError(_unnamed("model", "--core-model PATH (infer-cli: -m PATH)"))
-        return Target(self.backend, resolve_path(self.model), self.options)
-
-    def limit(self) -> float:
-        """Seconds for each check."""
-        return LIMIT if self.timeout is None else self.timeout
+        return Target(self.backend, resolve_path(self.model), self.options, self.material)
 
 
 class _Table(
@@ -86,6 +91,8 @@ class _Table(
     model: str | None = None
     timeout: float | None = None
     isolate: bool | None = None
+    prompts: tuple[str, ...] | None = None
+    labels: tuple[str, ...] | None = None
     options: dict[str, Any] = {}
     known_failures: dict[str, Any] | None = None
 
@@ -123,6 +130,7 @@ def _read(file: Path) -> Settings:
     try:
         found = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get(TABLE)
         table = msgspec.convert(found or {}, _Table)
+        material = _material(table)
     except msgspec.ValidationError as error:
         keys = ", ".join(field.encode_name for field in msgspec.structs.fields(_Table))
         raise UsageError(
@@ -140,7 +148,15 @@ def _read(file: Path) -> Settings:
         None if table.known_failures is None else known.flat(table.known_failures, place),
         None if table.timeout is None else seconds(table.timeout),
         table.isolate,
+        material=material,
     )
+
+
+def _material(table: _Table) -> Material | None:
+    """The author's own prompts and labels; raises ValueError for one without the other."""
+    if table.prompts is None and table.labels is None:
+        return None
+    return Material(table.prompts or (), table.labels or ())
 
 
 def _value(text: str) -> object:

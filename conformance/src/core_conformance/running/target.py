@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from core.choosing import unavailability
 from core.errors import BackendUnavailableError, CoreError
 from core.registry import REGISTRY
+from core_conformance.checking.material import Material
 from core_conformance.checking.subject import Subject
 from core_conformance.reference import Reference
 
@@ -23,11 +24,12 @@ class CannotStart(CoreError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A backend's name, an absolute path of a model, and load options."""
+    """A backend's name, an absolute path of a model, load options, and what it is asked with."""
 
     backend: str
     model: str
     options: Mapping[str, object] = field(default_factory=dict)
+    material: Material | None = None
 
     def found(self) -> Backend:
         """The backend, available or not. Raises `BackendError`.

@@ -1,0 +1,69 @@
+"""What the checks ask with: English prompts and labels, unless an author's table has others.
+
+A model of another language ends behind English, and then most checks have nothing to look at.
+Checks take their prompts when they are imported, so an author's own have to be known before
+(`core_conformance.running.settings` reads them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FEWEST_PROMPTS, FEWEST_LABELS = 6, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """Beginnings of sentences that the model continues, and words that could come next.
+
+    Raises ValueError, in words for the author, for fewer than the checks take.
+    """
+
+    prompts: tuple[str, ...]
+    labels: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for name, texts, fewest in (
+            ("prompts", self.prompts, FEWEST_PROMPTS),
+            ("labels", self.labels, FEWEST_LABELS),
+        ):
+            if len(set(filter(str.strip, texts))) < max(fewest, len(texts)):
+                raise ValueError(
+                    f"The {name} have to be {fewest} different texts at least, and none empty."
+                )
+
+    @property
+    def long(self) -> str:
+        """The longest prompt."""
+        return max(self.prompts, key=len)
+
+    @property
+    def several_words(self) -> tuple[str, str, str]:
+        """Labels of two words, two of which begin alike."""
+        one, other, third = self.labels[:3]
+        return f"{one} {other}", f"{one} {third}", f"{other} {third}"
+
+    @property
+    def repeating(self) -> tuple[str, str, str]:
+        """Prompts that say the same again and again."""
+        one, other, third = self.labels[:3]
+        return f"{one} {other} " * 3 + one, f"{third} {one} " * 3, f"{other} {other} {other}"
+
+
+_own: Material | None = None
+_taken = False
+
+
+def use(material: Material | None) -> None:
+    """Ask with this material, or with the English one. Raises ValueError where it is too late."""
+    global _own
+    if _taken and material != _own:
+        raise ValueError("The checks were imported before, with other prompts: run them alone.")
+    _own = material
+
+
+def own() -> Material | None:
+    """The author's material, from now on for good; None where there is none."""
+    global _taken
+    _taken = True
+    return _own
