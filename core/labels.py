@@ -166,8 +166,8 @@ def _shortest(paths: Sequence[Path]) -> tuple[int, ...]:
     )
 
 
-def common_length(left: Sequence[int], right: Sequence[int]) -> int:
-    """The number of tokens that two sequences have in common at their beginning."""
+def common_length(left: Sequence[object], right: Sequence[object]) -> int:
+    """The number of items that two sequences have in common at their beginning."""
     for index, (a, b) in enumerate(zip(left, right, strict=False)):
         if a != b:
             return index

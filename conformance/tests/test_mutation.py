@@ -1,0 +1,134 @@
+"""Mutants of the reference: what is changed, what is left alone, and what becomes of them."""
+
+from __future__ import annotations
+
+import ast
+import os
+from pathlib import Path
+
+import pytest
+
+from core_conformance import reference
+from core_conformance.proof import mutation
+from core_conformance.proof.mutants import Mutant, mutants
+from core_conformance.proof.mutation import all_mutants, listed, outcome_of
+
+RESULT = Path(__file__).parents[2] / "benchmarks" / "results" / "mutation.txt"
+SOURCE = '''
+"""A text."""
+LIMIT = 5
+
+def first(rows: list[int], most: int = 3) -> int:
+    """Say "no"."""
+    if not rows or len(rows) > most:
+        raise ValueError("more than 3 rows")
+    return rows[1:][0]
+'''
+
+
+def names(body: str) -> set[str]:
+    """What is changed in a function with this body."""
+    return {each.name.partition(": ")[2] for each in mutants("m", f"def f(a, b):\n    {body}")}
+
+
+@pytest.mark.parametrize(
+    ("body", "changed"),
+    [
+        ("return a < b", {"a < b -> a <= b", "return a < b -> return None"}),
+        ("a += b", {"a += b -> a -= b"}),
+        ("a(b)", {"a(b) -> pass"}),
+        ("return 2", {"2 -> 3", "2 -> 1"}),
+        ("return True", {"True -> False"}),
+        ("return 'a text'", set()),
+        ("return f'{a} and {b + 1}'", {"return f'{a} and {b + 1}' -> return None"}),
+        ("raise ValueError(1)", {"raise ValueError(1) -> pass"}),
+    ],
+)
+def test_what_is_made_of_a_statement(body: str, changed: set[str]) -> None:
+    assert names(body) == changed
+
+
+def test_arguments_conditions_and_slices() -> None:
+    assert "a(b, 1) -> a(1, b)" in names("return a(b, 1)")
+    assert "max(a, b) -> min(a, b)" in names("return max(a, b)")
+    assert "max(a, b) -> max(b, a)" not in names("return max(a, b)")
+    assert {"a and b -> a or b", "a and b -> a", "a and b -> b"} <= names("return a and b")
+    assert "b: -> :" in names("return a[b:]")
+    assert "a(b=1) -> a()" in names("return a(b=1)")
+    assert not any("False" in name for name in names("return zip(a, b, strict=True)"))
+
+
+def test_texts_annotations_and_the_numbers_of_a_module_are_left_alone() -> None:
+    found = mutants("m", SOURCE)
+    for mutant in found:
+        assert '"""A text."""' in mutant.source
+        assert "LIMIT = 5" in mutant.source
+        assert "rows: list[int]" in mutant.source
+        assert "more than 3 rows" in mutant.source or "pass" in mutant.source
+    assert any("most: int=4" in mutant.source for mutant in found)
+
+
+def test_each_mutant_of_the_reference_differs_and_has_a_name_of_its_own() -> None:
+    found = all_mutants()
+    assert len({mutant.name for mutant in found}) == len(found) > 500
+    assert len({(mutant.module, mutant.source) for mutant in found}) > 0.97 * len(found)
+    for mutant in found:
+        ast.parse(mutant.source)
+
+
+def test_at_most_a_tenth_is_said_to_be_equivalent() -> None:
+    assert len(listed()) <= len(all_mutants()) / 10
+    assert all(proof.strip() for proof in listed().values())
+    assert set(listed()) <= {mutant.name for mutant in all_mutants()}
+
+
+def mutant_with(name: str) -> Mutant:
+    (found,) = (mutant for mutant in all_mutants() if mutant.name == name)
+    return found
+
+
+def test_a_fault_is_killed_and_none_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = mutant_with("sampling:penalised: scores[token] < 0 -> scores[token] <= 0")
+    fault = mutant_with("batch:Batch.results: found[row].append(token) -> pass")
+    monkeypatch.setattr(mutation, "all_checks", lambda: ["batch.results", "identity.name"])
+    outcome = outcome_of([broken, fault], 1)
+    assert outcome.killed == {fault.name: "batch.results"}
+    assert outcome.alive == [broken.name]
+    assert outcome.share == 0.5
+    assert f"alive       {broken.name}" in str(outcome)
+
+
+def test_a_listed_one_counts_as_equivalent_and_a_killed_one_is_stale(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    same = Mutant("sampling", "sampling:same", _source_of("sampling"))
+    fault = mutant_with("batch:Batch.results: found[row].append(token) -> pass")
+    monkeypatch.setattr(mutation, "all_checks", lambda: ["batch.results"])
+    monkeypatch.setattr(mutation, "listed", lambda: {same.name: "the same", fault.name: "wrong"})
+    outcome = outcome_of([same, fault], 1)
+    assert outcome.equivalent == {same.name: "the same"}
+    assert outcome.alive == []
+    assert outcome.stale == [fault.name]
+
+
+def test_what_hangs_or_dies_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = _source_of("sampling")
+    dies = Mutant("sampling", "dies", f"{source}\nimport os\nos._exit(3)\n")
+    hangs = Mutant("sampling", "hangs", f"{source}\nwhile True:\n    pass\n")
+    wrong = Mutant("sampling", "wrong", f"{source}\nnowhere\n")
+    monkeypatch.setattr(mutation, "all_checks", lambda: ["identity.name"])
+    monkeypatch.setattr(mutation, "LIMIT", 5.0)
+    killed = outcome_of([dies, hangs, wrong], 1).killed
+    assert killed == {"dies": "(ends the process)", "hangs": "(hangs)", "wrong": "(NameError)"}
+
+
+def _source_of(module: str) -> str:
+    return (Path(reference.__path__[0]) / f"{module}.py").read_text("utf-8")
+
+
+@pytest.mark.long  # 700 processes: half an hour
+def test_nearly_every_mutant_of_the_reference_is_killed() -> None:
+    outcome = outcome_of(all_mutants(), os.cpu_count() or 1)
+    RESULT.write_text(f"{outcome}\n", encoding="utf-8")
+    assert outcome.share >= 0.95, str(outcome)
+    assert outcome.stale == []
