@@ -26,6 +26,10 @@ from core_conformance.running.target import CannotStart, Target
 
 T = TypeVar("T")
 
+_NOTHING = (
+    "the check compared nothing, for nothing that its clause is about came up: take a model that "
+    "goes on for a dozen tokens, reads its prompts, and knows other scripts than Latin"
+)
 _SLICE = 0.5  # seconds: a signal that comes just before a wait begins is heard when it ends
 LIMIT = 120.0
 """Seconds that a check may take unless something else is asked for."""
@@ -156,6 +160,8 @@ def run_check(check: Check, subject: Subject) -> Result:
     """
     counted = tally.begin()
     result = _run_check(check, subject)
+    if result.status is Status.PASSED and not counted.compared:
+        result = replace(result, status=Status.NOT_TESTABLE, reason=_NOTHING)
     return replace(result, compared=counted.compared, left_out=tuple(counted.left_out))
 
 
@@ -179,6 +185,7 @@ def _run_check(check: Check, subject: Subject) -> Result:
     except BaseException as error:  # noqa: BLE001 - a backend may also call sys.exit
         seconds = time.perf_counter() - start
         if isinstance(error, UnsupportedOptionError) and may_refuse(subject, error):
+            tally.compared()  # the refusal
             return Result(check.id, Status.PASSED, "", seconds, error.option)
         return _failed(check, missing, error, seconds)
 
