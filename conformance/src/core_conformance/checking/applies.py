@@ -13,11 +13,12 @@ from weakref import WeakKeyDictionary
 
 from core import extensions
 from core.errors import ChatTemplateError, UnsupportedOperationError, UnsupportedOptionError
+from core.options import GenerateConfig
 from core.protocols import Capability
 from core.sampling_options import SAMPLING_OPTIONS
 from core.support import REFUSABLE
 from core.types import Message
-from core_conformance.checking.ask import SPEAKING, speaks, voice
+from core_conformance.checking.ask import SPEAKING, speaks, submitting, voice
 from core_conformance.checking.check import Check, must, testable, well_formed
 from core_conformance.checking.subject import OPERATIONS, Subject
 
@@ -179,6 +180,10 @@ def _refuses_option(subject: Subject, capability: Capability) -> None:
         if name is Capability.CLASSIFY or capability in _SAMPLING_OPTIONS:
             call = partial(_call, subject, name, {option: value})
             _must_raise(UnsupportedOptionError, capability, call)
+    if capability in _SAMPLING_OPTIONS and subject.declares(Capability.SUBMITTING):
+        config = GenerateConfig(**{option: value})
+        submit = partial(submitting(subject).submit, _PROMPT, config)
+        _must_raise(UnsupportedOptionError, capability, submit)
 
 
 def _call(subject: Subject, name: Capability, option: dict[str, Any]) -> None:

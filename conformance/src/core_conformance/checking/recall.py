@@ -10,7 +10,7 @@ from typing import Any
 
 from core.protocols import Capability, TextModel
 from core.types import ClassifyResult
-from core_conformance.checking.ask import evidence, row_logits, sampled
+from core_conformance.checking.ask import evidence, row_logits, sampled, token
 from core_conformance.checking.check import must, well_formed
 from core_conformance.checking.compare import (
     LONGEST_LABEL,
@@ -99,6 +99,12 @@ def same_results(
         for prompt, left, right in zip(prompts, wanted, found, strict=True)
     ]
     same_answers(subject, pairs, what)
+
+
+def told(result: ClassifyResult) -> tuple[object, ...]:
+    """What a result says of its prompt, in a form that compares."""
+    labels = tuple((result.logprobs or {}).values())
+    return token(result).id, bytes(result.logits or b""), labels
 
 
 def _same_parts(left: ClassifyResult, right: ClassifyResult, what: str) -> None:

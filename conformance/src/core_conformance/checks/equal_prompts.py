@@ -14,7 +14,7 @@ from core_conformance.checking import ask
 from core_conformance.checking.ask import classify, token
 from core_conformance.checking.check import must, well_formed
 from core_conformance.checking.compare import apart
-from core_conformance.checking.recall import alone, relatives, same_results, telling
+from core_conformance.checking.recall import alone, relatives, same_results, telling, told
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
@@ -41,7 +41,7 @@ def equal_prompts_are_equal(subject: Subject) -> None:
     each = [wanted[place] for place in _REPEATED]
     for name, results in found.items():
         same_results(subject, given, each, results, f"alone, and several times in one {name}")
-    apart(wanted)
+    apart(list(map(told, wanted)))
 
 
 @check(

@@ -19,6 +19,7 @@ from core_conformance.checking.applies import usable
 from core_conformance.checking.ask import evidence, sampled
 from core_conformance.checking.calls import (
     CHAT,
+    OPERATIONS,
     PROMPTS,
     ROW_OPERATIONS,
     call,
@@ -58,7 +59,11 @@ _NO_TEXTS: tuple[tuple[Any, str], ...] = (
 )
 
 
-@check("errors.unknown-keyword", "A keyword that nobody knows MUST raise TypeError at the call.")
+@check(
+    "errors.unknown-keyword",
+    "A keyword that nobody knows MUST raise TypeError at the call.",
+    OPERATIONS,
+)
 def unknown_keyword(subject: Subject) -> None:
     for name in declared(subject):
         what = f"{name}(no_such_option=1)"
@@ -68,6 +73,7 @@ def unknown_keyword(subject: Subject) -> None:
 @check(
     "errors.foreign-keyword",
     "A keyword of another operation MUST raise TypeError at the call.",
+    OPERATIONS,
 )
 def foreign_keyword(subject: Subject) -> None:
     for name in declared(subject):
@@ -76,7 +82,11 @@ def foreign_keyword(subject: Subject) -> None:
         must_raise(TypeError, partial(call, subject.model, name, **{option: value}), what)
 
 
-@check("errors.config-type", "A config that is no GenerateConfig MUST raise TypeError at the call.")
+@check(
+    "errors.config-type",
+    "A config that is no GenerateConfig MUST raise TypeError at the call.",
+    OPERATIONS,
+)
 def config_type(subject: Subject) -> None:
     for name in declared(subject):
         what = f"{name}() with a dict as its config"
@@ -86,6 +96,7 @@ def config_type(subject: Subject) -> None:
 @check(
     "errors.option-values",
     "A wrong option value MUST raise InvalidOptionError at the call, before any token is read.",
+    OPERATIONS,
 )
 def option_values(subject: Subject) -> None:
     for name in declared(subject):
@@ -124,7 +135,11 @@ def config_counts(subject: Subject) -> None:
     must(len(found) <= 3, f"a config with max_tokens=3 gave {len(found)} tokens: {texts(found)}")
 
 
-@check("errors.inputs-unchanged", "A call MUST NOT change what it is given.")
+@check(
+    "errors.inputs-unchanged",
+    "A call MUST NOT change what it is given.",
+    OPERATIONS,
+)
 def inputs_unchanged(subject: Subject) -> None:
     config = GenerateConfig(max_tokens=2, top_k=3, stop=("\n",), stop_tokens=(0,))
     for name in usable(subject):
@@ -144,6 +159,7 @@ def inputs_unchanged(subject: Subject) -> None:
 @check(
     "errors.foreign-fields",
     "Config fields of other operations MUST NOT apply.",
+    (Capability.CLASSIFY, Capability.GENERATE),
 )
 def foreign_fields(subject: Subject) -> None:
     if subject.declares(Capability.CLASSIFY):
@@ -160,7 +176,11 @@ def foreign_fields(subject: Subject) -> None:
         )
 
 
-@check("errors.prompt-types", "Prompts that are no texts MUST raise TypeError at the call.")
+@check(
+    "errors.prompt-types",
+    "Prompts that are no texts MUST raise TypeError at the call.",
+    OPERATIONS,
+)
 def prompt_types(subject: Subject) -> None:
     for name in declared(subject, *ROW_OPERATIONS):
         ask = getattr(subject.model, name.value)

@@ -27,7 +27,7 @@ from core_conformance.checking.calls import (
 )
 from core_conformance.checking.check import must, well_formed
 from core_conformance.checking.compare import apart, near, same_draws, same_speech
-from core_conformance.checking.recall import alone, relatives, same_results, story, telling
+from core_conformance.checking.recall import alone, relatives, same_results, story, telling, told
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
@@ -57,7 +57,7 @@ def classified_before(subject: Subject) -> None:
     # The other load is closed by now, and nothing of it may be left here.
     back = alone(subject, subject.model, prompts[::-1], **options)[::-1]
     same_results(subject, prompts, forth, back, "by another load, in the opposite order")
-    apart(forth)
+    apart(list(map(told, forth)))
 
 
 @check(
@@ -124,7 +124,7 @@ def many_in_between(subject: Subject) -> None:
     alone(subject, subject.model, others[::4])
     again = alone(subject, subject.model, prompts, **options)
     same_results(subject, prompts, first, again, f"before and after {_ROWS} other prompts")
-    apart(first)
+    apart(list(map(told, first)))
 
 
 @check(
@@ -166,7 +166,7 @@ def threads_share_a_beginning(subject: Subject) -> None:
     for order, part, results in zip(orders, asked, found, strict=True):
         own = [wanted[place] for place in order]
         same_results(subject, part, own, results, "alone, and beside a thread that asks alike")
-    apart(wanted)
+    apart(list(map(told, wanted)))
 
 
 @check(

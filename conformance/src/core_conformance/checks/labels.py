@@ -17,7 +17,13 @@ from core_conformance.checking import ask
 from core_conformance.checking.ask import classify, evidence, sampled, token, tokenizing
 from core_conformance.checking.calls import must_raise
 from core_conformance.checking.check import must, testable, well_formed
-from core_conformance.checking.compare import label_logprobs, near, same_answers, same_logprobs
+from core_conformance.checking.compare import (
+    apart,
+    label_logprobs,
+    near,
+    same_answers,
+    same_logprobs,
+)
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
@@ -25,6 +31,7 @@ _NO_EXTENSION = (
     f"behind none of the labels {list(ask.LABELS)} the model says a text that its tokenizer keeps "
     "apart from them: take another model"
 )
+_NO_LEAD = "take a model with an opinion"
 _SUM = 1e-4  # how far sums of probabilities may be off: they are made from float32 logits
 
 
@@ -47,6 +54,8 @@ def probabilities_are_a_softmax(subject: Subject) -> None:
             total = math.fsum(probabilities.values())
             must(abs(total - 1) <= _SUM, f"probabilities {probabilities} sum to {total:.6f}")
 
+            if max(logprobs.values()) == -math.inf:
+                continue  # none of them can come: there is no softmax
             for label, expected in _softmax(logprobs).items():
                 must(
                     abs(probabilities[label] - expected) <= _SUM,
@@ -62,9 +71,11 @@ def probabilities_are_a_softmax(subject: Subject) -> None:
     Capability.LABELS,
 )
 def label_is_the_best(subject: Subject) -> None:
+    leads = []
     for result in classify(subject, ask.PLAIN, labels=ask.LABELS):
         probabilities = _probabilities(result)
         best, second = sorted(probabilities.values(), reverse=True)[:2]
+        leads.append(best - second)
         must(
             probabilities.get(result.label or "") == best,
             f"label is {result.label!r}, and the probabilities are {probabilities}",
@@ -74,6 +85,7 @@ def label_is_the_best(subject: Subject) -> None:
             margin is not None and abs(margin - (best - second)) <= _SUM,
             f"margin is {margin}; the two best of {probabilities} are {best - second:.5f} apart",
         )
+    testable(max(leads) > _SUM, f"no label of {list(ask.LABELS)} is likelier: {_NO_LEAD}")
 
 
 @check(
@@ -160,6 +172,7 @@ def labels_are_independent(subject: Subject) -> None:
 )
 def neighbours_change_nothing(subject: Subject) -> None:
     given = [ask.SHORT, ask.QUESTION, ask.LONG, *ask.HOSTILE[1:3]]
+    each = list[ClassifyResult]()
     for labels in (ask.LABELS, ask.SEVERAL_WORDS):
         together = classify(subject, given, labels=labels)
         for prompt, result in zip(given, together, strict=True):
@@ -167,6 +180,8 @@ def neighbours_change_nothing(subject: Subject) -> None:
             same_logprobs(
                 subject, label_logprobs(alone), result, f"{prompt!r} in a batch, not alone"
             )
+            each.append(alone)
+    apart([label_logprobs(alone) for alone in each[: len(given)]])
 
 
 @check(

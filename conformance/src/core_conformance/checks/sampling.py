@@ -196,7 +196,7 @@ def _are_not_one(drawn: Sequence[Sequence[int]], near_by: int, what: str) -> boo
 
 
 def _ranks(subject: Subject, answer: Answer) -> list[int]:
-    """How many tokens were likelier than each of the answer's, where its text tells its tokens."""
+    """How many tokens stood before each of the answer's, where its text tells its tokens."""
     encode, prompt = tokenizing(subject).encode, answer.prompt
     head, asked = encode(prompt), []
     for place, token in enumerate(answer.tokens):
@@ -206,6 +206,6 @@ def _ranks(subject: Subject, answer: Answer) -> list[int]:
 
     rows = logits(subject, [front for front, _ in asked])
     return [
-        sum(value > row[drawn] for value in row)
+        sum(value > row[drawn] for value in row) + row[:drawn].count(row[drawn])
         for row, (_, drawn) in zip(rows, asked, strict=True)
     ]
