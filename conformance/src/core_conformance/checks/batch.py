@@ -22,8 +22,8 @@ from core_conformance.checking.ask import (
     is_token,
     speaks,
 )
-from core_conformance.checking.check import must, testable
-from core_conformance.checking.compare import apart, same_answers, same_draws, same_speech
+from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.compare import apart, at_a_tie, same_answers, same_draws, same_speech
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
@@ -240,23 +240,30 @@ def rows_stop(subject: Subject) -> None:
     if stop:
         for row, found in zip(free, batch(subject, _ASKED, _LENGTH, stop=stop), strict=True):
             expected = row.text.partition(stop)[0]
-            _ends(row, answer(found), f"stop={stop!r}", expected, stop in row.text)
+            _ends(subject, row, answer(found), f"stop={stop!r}", expected, stop in row.text)
     for row, found in zip(
         free, batch(subject, _ASKED, _LENGTH, stop_tokens=[stop_id]), strict=True
     ):
         comes = stop_id in row.ids
         ids = row.ids[: row.ids.index(stop_id)] if comes else row.ids
-        _ends(row, answer(found), f"stop_tokens=[{stop_id}]", ids, comes)
+        _ends(subject, row, answer(found), f"stop_tokens=[{stop_id}]", ids, comes)
 
 
 def _ends(
-    free: Answer, found: Answer, option: str, expected: str | tuple[int, ...], comes: bool
+    subject: Subject,
+    free: Answer,
+    found: Answer,
+    option: str,
+    expected: str | tuple[int, ...],
+    comes: bool,
 ) -> None:
     """See that one row ends as expected.
 
-    Where other tokens came for a reason of their own, nothing can be told about the row.
+    Where other tokens came, which only a tie explains, nothing can be told about the row.
     """
     if found.ids != free.ids[: len(found.ids)]:
+        clear = at_a_tie(subject, free, found) is False
+        well_formed(not clear, f"batch_generate with {option} gave {found!r}, not {free!r}")
         return
     seen = found.text if isinstance(expected, str) else found.ids
     reason = "stop" if comes else free.finish_reason

@@ -37,6 +37,10 @@ from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _NO_LEAD = "the model gives every token the same logit: take one with weights"
+_UNREAD = (
+    "answers have no second token, or the tokenizer reads their text as other tokens: take another "
+    "model"
+)
 _LABEL_FIELDS = ("label", "probabilities", "logprobs", "label_mass", "margin")
 
 
@@ -213,9 +217,12 @@ def draws_generates_first_token(subject: Subject) -> None:
 def later_tokens_agree(subject: Subject) -> None:
     answers = {prompt: generate(subject, prompt, 8) for prompt in ask.PLAIN[:3]}
     goes_on(subject, [answer.tokens for answer in answers.values()])
+    later = 0
     for prompt, answer in answers.items():
         pairs = later_steps(subject, prompt, answer, **evidence(subject))
         same_answers(subject, pairs, f"generate behind {prompt!r}, against classify step by step")
+        later += len(pairs[1:])  # the first token stands behind the prompt itself
+    testable(later > 0, _UNREAD)
 
 
 @check(

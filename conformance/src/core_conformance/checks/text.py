@@ -22,6 +22,7 @@ _MANY_BYTES = ("emoji", "Japanese", "Cyrillic")  # characters of four, three and
 _LENGTH = 10
 # By their size in bytes, characters for which few vocabularies have a token of their own.
 _RARE = {4: "🎉🥳𓀀𝒜", 3: "ᚠꙮ▟ⵣ", 2: "ߐԱϬʘΩã"}
+_MORE = (" and so on", "\n", ", or else", "漢")
 _TRIES = 200
 _SEEN: dict[str, Any] = {"repeat_penalty": 0.01}  # likelier is what the prompt has
 _ANY_SEEN: dict[str, Any] = {"temperature": 1e4, "top_k": 4} | _SEEN
@@ -188,6 +189,22 @@ def plain_text_comes_back(subject: Subject) -> None:
         back = model.decode(model.encode(text))
         # Some tokenizers put a space in front of every text, and some drop it again.
         must(back.lstrip(" ") == text, f"decode(encode({text!r})) is {back!r}")
+
+
+@check(
+    "tokenizing.open-ended",
+    "encode MUST put nothing behind a text: a longer text begins with the ids of a shorter one",
+    Capability.TOKENIZING,
+)
+def texts_go_on(subject: Subject) -> None:
+    encode = tokenizing(subject).encode
+    pairs = [(encode(text), encode(text + more)) for text in ask.PLAIN for more in _MORE]
+    # Many tokenizers join the end of some texts with what follows, and none with all of this.
+    must(
+        any(longer[: len(ids)] == ids and len(longer) > len(ids) for ids, longer in pairs),
+        f"none of {len(pairs)} longer texts begins with the ids of the shorter one: {pairs[0][1]} "
+        f"and {pairs[0][0]}; a generation goes on behind them, so that nothing may end a prompt",
+    )
 
 
 @check(

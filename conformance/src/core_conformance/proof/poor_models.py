@@ -7,15 +7,29 @@ compared something.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from core.chat import RenderedPrompt, render
 from core.errors import ChatTemplateError
+from core.protocols import Backend
 from core.types import Message
 from core_conformance.checking.ask import LABELS
 from core_conformance.reference.language import Language
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.vocabulary import EOS, SPECIAL, VOCAB_SIZE, decode, encode
+
+
+@dataclass(frozen=True, slots=True)
+class PoorModel:
+    """A sound backend with a model that ``lacks`` something: the checks ``mute`` cannot tell."""
+
+    name: str
+    lacks: str
+    backend: Callable[[], Backend]
+    mute: frozenset[str]
+    options: Mapping[str, object] = field(default_factory=dict)
+
 
 _SURE = 60.0  # a logit far above all others
 _NEVER = -60.0
@@ -132,3 +146,7 @@ def _next(behind: str) -> list[str]:
     if begun or behind.endswith(", "):  # which is one token
         return begun or [label[0] for label in LABELS]
     return ["n"] if behind.endswith(" ") else [" good", " bad", " "]
+
+
+_ACROSS = {"stop.across-two", "stop.across-three"}
+POOR_MODELS: tuple[PoorModel, ...] = ()
