@@ -7,17 +7,19 @@ the call: the other leg of every optional clause.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sized
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from core import extensions
 from core.errors import ChatTemplateError, UnsupportedOperationError, UnsupportedOptionError
+from core.options import GenerateConfig
 from core.protocols import Capability
 from core.sampling_options import SAMPLING_OPTIONS
 from core.support import REFUSABLE
 from core.types import Message
-from core_conformance.checking.ask import SPEAKING, speaks, voice
-from core_conformance.checking.check import Check, must, testable
+from core_conformance.checking.ask import SPEAKING, speaks, submitting, voice
+from core_conformance.checking.check import Check, must, testable, well_formed
 from core_conformance.checking.subject import OPERATIONS, Subject
 
 CONTEXT = 128
@@ -165,29 +167,30 @@ def _operations(subject: Subject) -> list[Capability]:
 
 
 def _refuses_at_call(subject: Subject, name: Capability, option: dict[str, Any]) -> bool:
-    asked = _CHAT if name is Capability.CHAT else _PROMPT
-    rows = name in (Capability.CLASSIFY, Capability.BATCH_GENERATE)
-    length = {} if name is Capability.CLASSIFY else {"max_tokens": 1}
     try:
-        getattr(subject.model, name)([asked] if rows else asked, **length, **option)
+        _call(subject, name, option)
     except UnsupportedOptionError:
         return True
     return False
 
 
 def _refuses_option(subject: Subject, capability: Capability) -> None:
-    name, value = (_CLASSIFY_OPTIONS | _SAMPLING_OPTIONS)[capability]
-    options: dict[str, Any] = {name: value}
-    if subject.declares(Capability.CLASSIFY):
-        _must_raise(
-            UnsupportedOptionError,
-            capability,
-            lambda: subject.model.classify([_PROMPT], **options),
-        )
-    if capability in _SAMPLING_OPTIONS and subject.declares(Capability.GENERATE):
-        _must_raise(
-            UnsupportedOptionError, capability, lambda: subject.model.generate(_PROMPT, **options)
-        )
+    option, value = (_CLASSIFY_OPTIONS | _SAMPLING_OPTIONS)[capability]
+    for name in _operations(subject):
+        if name is Capability.CLASSIFY or capability in _SAMPLING_OPTIONS:
+            call = partial(_call, subject, name, {option: value})
+            _must_raise(UnsupportedOptionError, capability, call)
+    if capability in _SAMPLING_OPTIONS and subject.declares(Capability.SUBMITTING):
+        config = GenerateConfig(**{option: value})
+        submit = partial(submitting(subject).submit, _PROMPT, config)
+        _must_raise(UnsupportedOptionError, capability, submit)
+
+
+def _call(subject: Subject, name: Capability, option: dict[str, Any]) -> None:
+    asked = _CHAT if name is Capability.CHAT else _PROMPT
+    rows = name in (Capability.CLASSIFY, Capability.BATCH_GENERATE)
+    length = {} if name is Capability.CLASSIFY else {"max_tokens": 1}
+    getattr(subject.model, name)([asked] if rows else asked, **length, **option)
 
 
 def _is_no_instance(subject: Subject, capability: Capability) -> None:
@@ -199,10 +202,13 @@ def _is_no_instance(subject: Subject, capability: Capability) -> None:
 
 
 def _must_raise(error: type[Exception], capability: Capability, call: Callable[[], object]) -> None:
+    found: Exception | None = None
     try:
         call()
-    except error:
-        return
-    except Exception as other:  # noqa: BLE001 - whatever it is, it is the wrong one
-        must(False, f"{capability} is not declared: expected {error.__name__}, got {other!r}")
-    must(False, f"{capability} is not declared, and its call was not refused")
+    except Exception as other:  # noqa: BLE001 - the kind is looked at below
+        found = other
+    well_formed(found is not None, f"{capability} is not declared, and its call was not refused")
+    must(
+        isinstance(found, error),
+        f"{capability} is not declared: expected {error.__name__}, got {found!r}",
+    )

@@ -17,7 +17,7 @@ from core.extensions import Scoring, Submitting, Tokenizing
 from core.options import GenerateConfig
 from core.protocols import Capability, TextModel, TokenStream
 from core.types import BatchResult, ClassifyResult, Message, Score, Token
-from core_conformance.checking.check import must
+from core_conformance.checking.check import well_formed
 from core_conformance.checking.material import own
 from core_conformance.checking.subject import Subject
 
@@ -70,7 +70,7 @@ def speaks(subject: Subject, operation: Capability) -> None:
     heard = _heard.setdefault(subject, set())
     if operation in heard:
         return
-    must(
+    well_formed(
         any(
             list(_first_tokens(subject, operation, prompt, options))
             for options in ({}, _HOT)
@@ -170,7 +170,9 @@ def batch(
 
 def answer(result: BatchResult, prompt: str = "") -> Answer:
     """The answer in a row of a batch; a row that failed is a violation."""
-    must(result.error is None, f"batch_generate() gave a sound prompt the error {result.error!r}")
+    well_formed(
+        result.error is None, f"batch_generate() gave a sound prompt the error {result.error!r}"
+    )
     return Answer(result.tokens, result.finish_reason, prompt)
 
 
@@ -179,13 +181,17 @@ def classify(subject: Subject, prompts: Sequence[str], **options: Any) -> list[C
     results = subject.model.classify(prompts, **options)
     _one_each("classify()", prompts, results)
     for prompt, result in zip(prompts, results, strict=True):
-        must(result.error is None, f"classify() gave {prompt!r:.60} the error {result.error!r}")
+        well_formed(
+            result.error is None, f"classify() gave {prompt!r:.60} the error {result.error!r}"
+        )
     return results
 
 
 def token(result: ClassifyResult) -> Token:
     """The token of a classify result; a result that is an error is a violation."""
-    must(isinstance(result.token, Token), f"classify() gave {result.token!r} instead of a Token")
+    well_formed(
+        isinstance(result.token, Token), f"classify() gave {result.token!r} instead of a Token"
+    )
     return cast("Token", result.token)
 
 
@@ -201,7 +207,7 @@ def logits(subject: Subject, prompts: Sequence[str]) -> list[array[float]]:
 
 def row_logits(result: ClassifyResult) -> array[float]:
     """The logits of a result for which they were asked."""
-    must(bool(result.logits), "return_logits=True, and a result has no logits")
+    well_formed(bool(result.logits), "return_logits=True, and a result has no logits")
     return cast("array[float]", result.logits)
 
 
@@ -210,8 +216,8 @@ def score(subject: Subject, prompts: Sequence[str], continuations: Sequence[str]
     scores = scoring(subject).score(prompts, continuations)
     _one_each("score()", prompts, scores)
     for prompt, found in zip(prompts, scores, strict=True):
-        must(found.error is None, f"score() gave {prompt!r:.60} the error {found.error!r}")
-        must(bool(found.token_logprobs), f"score() gave {prompt!r:.60} no token's logprob")
+        well_formed(found.error is None, f"score() gave {prompt!r:.60} the error {found.error!r}")
+        well_formed(bool(found.token_logprobs), f"score() gave {prompt!r:.60} no token's logprob")
     return scores
 
 
@@ -265,7 +271,7 @@ def submitting(subject: Subject) -> Submitting:
 
 def _one_each(call: str, prompts: Sequence[str], results: Sequence[object]) -> None:
     size = f" of {len(results)}" if isinstance(results, list | tuple) else ""
-    must(
+    well_formed(
         isinstance(results, list) and len(results) == len(prompts),
         f"{call} of {len(prompts)} prompts returned a {type(results).__name__}{size}, not a list "
         "of one result each",

@@ -16,7 +16,7 @@ from core.protocols import Capability, TextModel, TokenStream
 from core.types import FinishReason, Message, Token
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import PLAIN, Answer, speak, voice
-from core_conformance.checking.check import must
+from core_conformance.checking.check import must, well_formed
 from core_conformance.checking.compare import difference
 from core_conformance.checking.material import own
 from core_conformance.checking.subject import Subject
@@ -32,8 +32,9 @@ PROMPTS = (_OWN and _OWN.prompts[-4:]) or (
 )
 CHAT = (Message("user", "Tell me about the sea."),)
 ROW_OPERATIONS = (Capability.CLASSIFY, Capability.BATCH_GENERATE)
+READING = (Capability.GENERATE, *ROW_OPERATIONS)
+"""The operations that take prompts as they are."""
 OPERATIONS = (Capability.GENERATE, Capability.CHAT, *ROW_OPERATIONS)
-
 
 ENOUGH = 8  # tokens
 _MOMENT = 0.2  # seconds
@@ -131,7 +132,7 @@ def must_raise(kind: type[Exception], run: Callable[[], object], what: str) -> E
     """Run ``what`` and return its error of this kind; `Violation` if it raises none, or another."""
     error = raised(run)
     name = kind.__name__
-    must(error is not None, f"{what} was accepted: it has to raise {name}")
+    well_formed(error is not None, f"{what} was accepted: it has to raise {name}")
     must(isinstance(error, kind), f"{what} raised {error!r}: it has to be {name}")
     assert error is not None
     return error

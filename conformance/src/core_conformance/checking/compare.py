@@ -13,15 +13,21 @@ from typing import Any, cast
 
 from core.protocols import Capability
 from core.types import ClassifyResult, Token
+from core_conformance.checking import tally
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import Answer, classify, logits, sampled, scoring, tokenizing
-from core_conformance.checking.check import must
+from core_conformance.checking.check import must, testable, well_formed
 from core_conformance.checking.subject import Subject
 
 Pair = tuple[Answer, Answer]
 _SEVERAL = 3  # answers: of fewer, there is no majority
 LONGEST_LABEL = 8
 """Tokens that a label here may have, by which its tolerance is multiplied."""
+
+_ALIKE = (
+    "the model says the same behind every prompt that was tried, so that nobody could see one in "
+    "another's place: take a model that reads its prompts"
+)
 
 
 def parting(left: Answer, right: Answer) -> int | None:
@@ -144,7 +150,7 @@ def difference(
     Greedy answers have the same tokens up to a tie. Where the margin cannot be read, they part no
     more often than noise explains, and of several answers most tokens have to agree. For ``drawn``
     ones that is so in any case: not every draw beyond a border shows a tie. ``stops``: the
-    stop strings that were asked for.
+    stop strings that were asked for. Every token that is looked at counts as compared.
     """
     unread, agreed = list[Pair](), 0
 
@@ -152,12 +158,14 @@ def difference(
     for left, right in pairs:
         place, tie = parting(left, right), at_a_tie(subject, left, right, slack, drawn, stops)
         if tie is False and not drawn:
+            tally.compared(agreed + 1)
             return Difference(_shown(left, right), True)
         agreed += len(left.ids) if place is None else place
         if tie:
             agreed += place is not None  # two tokens of one rank count as the same
         else:
             unread.append((left, right))
+    tally.compared(agreed)
 
     # The pairs that are left are excused while they are few: no more than noise explains, and of
     # several answers fewer than the tokens that agree.
@@ -183,13 +191,21 @@ def same_answers(
 ) -> None:
     """Raise `Violation` unless greedy answers are the same, as far as `difference` asks for it."""
     found = difference(subject, pairs, stops=stops)
-    must(found is None, f"{what}: {found.text if found else ''}")
+    well_formed(found is None, f"{what}: {found.text if found else ''}")
 
 
 def same_speech(subject: Subject, pairs: Sequence[Pair], what: str) -> None:
     """Check `same_answers`; raise `NotTestable` where no answer has a token."""
     same_answers(subject, pairs, what)
     goes_on(subject, [answer.tokens for pair in pairs for answer in pair])
+
+
+def apart(given: Sequence[object]) -> None:
+    """Raise `NotTestable` where what several prompts gave is all the same.
+
+    To be called when it was compared: one in another's place would not have been seen.
+    """
+    testable(any(one != given[0] for one in given), _ALIKE)
 
 
 def same_draws(subject: Subject, pairs: Sequence[Pair], what: str) -> None:
@@ -199,14 +215,15 @@ def same_draws(subject: Subject, pairs: Sequence[Pair], what: str) -> None:
     the tolerance: so two draws that are at a tie with one another count as the same.
     """
     found = difference(subject, pairs, drawn=True)
-    must(found is None, f"{what}: {found.text if found else ''}")
+    well_formed(found is None, f"{what}: {found.text if found else ''}")
 
 
 def rarely_different(subject: Subject, pairs: Sequence[Pair], what: str) -> None:
     """Raise `Violation` when more answers of one token differ than `allowance` grants."""
+    tally.compared(sum(bool(left.ids or right.ids) for left, right in pairs))
     parted = [(left, right) for left, right in pairs if left.ids != right.ids]
     if len(parted) > allowance(subject, pairs, always=1):
-        must(False, f"{what}, in {len(parted)} of {len(pairs)} cases: {_shown(*parted[0])}")
+        well_formed(False, f"{what}, in {len(parted)} of {len(pairs)} cases: {_shown(*parted[0])}")
 
 
 def allowance(subject: Subject, pairs: Sequence[Pair], always: int) -> int:
@@ -220,10 +237,11 @@ def allowance(subject: Subject, pairs: Sequence[Pair], always: int) -> int:
 
 def same_logits(subject: Subject, left: Sequence[float], right: Sequence[float], what: str) -> None:
     """Raise `Violation` when two logits are further apart than the tolerance."""
-    must(len(left) == len(right), f"{what}: {len(left)} logits against {len(right)}")
+    well_formed(len(left) == len(right), f"{what}: {len(left)} logits against {len(right)}")
+    tally.compared(len(left))
     # Not abs(a - b): two infinities of one sign are the same.
     apart = max((abs(a - b) for a, b in zip(left, right, strict=True) if a != b), default=0.0)
-    must(
+    well_formed(
         apart <= subject.tolerance,
         f"{what}: logits differ by {apart:.3g}, more than logit_tolerance={subject.tolerance:g}",
     )
@@ -248,7 +266,7 @@ def steps(subject: Subject, prompt: str, text: str) -> list[tuple[str, int]] | N
     """
     encode = tokenizing(subject).encode
     head, whole = encode(prompt), encode(prompt + text)
-    must(bool(whole), f"encode() has no ids for {prompt + text!r}")
+    well_formed(bool(whole), f"encode() has no ids for {prompt + text!r}")
 
     # A beginning of the text belongs to each token whose border lies at its end.
     fronts: dict[int, str] = {}
@@ -298,7 +316,7 @@ def near(subject: Subject, left: float, right: float, tokens: int = 1) -> bool:
 
 def label_logprobs(result: ClassifyResult) -> dict[str, float]:
     """The logprobs of a result for which labels were given."""
-    must(isinstance(result.logprobs, dict), f"labels were given: no logprobs in {result}")
+    well_formed(isinstance(result.logprobs, dict), f"labels were given: no logprobs in {result}")
     return cast("dict[str, float]", result.logprobs)
 
 

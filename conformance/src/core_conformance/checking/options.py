@@ -11,6 +11,7 @@ from core.errors import UnsupportedOptionError
 from core.protocols import Capability
 from core.sampling_options import FILTERS
 from core.support import REFUSABLE
+from core_conformance.checking import tally
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import EVEN, Answer, seeds
 from core_conformance.checking.check import Violation, must
@@ -22,6 +23,7 @@ _LENGTH, _FEW = 6, 2  # tokens
 _HOT = 20.0  # a filter that is left out lets something through at this temperature
 _HOTTER = 1e4  # the logits of any model are near even here
 _PENALTIES = (0.01, 8.0)  # the first makes likelier what was seen: few answers stay as they are
+_STOPS = {"stop", "stop_tokens"}
 _given: WeakKeyDictionary[Subject, dict[str, list[Answer]]] = WeakKeyDictionary()
 
 
@@ -83,6 +85,8 @@ def _trials(subject: Subject, base: Operation, plain: Sequence[Answer]) -> Itera
         if _changes(subject, base, trial, plain):
             yield trial
             break
+    else:
+        tally.left_out("repeat_penalty, which is refused, or changes no answer")
     if subject.declares(Capability.SEED):
         for seed in (0,) if base.generates else (0, 21, 22):
             yield Trial(EVEN | {"seed": seed}, _LENGTH, drawn=True)
@@ -93,6 +97,8 @@ def _stops(plain: Sequence[Answer]) -> Iterator[Trial]:
     text = longest.text.partition("\ufffd")[0]
     if text:
         yield Trial({"stop": (text[len(text) // 2 :][:2],)}, _LENGTH)
+    else:
+        tally.left_out("stop, for the model says no text that could be stopped")
     if longest.ids:
         yield Trial({"stop_tokens": (longest.ids[len(longest.ids) // 2],)}, _LENGTH)
 
@@ -119,8 +125,9 @@ def _of_base(subject: Subject, base: Operation, trial: Trial) -> list[Answer]:
 def _agree(subject: Subject, trial: Trial, asked: Operation, base: Operation) -> None:
     expected = _of_base(subject, base, trial)
     found = asked.ask(trial.max_tokens, trial.options)
-    for answer in found:
-        _is_stopped(answer, asked.name, trial.options)
+    if _STOPS.intersection(trial.options):
+        for answer in found:
+            _is_stopped(answer, asked.name, trial.options)
 
     # The same tokens, as far as the numbers tell.
     pairs = list(zip(expected, found, strict=True))

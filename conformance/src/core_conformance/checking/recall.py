@@ -10,8 +10,8 @@ from typing import Any
 
 from core.protocols import Capability, TextModel
 from core.types import ClassifyResult
-from core_conformance.checking.ask import evidence, row_logits, sampled
-from core_conformance.checking.check import must
+from core_conformance.checking.ask import evidence, row_logits, sampled, token
+from core_conformance.checking.check import must, well_formed
 from core_conformance.checking.compare import (
     LONGEST_LABEL,
     label_logprobs,
@@ -72,7 +72,7 @@ def alone(
     found = []
     for prompt in prompts:
         results = model.classify([prompt], **options)
-        must(
+        well_formed(
             len(results) == 1 and results[0].error is None,
             f"classify() gave {prompt!r:.60} {results!r:.200}",
         )
@@ -103,15 +103,21 @@ def same_results(
     same_answers(subject, pairs, what)
 
 
+def told(result: ClassifyResult) -> tuple[object, ...]:
+    """What a result says of its prompt, in a form that compares."""
+    labels = tuple((result.logprobs or {}).values())
+    return token(result).id, bytes(result.logits or b""), labels
+
+
 def _same_parts(left: ClassifyResult, right: ClassifyResult, what: str) -> None:
     for name in ("logits", "label", "probabilities", "logprobs", "label_mass", "margin"):
         one, other = getattr(left, name), getattr(right, name)
-        must((one is None) == (other is None), f"{what} has {name} in one of two results")
+        well_formed((one is None) == (other is None), f"{what} has {name} in one of two results")
 
 
 def _same_labels(subject: Subject, left: ClassifyResult, right: ClassifyResult, what: str) -> None:
     wanted, found = label_logprobs(left), label_logprobs(right)
-    must(list(wanted) == list(found), f"{what} has labels {list(found)}, not {list(wanted)}")
+    well_formed(list(wanted) == list(found), f"{what} has labels {list(found)}, not {list(wanted)}")
     same_logprobs(subject, wanted, right, what)
 
     # Another label is another answer, unless the two are at a tie.

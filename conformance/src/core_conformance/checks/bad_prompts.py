@@ -15,6 +15,7 @@ from core.errors import (
 from core.protocols import Capability, TextModel
 from core_conformance.checking.calls import (
     PROMPTS,
+    READING,
     ROW_OPERATIONS,
     Ending,
     declared,
@@ -51,13 +52,11 @@ def too_long(subject: Subject) -> None:
 @check(
     "errors.too-long-rows",
     "A prompt longer than the context MUST be its row's error; the other rows finish.",
+    ROW_OPERATIONS,
 )
 def too_long_rows(subject: Subject) -> None:
-    names = declared(subject, *ROW_OPERATIONS)
-    if not names:
-        return
     with _short_context(subject) as model:
-        for name in names:
+        for name in declared(subject, *ROW_OPERATIONS):
             prompt = _too_long(model)
             errors = _rows_around(model, name, prompt)
             _must_be_too_long(model, errors, encoded_length(subject, prompt))
@@ -66,6 +65,7 @@ def too_long_rows(subject: Subject) -> None:
 @check(
     "errors.empty-prompt",
     "An empty prompt MUST be an EmptyPromptError: of the stream, or of its row alone.",
+    READING,
 )
 def empty_prompt(subject: Subject) -> None:
     found = _errors_of(subject, "")
@@ -79,6 +79,7 @@ def empty_prompt(subject: Subject) -> None:
 @check(
     "errors.lone-surrogate",
     "A prompt that is no valid Unicode MUST fail alone with a CoreError, or be read.",
+    READING,
 )
 def lone_surrogate(subject: Subject) -> None:
     for name, error in _errors_of(subject, _SURROGATE).items():

@@ -9,7 +9,7 @@ from core.errors import EmptyPromptError
 from core.extensions import BatchStreaming
 from core.protocols import Capability
 from core.types import BatchResult, Token
-from core_conformance.checking import ask
+from core_conformance.checking import ask, tally
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import (
     EVEN,
@@ -22,8 +22,8 @@ from core_conformance.checking.ask import (
     is_token,
     speaks,
 )
-from core_conformance.checking.check import must, testable
-from core_conformance.checking.compare import same_answers, same_draws, same_speech
+from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.compare import apart, at_a_tie, same_answers, same_draws, same_speech
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
@@ -80,6 +80,7 @@ def order_is_kept(subject: Subject) -> None:
     back = [answer(result) for result in batch(subject, _MIXED[::-1], 4)]
     pairs = list(zip(there, reversed(back), strict=True))
     same_speech(subject, pairs, "the same prompts in the other order")
+    apart([left.ids for left, _ in pairs])
 
 
 @check(
@@ -89,7 +90,9 @@ def order_is_kept(subject: Subject) -> None:
     Capability.GENERATE,
 )
 def rows_equal_generate(subject: Subject) -> None:
-    goes_on(subject, _equals_generate(subject, _MIXED, 6))
+    rows = _equals_generate(subject, _MIXED, 6)
+    goes_on(subject, rows)
+    apart(rows)
 
 
 @check(
@@ -105,6 +108,7 @@ def more_prompts_than_slots(subject: Subject) -> None:
     must(len(results) == 2 * len(_MIXED), f"{2 * len(_MIXED)} prompts gave {len(results)} results")
     pairs = list(zip(expected * 2, map(answer, results), strict=True))
     same_speech(subject, pairs, "alone, and one of ten prompts in two slots")
+    apart([left.ids for left, _ in pairs])
 
 
 @check(
@@ -181,6 +185,7 @@ def stream_joins_to_results(subject: Subject) -> None:
         for prompt, result, tokens in zip(_MIXED, whole, rows, strict=True)
     ]
     same_speech(subject, pairs, "batch_generate and batch_stream")
+    apart([left.ids for left, _ in pairs])
 
 
 def _is_tuple_of_tokens(found: object, size: int) -> bool:
@@ -189,7 +194,7 @@ def _is_tuple_of_tokens(found: object, size: int) -> bool:
 
 def _equals_generate(
     subject: Subject, asked: Sequence[str], max_tokens: int, **options: Any
-) -> list[Sequence[Token]]:
+) -> list[tuple[int, ...]]:
     rows = [answer(result) for result in batch(subject, asked, max_tokens, **options)]
     alone = [generate(subject, prompt, max_tokens, **options) for prompt in asked]
 
@@ -205,7 +210,7 @@ def _equals_generate(
                 f"{options}: a row says {row.text!r} ({row.finish_reason}), and generate "
                 f"{single.text!r} ({single.finish_reason})",
             )
-    return [row.tokens for row in rows]
+    return [row.ids for row in rows]
 
 
 @check(
@@ -217,7 +222,7 @@ def batches_repeat(subject: Subject) -> None:
     first = _rows(batch(subject, _ASKED, 4))
     batch(subject, _ASKED[:1], 2, temperature=50.0)
     again = _rows(batch(subject, _ASKED, 4))
-    same_answers(subject, list(zip(first, again, strict=True)), "the same batch, twice")
+    same_speech(subject, list(zip(first, again, strict=True)), "the same batch, twice")
 
 
 @check(
@@ -230,26 +235,35 @@ def rows_stop(subject: Subject) -> None:
     goes_on(subject, [row.tokens for row in free], Capability.BATCH_GENERATE)
     longest = max(free, key=lambda row: (len(row.text), len(row.ids)))
     stop, stop_id = longest.text[len(longest.text) // 2 :][:2], longest.ids[len(longest.ids) // 2]
+    if not stop:
+        tally.left_out("stop strings, for the model says no text")
     if stop:
         for row, found in zip(free, batch(subject, _ASKED, _LENGTH, stop=stop), strict=True):
             expected = row.text.partition(stop)[0]
-            _ends(row, answer(found), f"stop={stop!r}", expected, stop in row.text)
+            _ends(subject, row, answer(found), f"stop={stop!r}", expected, stop in row.text)
     for row, found in zip(
         free, batch(subject, _ASKED, _LENGTH, stop_tokens=[stop_id]), strict=True
     ):
         comes = stop_id in row.ids
         ids = row.ids[: row.ids.index(stop_id)] if comes else row.ids
-        _ends(row, answer(found), f"stop_tokens=[{stop_id}]", ids, comes)
+        _ends(subject, row, answer(found), f"stop_tokens=[{stop_id}]", ids, comes)
 
 
 def _ends(
-    free: Answer, found: Answer, option: str, expected: str | tuple[int, ...], comes: bool
+    subject: Subject,
+    free: Answer,
+    found: Answer,
+    option: str,
+    expected: str | tuple[int, ...],
+    comes: bool,
 ) -> None:
     """See that one row ends as expected.
 
-    Where other tokens came for a reason of their own, nothing can be told about the row.
+    Where other tokens came, which only a tie explains, nothing can be told about the row.
     """
     if found.ids != free.ids[: len(found.ids)]:
+        clear = at_a_tie(subject, free, found) is False
+        well_formed(not clear, f"batch_generate with {option} gave {found!r}, not {free!r}")
         return
     seen = found.text if isinstance(expected, str) else found.ids
     reason = "stop" if comes else free.finish_reason

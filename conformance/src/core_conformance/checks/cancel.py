@@ -16,6 +16,7 @@ from core_conformance.checking.calls import (
     ROW_OPERATIONS,
     CancelAfter,
     already_set,
+    declared,
     encoded_length,
     ending,
     greedy,
@@ -120,12 +121,12 @@ def prefill(subject: Subject) -> None:
 @check(
     "cancel.rows",
     "With a cancel that is set already, every row MUST have GenerationCancelled as its error.",
+    ROW_OPERATIONS,
 )
 def rows(subject: Subject) -> None:
-    for name in ROW_OPERATIONS:
-        if subject.declares(name):
-            with unless_refused("cancel"):
-                _must_all_fail(subject, name, GenerationCancelled, cancel=already_set())
+    for name in declared(subject, *ROW_OPERATIONS):
+        with unless_refused("cancel"):
+            _must_all_fail(subject, name, GenerationCancelled, cancel=already_set())
 
 
 @check(
@@ -175,12 +176,12 @@ def timeout(subject: Subject) -> None:
 @check(
     "cancel.timeout-rows",
     "A row that takes longer than the timeout MUST have GenerationTimeout as its error.",
+    ROW_OPERATIONS,
 )
 def timeout_rows(subject: Subject) -> None:
-    for name in ROW_OPERATIONS:
-        if subject.declares(name):
-            with unless_refused("timeout"):
-                _must_all_fail(subject, name, GenerationTimeout, timeout=_AT_ONCE)
+    for name in declared(subject, *ROW_OPERATIONS):
+        with unless_refused("timeout"):
+            _must_all_fail(subject, name, GenerationTimeout, timeout=_AT_ONCE)
 
 
 @check(

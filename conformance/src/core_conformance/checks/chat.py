@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from core.errors import ChatTemplateError, InvalidOptionError
@@ -9,13 +10,18 @@ from core.protocols import Capability, TextModel
 from core.types import Conversation, Message
 from core_conformance.checking.ask import Answer, evidence, generate, read, speaks, tokenizing
 from core_conformance.checking.calls import ending
-from core_conformance.checking.check import must
+from core_conformance.checking.check import must, testable, well_formed
 from core_conformance.checking.compare import same_speech
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _HELLO = (Message("user", "Hello"),)
 _TURNS = (Message("user", "Hello"), Message("assistant", "Hi!"), Message("user", "How are you?"))
+_NO_TURNS = (
+    "the template refuses a user's message, an answer and a question behind it: take a model whose "
+    "template takes these"
+)
+_NO_SPECIAL = "the template has no special tokens: take a model whose template has some"
 _OTHERWISE = ", or so it was meant to be"
 _SYSTEM = (Message("system", "Answer in one word."), *_HELLO)
 
@@ -73,9 +79,7 @@ def system_messages_count(subject: Subject) -> None:
     Capability.TOKENIZING,
 )
 def every_message_is_there(subject: Subject) -> None:
-    rendered = _render(subject, _TURNS)
-    if rendered is None:
-        return
+    rendered = _rendered(subject, _TURNS)
     place = 0
     for message in _TURNS:
         found = rendered.find(message.content, place)
@@ -109,15 +113,13 @@ def chat_is_generate(subject: Subject) -> None:
     Capability.TOKENIZING,
 )
 def users_cannot_spell_special_tokens(subject: Subject) -> None:
-    rendered = _render(subject, _HELLO)
-    if rendered is None:
-        return
-
+    rendered = _rendered(subject, _HELLO)
     encode = tokenizing(subject).encode
     harmless = encode(rendered)
     # As a plain string, the same text is what a user might type.
-    must(bool(harmless), f"encode() has no ids for the prompt {rendered!r}")
-    special = set(harmless) - set(encode(str.__str__(rendered)))
+    well_formed(bool(harmless), f"encode() has no ids for the prompt {rendered!r}")
+    special = set(harmless) - set(encode(str.__str__(rendered))) | _textless(subject, harmless)
+    testable(bool(special), _NO_SPECIAL)
 
     # That text as a user's message: no special token may come more often than in the template.
     nested = encode(tokenizing(subject).render_chat([Message("user", str.__str__(rendered))]))
@@ -136,8 +138,8 @@ def users_cannot_spell_special_tokens(subject: Subject) -> None:
 )
 def second_turns_are_whole_conversations(subject: Subject) -> None:
     first = _chat(subject, _HELLO)
-    if first is None:
-        return
+    testable(first is not None, _NO_TURNS)
+    assert first is not None
 
     # The answer as it was given, as the user cut and changed it, and another beginning.
     said = first.text.strip() or "Hi!"
@@ -153,8 +155,8 @@ def second_turns_are_whole_conversations(subject: Subject) -> None:
         wanted = [_chat(subject, turns, fresh) for turns in conversations[::-1]][::-1]
 
     pairs = [(one, other) for one, other in zip(wanted, found, strict=True) if one and other]
-    if pairs:
-        same_speech(subject, pairs, "a later turn of a new load, and behind the turns before it")
+    testable(bool(pairs), _NO_TURNS)
+    same_speech(subject, pairs, "a later turn of a new load, and behind the turns before it")
 
 
 @check(
@@ -188,6 +190,22 @@ def _render(subject: Subject, turns: tuple[Message, ...]) -> str | None:
         return tokenizing(subject).render_chat(turns)
     except ChatTemplateError:
         return None
+
+
+def _rendered(subject: Subject, turns: tuple[Message, ...]) -> str:
+    """Render a prompt of turns that nearly every template takes."""
+    rendered = _render(subject, turns)
+    testable(rendered is not None, _NO_TURNS)
+    assert rendered is not None
+    return rendered
+
+
+def _textless(subject: Subject, ids: Sequence[int]) -> set[int]:
+    """The ids that leave no text, as special tokens do, not even between two words."""
+    decode = tokenizing(subject).decode
+    words = tokenizing(subject).encode(f"{_TURNS[-1].content}\n")
+    between = {each: decode([*words, each, *words]) for each in set(ids) - set(words)}
+    return {each for each, text in between.items() if text == decode([*words, *words])}
 
 
 def _chat(subject: Subject, turns: Conversation, model: TextModel | None = None) -> Answer | None:

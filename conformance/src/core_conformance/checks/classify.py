@@ -25,11 +25,22 @@ from core_conformance.checking.ask import (
     sampled,
     token,
 )
-from core_conformance.checking.check import must
-from core_conformance.checking.compare import later_steps, same_answers, same_draws, same_logits
+from core_conformance.checking.check import must, testable
+from core_conformance.checking.compare import (
+    apart,
+    later_steps,
+    same_answers,
+    same_draws,
+    same_logits,
+)
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
+_NO_LEAD = "the model gives every token the same logit: take one with weights"
+_UNREAD = (
+    "answers have no second token, or the tokenizer reads their text as other tokens: take another "
+    "model"
+)
 _LABEL_FIELDS = ("label", "probabilities", "logprobs", "label_mass", "margin")
 
 
@@ -74,6 +85,7 @@ def order_is_kept(subject: Subject) -> None:
         for place, result in zip(places, results, strict=True)
     ]
     same_answers(subject, pairs, "prompts alone and in a mixed batch of 64")
+    apart([left.ids for left, _ in pairs])
 
 
 @check(
@@ -91,6 +103,7 @@ def greedy_is_argmax(subject: Subject) -> None:
             f"{prompt!r}: the token {drawn!r} has the logit {row[drawn.id]:.5g}, and the highest "
             f"is {max(row):.5g}",
         )
+    testable(any(map(_spread, map(row_logits, results))), _NO_LEAD)
 
 
 @check(
@@ -119,6 +132,7 @@ def logits_are_an_array(subject: Subject) -> None:
 )
 def tolerance_is_small(subject: Subject) -> None:
     spreads = [_spread(row) for row in logits(subject, ask.PLAIN)]
+    testable(any(spreads), _NO_LEAD)
     tolerance, spread = subject.model.info.logit_tolerance, statistics.median(spreads)
     must(
         2 * tolerance < spread,
@@ -135,10 +149,12 @@ def tolerance_is_small(subject: Subject) -> None:
 )
 def neighbours_change_nothing(subject: Subject) -> None:
     prompt = ask.PLAIN[0]
-    alone = logits(subject, [prompt])[0]
+    alone, others = logits(subject, [prompt])[0], []
     for neighbour in (*ask.HOSTILE, prompt[::-1]):
         rows = logits(subject, [neighbour, prompt, neighbour])
         same_logits(subject, alone, rows[1], f"{prompt!r} alone and between two of {neighbour!r}")
+        others.append(rows[0])
+    apart([alone, *others])
 
 
 @check(
@@ -155,6 +171,7 @@ def padding_changes_nothing(subject: Subject) -> None:
         for place, row in zip(order, rows, strict=True):
             what = f"{ordered[place]!r} alone and among prompts of other lengths"
             same_logits(subject, alone[place], row, what)
+    apart(alone)
 
 
 @check(
@@ -200,9 +217,12 @@ def draws_generates_first_token(subject: Subject) -> None:
 def later_tokens_agree(subject: Subject) -> None:
     answers = {prompt: generate(subject, prompt, 8) for prompt in ask.PLAIN[:3]}
     goes_on(subject, [answer.tokens for answer in answers.values()])
+    later = 0
     for prompt, answer in answers.items():
         pairs = later_steps(subject, prompt, answer, **evidence(subject))
         same_answers(subject, pairs, f"generate behind {prompt!r}, against classify step by step")
+        later += len(pairs[1:])  # the first token stands behind the prompt itself
+    testable(later > 0, _UNREAD)
 
 
 @check(

@@ -11,8 +11,9 @@ from core.protocols import Capability
 from core.types import ClassifyResult, Token
 from core_conformance.checking import ask
 from core_conformance.checking.ask import Answer, classify, evidence, row_logits, sampled
-from core_conformance.checking.check import must
+from core_conformance.checking.check import must, well_formed
 from core_conformance.checking.compare import (
+    apart,
     label_logprobs,
     same_answers,
     same_logits,
@@ -36,12 +37,13 @@ def stream_equals_classify(subject: Subject) -> None:
     given = [ask.PLAIN[i % len(ask.PLAIN)] for i in (3, 0, 4, 4, 1, 5, 2, 0)]
     whole = classify(subject, given, **evidence(subject))
     streamed = list(_streaming(subject).classify_iter(iter(given), **evidence(subject)))
-    must(len(streamed) == len(given), f"{len(given)} prompts gave {len(streamed)} results")
+    well_formed(len(streamed) == len(given), f"{len(given)} prompts gave {len(streamed)} results")
     pairs = [
         (sampled(a, prompt), sampled(b))
         for prompt, a, b in zip(given, whole, streamed, strict=True)
     ]
     same_answers(subject, pairs, "classify and classify_iter")
+    apart([left.ids for left, _ in pairs])
 
 
 @check(
@@ -121,7 +123,7 @@ def labels(subject: Subject) -> None:
 def _streamed(subject: Subject, **options: Any) -> list[ClassifyResult]:
     model = cast("ClassifyStreaming", subject.model)
     results = list(model.classify_iter(iter(_ASKED), **options))
-    must(len(results) == len(_ASKED), f"{len(_ASKED)} prompts gave {len(results)} results")
+    well_formed(len(results) == len(_ASKED), f"{len(_ASKED)} prompts gave {len(results)} results")
     return results
 
 

@@ -23,8 +23,8 @@ from core_conformance.checking.calls import (
     talkative,
     together,
 )
-from core_conformance.checking.check import must
-from core_conformance.checking.compare import same_answers, same_speech
+from core_conformance.checking.check import must, well_formed
+from core_conformance.checking.compare import apart, same_answers, same_speech
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
@@ -68,7 +68,7 @@ def classify(subject: Subject) -> None:
     def rows(prompts: tuple[str, ...]) -> list[Token]:
         found = subject.model.classify(prompts, **options)
         tokens = [row.token for row in found if row.error is None and row.token is not None]
-        must(len(tokens) == len(prompts), f"classify() beside other threads gave {found}")
+        well_formed(len(tokens) == len(prompts), f"classify() beside other threads gave {found}")
         return tokens
 
     parts = [PROMPTS[index:] + PROMPTS[:index] for index in range(3)]
@@ -80,6 +80,7 @@ def classify(subject: Subject) -> None:
         for prompt, a, b in zip(part, own, seen, strict=True)
     ]
     same_answers(subject, pairs, "classify() alone, and beside other threads")
+    apart([left.ids for left, _ in pairs])
 
 
 @check(
@@ -201,6 +202,8 @@ def _must_match(
         for prompt, own, seen in zip(prompts, alone, found, strict=True)
     ]
     same_speech(subject, pairs, f"streams alone, and {how}")
+    if len(pairs) > 1:
+        apart([left.ids for left, _ in pairs])
 
 
 @check(
@@ -216,6 +219,7 @@ def submitted_equals_generate(subject: Subject) -> None:
     answers = [read(stream) for stream in reversed(streams)]
     pairs = list(zip(alone, reversed(answers), strict=True))
     same_speech(subject, pairs, "generate alone and one of four submitted requests")
+    apart([left.ids for left, _ in pairs])
 
 
 @check(

@@ -34,6 +34,7 @@ _ASKED = ask.PLAIN[:4]
 _WARM = 3.0  # so warm that a filter which is left out lets something through
 _DRAWS = 24
 _SIGMAS = 6.0
+_NO_LEAD = "take a model some of whose tokens are clearly likelier than others"
 
 
 @check(
@@ -86,6 +87,7 @@ def min_p_excludes(subject: Subject) -> None:
 def draws_follow_the_logits(subject: Subject) -> None:
     prompt = _ASKED[1]
     row = logits(subject, [prompt])[0]
+    testable(max(row) > min(row), _NO_LEAD)
     for temperature in (1.0, 4.0):
         drawn = [
             token(classify(subject, [prompt], temperature=temperature, **options)[0]).id
@@ -103,7 +105,7 @@ def draws_follow_the_logits(subject: Subject) -> None:
 )
 def penalty_is_exact(subject: Subject) -> None:
     asked = (*ask.REPEATING, ask.LONG)
-    rows = logits(subject, asked)
+    rows, changed = logits(subject, asked), 0
     for penalty in (0.5, 1.3, 8.0):  # below 1, it makes what was seen likelier
         results = classify(subject, asked, repeat_penalty=penalty)
         for prompt, row, result in zip(asked, rows, results, strict=True):
@@ -111,11 +113,13 @@ def penalty_is_exact(subject: Subject) -> None:
             for seen in set(tokenizing(subject).encode(prompt)):
                 scores[seen] *= penalty if scores[seen] < 0 else 1 / penalty
             chosen, best = scores[token(result).id], max(scores)
+            changed += row[scores.index(best)] < max(row)
             must(
                 chosen >= best - 2 * subject.tolerance * max(penalty, 1 / penalty),
                 f"repeat_penalty={penalty:g} on {prompt!r}: token {token(result)!r} has the "
                 f"penalised logit {chosen:.4g}, and the best is {best:.4g}",
             )
+    testable(changed > 0, f"no penalty changes what the model says greedily: {_NO_LEAD}")
 
 
 @check(
@@ -147,6 +151,7 @@ def huge_penalty_forbids(subject: Subject) -> None:
         "another model",
     )
     ids = generate(subject, prompt, 20, repeat_penalty=1e6).ids
+    goes_on(subject, [ids[1:]])
     must(
         len(set(ids)) == len(ids),
         f"repeat_penalty=1e6 on {prompt!r}, and tokens repeat: {list(ids)}",
@@ -213,6 +218,10 @@ def _excludes(
                 f"its logit is {row[drawn.id]:.4g}, the best is {max(row):.4g}. The filters look "
                 "at the distribution at temperature 1",
             )
+
+    # Unless the filter keeps out the least likely token, it has nothing to do.
+    shut = [row for row in rows if not allowed(row, row.index(min(row)), slack)]
+    testable(bool(shut), f"{filters} would leave every token: {_NO_LEAD}")
 
 
 def _is_typical(

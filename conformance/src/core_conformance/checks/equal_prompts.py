@@ -12,8 +12,9 @@ from core.protocols import Capability
 from core.types import ClassifyResult
 from core_conformance.checking import ask
 from core_conformance.checking.ask import classify, token
-from core_conformance.checking.check import must
-from core_conformance.checking.recall import alone, relatives, same_results, telling
+from core_conformance.checking.check import must, well_formed
+from core_conformance.checking.compare import apart
+from core_conformance.checking.recall import alone, relatives, same_results, telling, told
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
@@ -40,6 +41,7 @@ def equal_prompts_are_equal(subject: Subject) -> None:
     each = [wanted[place] for place in _REPEATED]
     for name, results in found.items():
         same_results(subject, given, each, results, f"alone, and several times in one {name}")
+    apart(list(map(told, wanted)))
 
 
 @check(
@@ -60,7 +62,7 @@ def equal_prompts_draw_freely(subject: Subject) -> None:
 def _streamed(subject: Subject, given: list[str], options: dict[str, Any]) -> list[ClassifyResult]:
     found = list(cast("ClassifyStreaming", subject.model).classify_iter(iter(given), **options))
     errors = [result.error for result in found if result.error is not None]
-    must(
+    well_formed(
         len(found) == len(given) and not errors,
         f"classify_iter() of {len(given)} prompts gave {len(found)} results, errors: {errors}",
     )

@@ -26,7 +26,7 @@ from core.extensions import (
     Submitting,
 )
 from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
-from core.protocols import Capability
+from core.protocols import Capability, TokenStream
 from core.support import OPTION_NEEDS
 from core_conformance.checking import ask
 from core_conformance.checking.ask import answer, batch, classify, evidence, sampled, speaks
@@ -67,6 +67,14 @@ _CALLS: dict[Capability, tuple[str, Any]] = {
     Capability.CLASSIFY: ("classify", PROMPTS[:1]),
     Capability.CLASSIFY_STREAMING: ("classify_iter", PROMPTS[:1]),
 }
+_FORMS = (
+    Capability.CHAT,
+    Capability.SUBMITTING,
+    Capability.BATCH_STREAMING,
+    Capability.CLASSIFY_STREAMING,
+    Capability.SCORING,
+    Capability.ATTENTION_INSPECTOR,
+)
 _AT_ONCE = 1e-9  # seconds: over before anything can be done
 _MANY = 16  # tokens
 
@@ -214,23 +222,31 @@ def submit_does_not_wait_for_a_reader(subject: Subject) -> None:
 
 @check(
     "errors.undeclared-options",
-    "Every operation MUST refuse, at the call, an option whose capability is not declared",
+    "Every operation MUST refuse, at the call, an option whose capability is not declared, and "
+    "take one whose capability is",
 )
 def undeclared_options_are_refused(subject: Subject) -> None:
     for option, need in OPTION_NEEDS.items():
-        if subject.declares(need):
-            continue
         for name in declared(subject, *_CALLS):
             classifies = name in (Capability.CLASSIFY, Capability.CLASSIFY_STREAMING)
             known = ClassifyOptions if classifies else GenerateOptions
             if option in known.__annotations__:
-                _must_refuse(subject, name, option)
+                config = GenerateConfig(max_tokens=1, **{option: _OPTIONS[option]})
+                method, given = _CALLS[name]
+                call = partial(getattr(subject.model, method), given, config)
+                said = _must_take if subject.declares(need) else _must_refuse
+                said(call, method, option)
 
 
-def _must_refuse(subject: Subject, name: Capability, option: str) -> None:
-    config = GenerateConfig(**{option: _OPTIONS[option]})
-    method, given = _CALLS[name]
-    call = partial(getattr(subject.model, method), given, config)
+def _must_take(call: Callable[[], object], method: str, option: str) -> None:
+    error = raised(lambda: close_quietly(cast("TokenStream", call())))
+    must(
+        not isinstance(error, UnsupportedOptionError),
+        f"{method} with {option}, which is declared, raised {error!r}",
+    )
+
+
+def _must_refuse(call: Callable[[], object], method: str, option: str) -> None:
     what = f"{method} with {option}, which is not declared,"
     error: Any = must_raise(UnsupportedOptionError, call, what)
     must(error.option == option, f"{what} was refused under another name: {error.option!r}")
@@ -247,6 +263,7 @@ def _checks_at_the_call(name: str, call: Callable[..., object], foreign: str, kn
     "cancel.every-operation",
     "A cancel that is set already MUST stop chat, submit, batch_stream, classify_iter, score and "
     "inspect_attention as well.",
+    _FORMS,
 )
 def cancel(subject: Subject) -> None:
     with unless_refused("cancel"):
@@ -257,6 +274,7 @@ def cancel(subject: Subject) -> None:
     "cancel.timeout-every-operation",
     "timeout MUST stop chat, submit, batch_stream, classify_iter, score and inspect_attention as "
     "well.",
+    _FORMS,
 )
 def timeout(subject: Subject) -> None:
     with unless_refused("timeout"):

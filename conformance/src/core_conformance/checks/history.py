@@ -25,9 +25,9 @@ from core_conformance.checking.calls import (
     greedy,
     together,
 )
-from core_conformance.checking.check import must
-from core_conformance.checking.compare import near, same_draws, same_speech
-from core_conformance.checking.recall import alone, relatives, same_results, story, telling
+from core_conformance.checking.check import must, well_formed
+from core_conformance.checking.compare import apart, near, same_draws, same_speech
+from core_conformance.checking.recall import alone, relatives, same_results, story, telling, told
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
@@ -57,6 +57,7 @@ def classified_before(subject: Subject) -> None:
     # The other load is closed by now, and nothing of it may be left here.
     back = alone(subject, subject.model, prompts[::-1], **options)[::-1]
     same_results(subject, prompts, forth, back, "by another load, in the opposite order")
+    apart(list(map(told, forth)))
 
 
 @check(
@@ -123,6 +124,7 @@ def many_in_between(subject: Subject) -> None:
     alone(subject, subject.model, others[::4])
     again = alone(subject, subject.model, prompts, **options)
     same_results(subject, prompts, first, again, f"before and after {_ROWS} other prompts")
+    apart(list(map(told, first)))
 
 
 @check(
@@ -164,6 +166,7 @@ def threads_share_a_beginning(subject: Subject) -> None:
     for order, part, results in zip(orders, asked, found, strict=True):
         own = [wanted[place] for place in order]
         same_results(subject, part, own, results, "alone, and beside a thread that asks alike")
+    apart(list(map(told, wanted)))
 
 
 @check(
@@ -185,6 +188,7 @@ def scored_before(subject: Subject) -> None:
             f"{text!r} behind {prompt!r} scores {one.token_logprobs} when asked in one order, and "
             f"{other.token_logprobs} in the other",
         )
+    apart(forth[1:])
 
 
 @check(
@@ -200,6 +204,7 @@ def generated_before(subject: Subject) -> None:
     close_quietly(_begun(subject, prompts[0]))
     back = _spoken(subject, subject.model, prompts[::-1])[::-1]
     same_speech(subject, list(zip(forth, back, strict=True)), "asked in one order and the other")
+    apart([answer.ids for answer in forth])
 
 
 def _labelled(
@@ -242,7 +247,7 @@ def _scored(subject: Subject, model: TextModel, pairs: Sequence[tuple[str, str]]
     found = []
     for prompt, text in pairs:
         scores = cast("Scoring", model).score([prompt], [text])
-        must(
+        well_formed(
             len(scores) == 1 and bool(scores[0].token_logprobs),
             f"score() gave {text!r} behind {prompt!r:.60} {scores!r:.200}",
         )

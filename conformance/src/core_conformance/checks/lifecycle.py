@@ -115,7 +115,11 @@ def open_stream(subject: Subject) -> None:
     must(not late, f"a stream that was begun after close() gave {texts(late)}")
 
 
-@check("lifecycle.other-models", "Closing one model MUST NOT touch another of the same files.")
+@check(
+    "lifecycle.other-models",
+    "Closing one model MUST NOT touch another of the same files.",
+    OPERATIONS,
+)
 def other_models(subject: Subject) -> None:
     with subject.loaded() as kept:
         subject.load().close()

@@ -11,12 +11,16 @@ from core.protocols import Capability, TextModel
 from core.types import AttentionSnapshot, MemoryReport
 from core_conformance.checking import ask
 from core_conformance.checking.ask import Answer, classify, is_floats, read, speaks, tokenizing
-from core_conformance.checking.check import NotTestable, Violation, must
+from core_conformance.checking.check import NotTestable, Violation, must, testable
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _SMALL = 32  # positions
 _LARGE = 1024  # more than this would take too long to fill
+_TOO_LARGE = (
+    f"the context cannot be made smaller, and to fill it would take too long: take a model whose "
+    f"context holds at most {_LARGE} tokens"
+)
 _UNIFORM = 1e4  # a temperature
 _ENDS = (
     "behind each of some prompts the model ends before the context is full, and there is no "
@@ -38,8 +42,7 @@ def context_ends_generation(subject: Subject) -> None:
         model = subject.load()  # a backend may refuse to make it smaller
     with model:
         limit = model.info.context_length
-        if limit > _LARGE:
-            return
+        testable(limit <= _LARGE, _TOO_LARGE)
         prompt, answer = _fill(subject, model)
         _ends_within(subject, prompt, limit, answer)
 
@@ -53,8 +56,7 @@ def context_ends_generation(subject: Subject) -> None:
 def rotation_goes_on(subject: Subject) -> None:
     with subject.loaded(context_len=_SMALL, context_overflow="rotate") as model:
         limit = model.info.context_length
-        if limit > _LARGE:
-            return
+        testable(limit <= _LARGE, _TOO_LARGE)
         _, answer = _fill(subject, model)
         must(
             len(answer.tokens) == limit + _BEYOND,
@@ -160,6 +162,7 @@ def longer_prompts_begin_alike(subject: Subject) -> None:
         or _common(subject, prompt, other) >= 2,
         f"{prompt!r} and {other!r} have the same keys: they tell nothing of the prompt",
     )
+    testable(shared > 0, f"{prompt!r} and {longer!r} share no token: take another model")
 
 
 def _inspect(subject: Subject, prompt: str) -> AttentionSnapshot:

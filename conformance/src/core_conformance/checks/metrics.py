@@ -9,8 +9,10 @@ from core.protocols import Capability
 from core.types import GenerateMetrics
 from core_conformance.checking.calls import (
     PROMPTS,
+    READING,
     ROW_OPERATIONS,
     call,
+    declared,
     elsewhere,
     encoded_length,
     talkative,
@@ -37,6 +39,7 @@ def prompt_tokens(subject: Subject) -> None:
 @check(
     "metrics.rows",
     "The metrics of a call over rows MUST count the prompts of all of them.",
+    ROW_OPERATIONS,
 )
 def rows(subject: Subject) -> None:
     model: Any = subject.model
@@ -72,12 +75,11 @@ def generated_tokens(subject: Subject) -> None:
 @check(
     "metrics.times",
     "Times MUST NOT be negative, and prefill and decode MUST fit into the total.",
+    READING,
 )
 def times(subject: Subject) -> None:
     model = subject.model
-    for name in (Capability.GENERATE, *ROW_OPERATIONS):
-        if not subject.declares(name):
-            continue
+    for name in declared(subject, *READING):
         options: Any = {} if name is Capability.CLASSIFY else {"max_tokens": 3}
         found: Any = call(model, name, **options)
         if name is Capability.GENERATE:
@@ -88,6 +90,7 @@ def times(subject: Subject) -> None:
 @check(
     "metrics.last-call",
     "`model.metrics` MUST be those of the last call that finished, not of one before.",
+    (Capability.GENERATE, Capability.CLASSIFY),
 )
 def last_call(subject: Subject) -> None:
     model = subject.model
@@ -109,13 +112,11 @@ def last_call(subject: Subject) -> None:
 @check(
     "metrics.own-thread",
     "`model.metrics` MUST be of the calling thread: calls of other threads do not show in it.",
+    READING,
 )
 def own_thread(subject: Subject) -> None:
     model = subject.model
-    for name in (Capability.GENERATE, *ROW_OPERATIONS):
-        if not subject.declares(name):
-            continue
-
+    for name in declared(subject, *READING):
         _ask(model, name, PROMPTS[0])
         mine = model.metrics
         theirs = elsewhere(partial(_ask, model, name, PROMPTS[0] + PROMPTS[2]))

@@ -16,7 +16,7 @@ from core_conformance.checking.ask import (
     seeds,
     tokenizing,
 )
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import must, testable, well_formed
 from core_conformance.checking.compare import difference, same_draws, same_speech
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
@@ -26,6 +26,10 @@ _DRAWS = 3  # of each prompt
 _TIE_OR_NOT = (
     "draws that were to be what greedy gives vary, and nobody can see whether at a tie: take a "
     "model whose best token leads, or declare LOGPROBS, or CLASSIFY and LOGITS"
+)
+_NO_STEPS = (
+    "most answers are shorter than 3 tokens where all tokens are about as likely: take a model "
+    "with a larger vocabulary"
 )
 _WARM = 10.0  # so warm that a filter which is left out lets something else through
 _EVENLY = 1e4  # so hot that all tokens are about as likely
@@ -149,7 +153,7 @@ def _is_greedy(subject: Subject, slack: float = 0.0, **options: float) -> None:
     varied = any(len({answer.ids for answer in group}) > 1 for group in drawn)
     testable(found.clear or not varied, _TIE_OR_NOT)
     shown = ", ".join(f"{name}={value:g}" for name, value in options.items())
-    must(False, f"greedy against {shown}: {found.text}")
+    well_formed(False, f"greedy against {shown}: {found.text}")
 
 
 def _drawn(subject: Subject, prompt: str, seed: int) -> Answer:
@@ -166,27 +170,33 @@ def steps_are_drawn_anew(subject: Subject) -> None:
     asked = seeds(subject, _SEEDS)
     answers = [generate(subject, _ASKED[0], 4, temperature=_EVENLY, **seed) for seed in asked]
     near_by = subject.model.info.vocab_size // 50
-    _are_not_one([answer.ids for answer in answers], near_by, "ids")
+    told = _are_not_one([answer.ids for answer in answers], near_by, "ids")
 
     # One random number for all steps is one rank: ids hide that, and logits tell.
     telling = (Capability.GENERATE, Capability.CLASSIFY, Capability.LOGITS, Capability.TOKENIZING)
     if subject.declares(*telling):
         few = [generate(subject, _ASKED[0], 6, **_EVEN_BEST, **seed) for seed in asked]
-        _are_not_one([_ranks(subject, answer) for answer in few], 1, "ranks")
+        told |= _are_not_one([_ranks(subject, answer) for answer in few], 1, "ranks")
+    testable(told, _NO_STEPS)
 
 
-def _are_not_one(drawn: Sequence[Sequence[int]], near_by: int, what: str) -> None:
-    """Raise `Violation` when each seed's draws are all next to one another."""
+def _are_not_one(drawn: Sequence[Sequence[int]], near_by: int, what: str) -> bool:
+    """Raise `Violation` when each seed's draws are all next to one another.
+
+    False where too few seeds have draws enough to tell.
+    """
     told = [draws for draws in drawn if len(draws) >= _STEPS]
-    apart = [max(draws) - min(draws) > near_by for draws in told]
+    if len(told) < _STEPS:
+        return False
     must(
-        len(told) < _STEPS or any(apart),
+        any(max(draws) - min(draws) > near_by for draws in told),
         f"where all tokens are about as likely, each seed's draws are one: {what} {told}",
     )
+    return True
 
 
 def _ranks(subject: Subject, answer: Answer) -> list[int]:
-    """How many tokens were likelier than each of the answer's, where its text tells its tokens."""
+    """How many tokens stood before each of the answer's, where its text tells its tokens."""
     encode, prompt = tokenizing(subject).encode, answer.prompt
     head, asked = encode(prompt), []
     for place, token in enumerate(answer.tokens):
@@ -196,6 +206,6 @@ def _ranks(subject: Subject, answer: Answer) -> list[int]:
 
     rows = logits(subject, [front for front, _ in asked])
     return [
-        sum(value > row[drawn] for value in row)
+        sum(value > row[drawn] for value in row) + row[:drawn].count(row[drawn])
         for row, (_, drawn) in zip(rows, asked, strict=True)
     ]

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain, product
+from typing import Any
 
+from core.errors import UnsupportedOptionError
 from core.protocols import Capability
-from core_conformance.checking import ask
+from core_conformance.checking import ask, tally
 from core_conformance.checking.applies import goes_on
-from core_conformance.checking.ask import Answer, generate, is_id, tokenizing
-from core_conformance.checking.check import must
+from core_conformance.checking.ask import Answer, generate, is_id, seeds, tokenizing
+from core_conformance.checking.budget import passes
+from core_conformance.checking.check import must, testable, well_formed
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _BROKEN = "\ufffd"
 _MANY_BYTES = ("emoji", "Japanese", "Cyrillic")  # characters of four, three and two bytes
 _LENGTH = 10
+# By their size in bytes, characters for which few vocabularies have a token of their own.
+_RARE = {4: "🎉🥳𓀀𝒜", 3: "ᚠꙮ▟ⵣ", 2: "ߐԱϬʘΩã"}
+_MORE = (" and so on", "\n", ", or else", "漢")
+_TRIES = 200
+_SEEN: dict[str, Any] = {"repeat_penalty": 0.01}  # likelier is what the prompt has
+_ANY_SEEN: dict[str, Any] = {"temperature": 1e4, "top_k": 4} | _SEEN
+_NO_CHARACTERS = (
+    "no answer holds a character whose bytes lie in several tokens: take a model that continues "
+    "emoji or Japanese in kind"
+)
+_ONLY_ASCII = (
+    "behind emoji, Japanese and Cyrillic the model says nothing but ASCII: take one that continues "
+    "these in kind"
+)
 
 
 @check(
@@ -25,12 +44,21 @@ _LENGTH = 10
     Capability.TOKENIZING,
 )
 def characters_are_whole(subject: Subject) -> None:
-    answers = []
-    for name, options in itertools.product(_MANY_BYTES, _ways(subject)):
+    met, answers = set[str](), []
+    for name, options in product(_MANY_BYTES, _ways(subject)):
         prompt = ask.ODD[name]
         answers.append(generate(subject, prompt, _LENGTH, **options))
-        _is_decoded(subject, prompt, answers[-1])
-    goes_on(subject, [answer.tokens for answer in answers])
+        met |= _is_decoded(subject, prompt, answers[-1])
+
+    # What did not come by itself is sought: a character of each size.
+    for size, rare in _RARE.items():
+        if size not in map(_size, met):
+            met |= _sought(subject, size, rare)
+        if size not in map(_size, met):
+            tally.left_out(f"characters of {size} bytes in several tokens, for none came")
+    if not met:
+        goes_on(subject, [answer.tokens for answer in answers])
+        testable(False, _NO_CHARACTERS)
 
 
 @check(
@@ -39,13 +67,19 @@ def characters_are_whole(subject: Subject) -> None:
     Capability.GENERATE,
 )
 def text_is_unicode(subject: Subject) -> None:
-    answers = [generate(subject, ask.ODD[name], _LENGTH).tokens for name in _MANY_BYTES]
-    for token in itertools.chain(*answers):
+    answers = []
+    for name, options in product(_MANY_BYTES, ({}, _SEEN)):
+        with suppress(UnsupportedOptionError):
+            answers.append(generate(subject, ask.ODD[name], _LENGTH, **options).tokens)
+    for token in chain(*answers):
         try:
             token.text.encode()
         except UnicodeEncodeError as error:
             must(False, f"the text of {token!r} is not Unicode: {error.reason}")
+        if not token.text.isascii():  # which no fault would change
+            tally.compared()
     goes_on(subject, answers)
+    testable(not all(token.text.isascii() for token in chain(*answers)), _ONLY_ASCII)
 
 
 @check(
@@ -68,25 +102,64 @@ def _ways(subject: Subject) -> list[dict[str, float | int]]:
     return [{}, {"temperature": 1.0, "seed": 3}]
 
 
-def _is_decoded(subject: Subject, prompt: str, answer: Answer) -> None:
-    """See that a stream's texts join to its ids decoded, alone or behind the prompt.
+def _sought(subject: Subject, size: int, rare: str) -> set[str]:
+    """Characters of this size that came in several tokens, in answers that repeat their prompts."""
+    made = 0
+    for prompt, length, options in _asked(subject, rare):
+        made += length
+        if made > passes(subject):
+            break
+        with suppress(UnsupportedOptionError):
+            met = _is_decoded(subject, prompt, generate(subject, prompt, length, **options))
+            if size in map(_size, met):
+                return met
+    return set()
 
-    Some tokenizers drop a space in front of a text. Invalid bytes, in the middle too, may be shown
-    as one mark or as several, and the end may have been cut inside a character.
+
+def _asked(subject: Subject, rare: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """Prompts, lengths and options: first what may go on for long, then draws of one character."""
+    encode, repeating = tokenizing(subject).encode, []
+    for character in rare:
+        tokens = len(encode(character * 6)) - len(encode(character * 5))
+        if tokens > 1:
+            repeating.append((character * 6, tokens))
+    for (prompt, tokens), options in product(repeating, ({}, _SEEN)):
+        yield prompt, 2 * tokens, options
+    for seed, (prompt, tokens) in product(seeds(subject, _TRIES), repeating):
+        yield prompt, tokens, _ANY_SEEN | seed
+
+
+def _size(character: str) -> int:
+    return len(character.encode())
+
+
+def _is_decoded(subject: Subject, prompt: str, answer: Answer) -> set[str]:
+    """See that a stream's texts are its ids decoded, as far as either has no broken character.
+
+    Returns the characters of several bytes that were compared, and that no token has for itself.
+    Some tokenizers drop a space in front of a text; some break all bytes beside an invalid one.
     """
     decode, encode = tokenizing(subject).decode, tokenizing(subject).encode
-    joined, alone = answer.text.rstrip(_BROKEN), decode(answer.ids).rstrip(_BROKEN)
-    behind = decode([*encode(prompt), *answer.ids]).rstrip(_BROKEN)
+    texts, places = [token.text for token in answer.tokens], range(1, len(answer.tokens) + 1)
+    joined = {end: "".join(texts[:end]) for end in places}
+    alone = {end: decode(answer.ids[:end]) for end in places}
 
-    # With a character broken in the middle, nothing can be compared.
-    if _BROKEN in alone:
-        return
+    # The last places at which the one and the other are whole.
+    whole = [end for end in places if _BROKEN not in alone[end]][-1:]
+    shown = [end for end in places if _BROKEN not in joined[end] and texts[end - 1]][-1:]
+    for end in {*whole, *shown}:
+        behind = decode([*encode(prompt), *answer.ids[:end]]).rstrip(_BROKEN)
+        must(
+            joined[end].lstrip(" ") == alone[end].rstrip(_BROKEN).lstrip(" ")
+            or behind == prompt + joined[end],
+            f"the stream's texts join to {joined[end]!r}, and decode() of its ids gives "
+            f"{alone[end]!r}: a character whose bytes lie in several tokens belongs, whole, to the "
+            "last of them",
+        )
 
-    must(
-        joined.lstrip(" ") == alone.lstrip(" ") or behind == prompt + joined,
-        f"the stream's texts join to {joined!r}, and decode() of its ids gives {alone!r}: a "
-        "character whose bytes lie in several tokens belongs, whole, to the last of them",
-    )
+    own = {character for each in answer.ids for character in decode([each])}
+    said = {character for end in whole for character in alone[end]}
+    return {character for character in said - own if not character.isascii()}
 
 
 @check(
@@ -119,18 +192,45 @@ def plain_text_comes_back(subject: Subject) -> None:
 
 
 @check(
+    "tokenizing.open-ended",
+    "encode MUST put nothing behind a text: a longer text begins with the ids of a shorter one",
+    Capability.TOKENIZING,
+)
+def texts_go_on(subject: Subject) -> None:
+    encode = tokenizing(subject).encode
+    pairs = [(encode(text), encode(text + more)) for text in ask.PLAIN for more in _MORE]
+    # Many tokenizers join the end of some texts with what follows, and none with all of this.
+    must(
+        any(longer[: len(ids)] == ids and len(longer) > len(ids) for ids, longer in pairs),
+        f"none of {len(pairs)} longer texts begins with the ids of the shorter one: {pairs[0][1]} "
+        f"and {pairs[0][0]}; a generation goes on behind them, so that nothing may end a prompt",
+    )
+
+
+@check(
     "tokenizing.stable",
-    "What decode gives back MUST itself go through encode and decode unchanged, in any script",
+    "What decode gives back MUST be whole characters, and itself go through encode and decode "
+    "unchanged, in any script",
     Capability.TOKENIZING,
 )
 def decoded_text_is_stable(subject: Subject) -> None:
-    model = tokenizing(subject)
+    model, whole = tokenizing(subject), list[bool]()
     for name, text in ask.ODD.items():
         once = model.decode(model.encode(text))
         again = model.decode(model.encode(once)) if once else once
-        must(bool(once), f"{name}: of {text!r} nothing came back")
+        well_formed(bool(once), f"{name}: of {text!r} nothing came back")
         must(again == once, f"{name}: {text!r} came back as {once!r}, and that as {again!r}")
+        if _tells_apart(subject, text):
+            whole.append(_BROKEN not in once)
+    must(any(whole or [True]), f"decode shows {_BROKEN!r} for characters that encode tells apart")
     must(model.decode([]) == "", f"decode([]) is {model.decode([])!r}")
+
+
+def _tells_apart(subject: Subject, text: str) -> bool:
+    """Whether encode has other ids for each character beyond ASCII: then it has their bytes."""
+    characters = {character for character in text if not character.isascii()}
+    found = {tuple(tokenizing(subject).encode(character)) for character in characters}
+    return len(found) == len(characters) > 1
 
 
 def _is_list_of_ids(found: object, size: int) -> bool:

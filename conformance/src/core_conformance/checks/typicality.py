@@ -10,8 +10,9 @@ from typing import Any
 from core.protocols import Capability
 from core.types import Token
 from core_conformance.checking import ask
+from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, classify, generate, logits, seeds, token
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import must, testable, well_formed
 from core_conformance.checking.compare import difference, log_softmax
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
@@ -21,6 +22,10 @@ _SEEDS = 6
 _WARM = 3.0  # so warm that a filter which is left out lets something through
 _HOT = 10.0
 _P = 0.3
+_NOTHING_LEFT_OUT = (
+    f"typical_p={_P:g} would leave every token: take a model some of whose tokens are clearly "
+    "likelier than others"
+)
 _UNREAD = (
     "draws that were to be of one token vary, and nobody can see whether at a tie: take a backend "
     "that declares LOGPROBS, or CLASSIFY and LOGITS"
@@ -35,8 +40,11 @@ _UNREAD = (
     Capability.LOGITS,
 )
 def typical_p_excludes(subject: Subject) -> None:
+    shut = False
     for prompt, typicality, drawn in _drawn(subject):
         _must_be_typical(prompt, typicality, drawn)
+        shut = shut or typicality.shuts_out(_P)
+    testable(shut, _NOTHING_LEFT_OUT)
 
 
 @check(
@@ -46,14 +54,17 @@ def typical_p_excludes(subject: Subject) -> None:
     Capability.LOGITS,
 )
 def typical_p_comes_first(subject: Subject) -> None:
+    shut = False
     for prompt, typicality, drawn in _drawn(subject, top_k=1):
         _must_be_typical(prompt, typicality, drawn)
+        shut = shut or typicality.shuts_out(_P)
         best, logit = typicality.best_kept(_P), typicality.row[drawn.id]
         must(
             logit >= best - typicality.slack,
             f"typical_p={_P:g} and top_k=1 gave {drawn!r} behind {prompt!r}: its logit is "
             f"{logit:.4g}, and a token that typical_p leaves has {best:.4g}",
         )
+    testable(shut, _NOTHING_LEFT_OUT)
 
 
 @check(
@@ -71,7 +82,10 @@ def tiny_typical_p_leaves_one(subject: Subject) -> None:
         pairs += [(first, other) for other in others]
     found = difference(subject, pairs, drawn=True)
     testable(found is None or subject.tolerance < 1e-3 or _margins_can_be_read(subject), _UNREAD)
-    must(found is None, f"typical_p=1e-6 at temperature {_HOT:g}: {found.text if found else ''}")
+    well_formed(
+        found is None, f"typical_p=1e-6 at temperature {_HOT:g}: {found.text if found else ''}"
+    )
+    goes_on(subject, [one.tokens for one, _ in pairs])
 
 
 def _margins_can_be_read(subject: Subject) -> bool:
@@ -136,6 +150,11 @@ class Typicality:
         border = self.distances[token] - self.reach
         pairs = zip(self.distances, self.chances, strict=True)
         return math.fsum(chance for distance, chance in pairs if distance < border)
+
+    def shuts_out(self, typical_p: float) -> bool:
+        """Whether ``typical_p`` keeps out a token for certain."""
+        farthest = max(range(len(self.row)), key=self.distances.__getitem__)
+        return self.mass_before(farthest) > typical_p + self.slack
 
     def best_kept(self, typical_p: float) -> float:
         """The largest logit of what ``typical_p`` leaves for certain; -infinity for nothing."""

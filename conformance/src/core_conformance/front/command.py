@@ -24,7 +24,7 @@ from core_conformance.running.result import Result, Status
 from core_conformance.running.run import Run
 from core_conformance.running.settings import Settings
 
-_COLUMNS = ("CHECK", "STATUS", "SECONDS", "NOTE")
+_COLUMNS = ("CHECK", "STATUS", "SECONDS", "COMPARED", "NOTE")
 _STYLES = {
     Status.PASSED: "green",
     Status.KNOWN: "yellow",
@@ -77,16 +77,17 @@ def progress(total: int | None, lines: bool = False) -> Iterator[Callable[[str],
 
 
 def table(results: Sequence[Result]) -> None:
-    """Print on a terminal every check with its status, its seconds, and a note."""
+    """Print on a terminal every check with its status, its seconds, its count, and a note."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     grid = Table(*_COLUMNS, box=None, pad_edge=False, header_style="bold")
     for result in results:
-        check, status, seconds, note = _cells(result)
+        check, status, *numbers, note = _cells(result)
         style = _STYLES.get(result.status, "bold red")
-        grid.add_row(check, Text(status, style), Text(seconds, justify="right"), Text(note))
+        right = [Text(number, justify="right") for number in numbers]
+        grid.add_row(check, Text(status, style), *right, Text(note))
     Console(color_system=None if _plain() else "auto").print(grid)
 
 
@@ -94,6 +95,8 @@ def complaints(run: Run) -> None:
     """Print on stderr each violated clause, and what was seen instead."""
     silent = (Status.PASSED, Status.NOT_RUN, Status.KNOWN, Status.NOT_TESTABLE)
     _untestable(run)
+    for line in run.left_out():
+        click.echo(f"\nNOT LOOKED AT by {visible(line)}", err=True)
     for result in run.all_results():
         if result.status in silent:
             continue
@@ -128,8 +131,9 @@ def _untestable(run: Run) -> None:
         click.echo(f"  {visible_lines(reason[:1].upper() + reason[1:])}.", err=True)
 
 
-def _cells(result: Result) -> tuple[str, str, str, str]:
-    return result.id, str(result.status), f"{result.seconds:.2f}", _note(result)
+def _cells(result: Result) -> tuple[str, str, str, str, str]:
+    numbers = f"{result.seconds:.2f}", str(result.compared)
+    return result.id, str(result.status), *numbers, _note(result)
 
 
 def _note(result: Result) -> str:

@@ -65,6 +65,8 @@ class Session:
             ended = f" [{run.ended}]" if run.ended else ""
             colour = {"green": kind == "conformant", "red": kind == "not conformant"}
             terminal.line(run.summary() + ended, **colour)
+            for line in run.left_out():
+                terminal.line(f"not looked at by {line}")
 
         if not self._runs:
             terminal.line("incomplete (nothing ran): add --pyargs core_conformance")

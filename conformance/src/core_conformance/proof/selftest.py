@@ -14,10 +14,11 @@ from core_conformance.checking.check import Check
 from core_conformance.checking.registry import all_checks
 from core_conformance.checking.subject import Subject
 from core_conformance.proof import null_backend
+from core_conformance.proof.poor_models import POOR_MODELS, PoorModel
 from core_conformance.proof.registry import Saboteur, all_saboteurs
 from core_conformance.reference import Reference, write_model
 from core_conformance.running.result import Status
-from core_conformance.running.runner import run_check
+from core_conformance.running.runner import NOTHING, run_check
 from core_conformance.running.target import know_reference
 
 Progress = Callable[[str], None]
@@ -50,7 +51,7 @@ class Summary:
 
 
 def run(progress: Progress = lambda line: None) -> Summary:
-    """Test the suite on the reference, the saboteurs and the empty backend.
+    """Test the suite on the reference, the saboteurs, the empty backend and poor models.
 
     With a capability switched off, only the checks that need it run, and with a saboteur only the
     checks that it must fail. That it fails no other is for `kill_matrix`, which takes minutes.
@@ -74,6 +75,8 @@ def _parts() -> Iterator[tuple[str, Callable[[str], Iterable[str]]]]:
     for broken in all_saboteurs().values():
         yield f"saboteur {broken.name}", partial(survivors, broken)
     yield "the empty backend", emptiness
+    for poor in POOR_MODELS:
+        yield f"a model that {poor.lacks}", partial(silences, poor)
 
 
 def without_saboteur() -> list[str]:
@@ -116,7 +119,9 @@ def kill_matrix(broken: Saboteur, path: str) -> list[str]:
     """
     expected = broken.expected()
     asked = [check for id, check in all_checks().items() if id in expected or not check.broad]
-    return differences(failures(broken.backend(), path, asked), expected, broken.name)
+    found = failures(broken.backend(), path, asked)
+    told = {id: why for id, why in found.items() if id in all_checks()}  # the others cannot tell
+    return differences(told, expected, broken.name)
 
 
 def exactly(name: str, path: str) -> list[str]:
@@ -128,6 +133,23 @@ def emptiness(path: str) -> list[str]:
     """Differences between the checks that the empty backend fails and those that it must fail."""
     expected = set(all_checks()) - null_backend.PASSES
     return differences(failures(null_backend.NullBackend(), path), expected, "the empty backend")
+
+
+def silences(poor: PoorModel, path: str) -> list[str]:
+    """Differences between the checks that cannot tell anything with a model and those named.
+
+    Every other check has to pass, and not in silence. Broad ones may do as they like, and so long
+    as they say why.
+    """
+    know_reference()
+    with closing(Subject(poor.backend(), path, poor.options)) as subject:
+        results = [run_check(check, subject) for check in all_checks().values()]
+    ended = {result.id: result for result in results if not all_checks()[result.id].broad}
+    mute = {id: r.reason for id, r in ended.items() if r.status is Status.NOT_TESTABLE}
+    found = [f"{r.id}: fails {poor.name}: {r.reason}" for r in results if r.status is Status.FAILED]
+    found += [f"{id}: has no words for {poor.name}" for id, why in mute.items() if why == NOTHING]
+    found += [f"{id}: is not testable with {poor.name}" for id in mute.keys() - poor.mute]
+    return found + [f"{id}: passes {poor.name} in silence" for id in poor.mute - mute.keys()]
 
 
 def differences(found: dict[str, str], expected: Collection[str], who: str) -> list[str]:

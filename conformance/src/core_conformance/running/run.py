@@ -116,6 +116,14 @@ class Run:
             for result in self.results.values()
         )
 
+    def left_out(self) -> list[str]:
+        """What checks did not look at, a line for each of them."""
+        return [
+            f"{result.id}: {'; '.join(result.left_out)}"
+            for result in self.all_results()
+            if result.left_out
+        ]
+
     def summary(self) -> str:
         """The verdict and its grounds, in one line."""
         verdict, refused = self.verdict(), self.refused()

@@ -27,6 +27,11 @@ from core_conformance.running.target import CannotStart, Target
 T = TypeVar("T")
 
 _SLICE = 0.5  # seconds: a signal that comes just before a wait begins is heard when it ends
+NOTHING = (
+    "the check compared nothing, for nothing that its clause is about came up: take a model that "
+    "goes on for a dozen tokens, reads its prompts, and knows other scripts than Latin"
+)
+"""Said of a check that compared nothing and has no words of its own for it."""
 LIMIT = 120.0
 """Seconds that a check may take unless something else is asked for, or the model is slow."""
 PASSES = 400
@@ -170,6 +175,8 @@ def run_check(check: Check, subject: Subject) -> Result:
     """
     counted = tally.begin()
     result = _run_check(check, subject)
+    if result.status is Status.PASSED and not counted.compared:
+        result = replace(result, status=Status.NOT_TESTABLE, reason=NOTHING)
     return replace(result, compared=counted.compared, left_out=tuple(counted.left_out))
 
 
@@ -196,6 +203,7 @@ def _run_check(check: Check, subject: Subject) -> Result:
     except BaseException as error:  # noqa: BLE001 - a backend may also call sys.exit
         seconds = time.perf_counter() - start
         if isinstance(error, UnsupportedOptionError) and may_refuse(subject, error):
+            tally.compared()  # the refusal
             return Result(check.id, Status.PASSED, "", seconds, error.option)
         return _failed(check, missing, error, seconds)
 

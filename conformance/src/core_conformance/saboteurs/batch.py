@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from core.options import GenerateConfig
+from core.protocols import Backend, Capability
 from core.types import BatchResult, Token
 from core_conformance.proof.registry import saboteur
+from core_conformance.reference.backend import Reference
 from core_conformance.reference.batch import Batch
 from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.meter import Meter
@@ -90,6 +92,29 @@ class SlotNotCleared(Batch):
 class StopNotInBatches(Batch):
     def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
         super().__init__(engine, prompts, dataclasses.replace(config, stop=(), stop_tokens=()))
+
+
+class OthersWithStops(Batch):
+    def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
+        stops = config.stop or config.stop_tokens
+        asked = [f" {prompt}" for prompt in prompts] if stops else prompts
+        super().__init__(engine, asked, config)
+
+
+class OnlyBatches(ReferenceModel):
+    batch_class = OthersWithStops
+
+
+@saboteur(
+    "others-with-stops",
+    "with a stop string a batch goes on otherwise, where nothing but batches is offered",
+    {"batch.stops"},
+)
+def others_with_stops() -> Backend:
+    """The reference with batches alone."""
+    kind = type("OnlyBatches", (Reference,), {"model_class": OnlyBatches})
+    told = {Capability.BATCH_GENERATE, Capability.LOGPROBS}
+    return cast("Backend", kind(without=frozenset(Capability) - told))
 
 
 @saboteur(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Sequence
 
 from core.chat import RenderedPrompt
 from core.errors import EmptyPromptError
 from core.options import GenerateConfig
+from core.protocols import Backend
 from core.text_stream import TokenAssembler
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference import vocabulary
-from core_conformance.reference.engine import Engine, Generation
+from core_conformance.reference.backend import Reference
+from core_conformance.reference.engine import Engine, Generation, check_text
+from core_conformance.reference.language import Language
 from core_conformance.reference.optional import ReferenceModel
 
 SHOWN = {"tokenizing.round-trip", "tokenizing.stable"}
@@ -28,7 +32,7 @@ class Alone(vocabulary.Detokenizer):
 class DecodedAlone(Generation):
     """A row whose text is made by ``detokenizer_class``."""
 
-    detokenizer_class = Alone
+    detokenizer_class: type[vocabulary.Detokenizer] = Alone
 
     def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
         super().__init__(ids, config, room)
@@ -93,6 +97,96 @@ class SpaceInFront(ReferenceModel):
     def decode(self, ids: Sequence[int]) -> str:
         text = super().decode(ids)
         return f" {text}" if vocabulary.BOS in ids else text
+
+
+@saboteur(
+    "decodes-alone",
+    "decode decodes every id alone: what lies in several tokens is shown as U+FFFD",
+    {"text.whole-characters", "tokenizing.stable"},
+)
+class DecodesAlone(ReferenceModel):
+    def decode(self, ids: Sequence[int]) -> str:
+        decode = super().decode
+        return "".join(decode([each]) for each in ids)
+
+
+class EndsPrompts(Engine):
+    def prompt_ids(self, prompt: str) -> list[int]:
+        check_text(prompt)
+        ids = [*vocabulary.encode(prompt), vocabulary.EOS]
+        self.check_length(len(ids))
+        return ids
+
+
+@saboteur("ends-prompts", "every prompt is read with EOS behind it", {"tokenizing.open-ended"})
+class WithEndedPrompts(ReferenceModel):
+    engine_class = EndsPrompts
+
+    def encode(self, text: str) -> list[int]:
+        return [*super().encode(text), vocabulary.EOS]
+
+
+class Sober(Language):
+    """Says ASCII, unless what the prompt holds is made likelier."""
+
+    def logits(self, ids: Sequence[int]) -> array[float]:
+        values = super().logits(ids)
+        if not vocabulary.unfinished(ids):
+            for lead in (0xC3, 0xCE, 0xE2, 0xF0):
+                values[lead] = 0.5
+        return values
+
+
+class ThreeBytes(vocabulary.Detokenizer):
+    """Waits for no more than the third byte of a character."""
+
+    def add(self, token_id: int) -> str:
+        text = super().add(token_id)
+        if not text and len(self._decoder.getstate()[0]) > 2:
+            self._decoder.reset()
+            return "\ufffd"
+        return text
+
+
+class WaitsForThreeBytes(DecodedAlone):
+    detokenizer_class = ThreeBytes
+
+
+def _sober(generation: type[Generation]) -> Callable[[], Backend]:
+    """A backend with these rows and a model that hardly ever shows what is wrong with them."""
+    engine = type("SoberEngine", (Engine,), {"generation_class": generation})
+    model = type("SoberModel", (ReferenceModel,), {"engine_class": engine})
+    return type("SoberReference", (Reference,), {"model_class": model, "language_class": Sober})
+
+
+@saboteur(
+    "three-bytes",
+    "characters of four bytes are given up, behind a model that says none by itself",
+    {"text.whole-characters"},
+)
+def three_bytes() -> Backend:
+    """The reference with such rows."""
+    return _sober(WaitsForThreeBytes)()
+
+
+@saboteur(
+    "rare-surrogates",
+    "parts of characters come out as lone surrogates, behind a model that says few",
+    {"text.whole-characters", "text.unicode"},
+)
+def rare_surrogates() -> Backend:
+    """The reference with such rows."""
+    return _sober(WithSurrogates)()
+
+
+@saboteur(
+    "special-in-plain-text",
+    "special tokens that any text spells are read as such, a user's message too",
+    {"chat.special-text"},
+)
+class SpecialInPlainText(ReferenceModel):
+    def encode(self, text: str) -> list[int]:
+        return super().encode(RenderedPrompt(str.__str__(text), "\u0001"))
 
 
 @saboteur("not-a-list", "encode returns a tuple", {"tokenizing.ids"})
