@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from core.errors import CoreError, UnsupportedOptionError, described
 from core.protocols import Capability
-from core_conformance.checking import tally
+from core_conformance.checking import record, tally
 from core_conformance.checking.applies import may_refuse, ready, refuses
 from core_conformance.checking.check import Check, NotTestable, Violation
 from core_conformance.checking.subject import Subject
@@ -155,6 +155,7 @@ def run_check(check: Check, subject: Subject) -> Result:
     Never raises but for KeyboardInterrupt: whatever the backend raises is the check's failure.
     """
     counted = tally.begin()
+    record.begin()
     result = _run_check(check, subject)
     return replace(result, compared=counted.compared, left_out=tuple(counted.left_out))
 
@@ -203,7 +204,8 @@ def _failed(
     # A violation says all there is to know, unless an error of the backend led to it.
     told = isinstance(error, Violation) and error.__context__ is None
     trace = "" if told else "".join(traceback.format_exception(error))
-    return Result(check.id, Status.FAILED, reason, seconds, missing or "", trace)
+    call = getattr(error, "call", "") or record.script(reason)
+    return Result(check.id, Status.FAILED, reason, seconds, missing or "", trace, call=call)
 
 
 def _where(error: BaseException) -> str:
