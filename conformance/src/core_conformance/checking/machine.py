@@ -73,6 +73,10 @@ class Machine:
         """Up to four prompts, of which some are equal."""
         return [self.prompt(step.first + place * step.second) for place in range(1 + step.take % 4)]
 
+    def pair(self, step: Step) -> tuple[str, str]:
+        """A prompt, and the beginning of one as its continuation."""
+        return self.prompt(step.first), self.prompt(step.second)[:12]
+
     def options(self, step: Step) -> Options:
         """Those of the program that the step chooses, for an answer of `MOST` tokens."""
         return evidence(self.world.subject) | self._drawing(step) | {"max_tokens": MOST}

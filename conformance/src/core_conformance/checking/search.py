@@ -7,6 +7,8 @@ does, and made smaller there. What fails only behind the inputs before it is rep
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
@@ -24,8 +26,12 @@ from core_conformance.checking.world import World
 Input = TypeVar("Input")
 Run = Callable[[World, Any], None]
 
-_MOST = 5000  # always the same: a seed shall give the same inputs however many there is time for
-_SHRINKING = 10.0  # seconds; a deep run takes ten times as long
+# Inputs of one run of hypothesis: from ten on it tries variations of what it has, and begins with
+# small inputs for longer. Where there is time for a few only, they have to differ.
+_AT_ONCE = 9
+_TRIES = 20  # times the inputs that are enough: where there are fewer, they come again and again
+_SHRINKING = 2.0  # seconds at least, and this many attempts; a deep run takes ten times as long
+_ATTEMPTS = 12
 _AGAIN = 2  # runs of the smallest input, to say whether it fails every time
 
 
@@ -46,10 +52,13 @@ def search(
     are enough, unless the run is deep.
     """
     with contextlib.closing(_Search(subject, run, cost, most)) as found:
-        _drive(inputs, subject.effort.seed, subject.effort.deep, found)
+        _drive(inputs, subject.effort.seed, found)
         error = found.failure()
     if error is not None:
         raise error
+
+
+_Found = tuple[Input, BaseException, str]  # an input, its error, and the calls that led to it
 
 
 class _Search(Generic[Input]):
@@ -58,21 +67,28 @@ class _Search(Generic[Input]):
     def __init__(self, subject: Subject, run: Run, cost: Callable[[Input], float], most: int):
         self._subject, self._run, self._cost = subject, run, cost
         self._world = World(subject)
-        effort = subject.effort
         self._passes, self._most = float(passes(subject)), most
-        self._end = time.monotonic() + effort.seconds if effort.deep else None
-        self._tried = 0
-        self._smallest: tuple[Input, BaseException, str] | None = None
-        self._alone = True
+        effort = subject.effort
+        self._end = time.monotonic() + effort.seconds if effort.deep else math.inf
+        self._tried = self._calls = 0
+        self._before = set[str]()
+        self._behind: _Found[Input] | None = None  # fails behind the inputs before it, not alone
+        self._whole: _Found[Input] | None = None  # fails alone
+        self._smallest: _Found[Input] | None = None  # as well, and is small
         self._number = 0
+
+    @property
+    def failed(self) -> bool:
+        """Whether an input has failed by itself."""
+        return self._smallest is not None
 
     def __call__(self, found: Input) -> None:
         """Try one input."""
         if self._over():
             raise Enough
-        self._tried += 1
-        self._passes -= self._cost(found)
-        if self._smallest is not None:
+        if self._smallest is None and not self._is_new(found):
+            return
+        if self._smallest is not None or self._behind is not None:
             self._world.renew()
         error = self._error(found)
         if error is None:
@@ -83,91 +99,100 @@ class _Search(Generic[Input]):
             self._smallest = found, error, script
         raise error
 
-    @property
-    def failed(self) -> bool:
-        """Whether an input has failed."""
-        return self._smallest is not None
-
     def failure(self) -> BaseException | None:
         """The error of the smallest input that failed, with its call; None if all passed."""
-        if self._smallest is None:
-            return None
-        found, error, script = self._smallest
-        if isinstance(error, UnsupportedOptionError):
-            return error  # whether it may be refused is for the runner to say
-        where = f"generated input {self._number} of --seed {self._subject.effort.seed}"
-        where += f", {self._said(found)}"
-        told = str(error) if isinstance(error, Violation) else f"raised {error!r}"
-        violation = Violation(f"{told} [{where}]", script)
-        if not isinstance(error, Violation):
-            violation.__context__ = error
-        return violation
+        which = f"generated input {self._number} of --seed {self._subject.effort.seed}"
+        if self._smallest is None or self._whole is None:
+            return self._behind and _told(
+                self._behind, f"{which}, behind those before it: alone it does not fail"
+            )
+        again = sum(self._fails_again(self._smallest[0]) for _ in range(_AGAIN))
+        found = self._smallest if again else self._whole
+        return _told(found, f"{which}: made smaller, it failed in {again} of {_AGAIN} more runs")
 
     def close(self) -> None:
         """Close the models of the search."""
         self._world.close()
 
-    def _over(self) -> bool:
-        if self._end is not None:
-            return time.monotonic() > self._end
-        if self._smallest is not None:
+    def _is_new(self, found: Input) -> bool:
+        self._calls += 1
+        key = repr(found)
+        if key in self._before:
             return False
-        return self._tried >= self._most or self._passes <= 0
+        self._before.add(key)
+        self._tried += 1
+        self._passes -= self._cost(found)
+        return True
+
+    def _over(self) -> bool:
+        if time.monotonic() > self._end:
+            return True
+        if self._smallest is not None or self._subject.effort.deep:
+            return False
+        enough = self._tried >= self._most or self._calls >= _TRIES * self._most
+        return enough or self._passes <= 0
 
     def _error(self, found: Input) -> BaseException | None:
-        record.begin()
+        if self._behind or self._smallest:  # else the calls of all inputs belong together
+            record.begin()
         try:
             self._run(self._world, found)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is found
             return error
         return None
 
+    def _fails_again(self, found: Input) -> bool:
+        self._world.renew()
+        return self._error(found) is not None
+
     def _first(self, found: Input, error: BaseException) -> None:
-        """Keep the first input that fails, and see whether it does on models of its own."""
+        """Keep an input that fails, and see whether it does on models of its own.
+
+        Where it does not, the search goes on with models that are loaded for each input.
+        """
+        behind = self._behind or (found, error, record.script(whole=True))
         self._number = self._tried
-        self._smallest = found, error, record.script(str(error))
-        self._world.renew(whole=True)
+        self._behind, start = behind, time.monotonic()
+        self._world.renew()
         own = self._error(found)
-        self._alone = own is not None
-        if own is None:
-            raise Enough
-        self._smallest = found, own, record.script(whole=True)
-        self._end = time.monotonic() + _SHRINKING * (10 if self._subject.effort.deep else 1)
-
-    def _said(self, found: Input) -> str:
-        if not self._alone:
-            return "which fails behind those before it and passes on models loaded anew"
-        failed = 0
-        for _ in range(_AGAIN):
-            self._world.renew(whole=True)
-            failed += self._error(found) is not None
-        return f"which failed again in {failed} of {_AGAIN} more runs"
+        if own is not None:
+            self._smallest = self._whole = found, own, record.script(whole=True)
+            seconds = max(_SHRINKING, _ATTEMPTS * (time.monotonic() - start))
+            self._end = time.monotonic() + seconds * (10 if self._subject.effort.deep else 1)
 
 
-def _drive(inputs: SearchStrategy[Any], seed: int, deep: bool, found: _Search[Any]) -> None:
-    """Have hypothesis generate inputs and shrink the one that fails.
+def _told(found: _Found[Any], where: str) -> BaseException:
+    """The error, with the place where it was found and the calls that led to it."""
+    _, error, script = found
+    if isinstance(error, UnsupportedOptionError):
+        return error  # whether it may be refused is for the runner to say
+    told = str(error) if isinstance(error, Violation) else f"raised {error!r}"
+    violation = Violation(f"{told} [{where}]", script)
+    if not isinstance(error, Violation):
+        violation.__context__ = error
+    return violation
 
-    What it raises is dropped, for the search has seen all there was: also that an input failed
+
+def _drive(inputs: SearchStrategy[Any], seed: int, found: _Search[Any]) -> None:
+    """Have hypothesis generate inputs, few at a time, and shrink one that fails.
+
+    What it raises then is dropped, for the search has seen all there was: also that an input failed
     once and not again, which is no error of the suite.
     """
-    while True:
-        try:
-            with _apart():
-                _given(inputs, seed)(found)
-        except Enough:
-            return
-        except (Exception, BaseExceptionGroup):
-            if found.failed:
-                return
-            raise
-        if not deep:
-            return
-        seed += 1
+    try:
+        with _apart():
+            for turn in itertools.count():
+                _given(inputs, seed * 2**20 + turn)(found)
+    except Enough:
+        return
+    except (Exception, BaseExceptionGroup):
+        if not found.failed:
+            raise  # an error of the strategies
 
 
 def _given(inputs: SearchStrategy[Any], seed: int) -> Callable[[_Search[Any]], None]:
     settings = hypothesis.settings(
-        max_examples=_MOST,
+        max_examples=_AT_ONCE,
         database=None,  # nothing is written in the user's folder
         deadline=None,
         derandomize=False,  # the seed is ours

@@ -40,14 +40,11 @@ class World:
         self._answers: dict[str, tuple[Any, record.Call | None]] = {}
         self._seen: list[Pair] = []
 
-    def renew(self, whole: bool = False) -> None:
-        """Load the model under test anew; ``whole``: the yardstick as well."""
-        self.model.close()
-        self.model = self.subject.load()
-        if whole:
-            self._yardstick.close()
-            self._yardstick = self.subject.load()
-            self._answers.clear()
+    def renew(self) -> None:
+        """Load both models anew, and forget all answers."""
+        self.close()
+        self.model, self._yardstick = self.subject.load(), self.subject.load()
+        self._answers.clear()
 
     def close(self) -> None:
         """Close both models."""

@@ -337,7 +337,8 @@ def _scored(world: World, pairs: list[tuple[str, str]]) -> None:
             f"{what}: logprob is {result.logprob}, and its tokens sum to {math.fsum(parts)}",
         )
         _same_score(world, wanted.token_logprobs, result, f"{what}, alone and here")
-    _by_steps(world, *pairs[0], found[0])
+    for (prompt, text), result in list(zip(pairs, found, strict=True))[:2]:
+        _by_steps(world, prompt, text, result)
 
 
 def _same_score(world: World, wanted: Sequence[float], found: Score, what: str) -> None:

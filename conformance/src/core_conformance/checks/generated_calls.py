@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, cast
 
 from hypothesis import strategies as st
@@ -28,7 +29,7 @@ from core_conformance.checking.registry import check
 from core_conformance.checking.search import search
 from core_conformance.checking.spelling import Named
 from core_conformance.checking.subject import OPERATIONS, Subject
-from core_conformance.checking.world import World, batch, classify, same_error, score
+from core_conformance.checking.world import Options, World, batch, classify, same_error, score
 
 _OPEN = 2  # streams: more may be more than there are slots
 _LABELS = (ask.LABELS, ("good", "good day", "bad"))
@@ -51,12 +52,12 @@ def any_calls(subject: Subject) -> None:
 def _programs(subject: Subject, kinds: Sequence[str]) -> SearchStrategy[Program]:
     small = st.integers(0, 3)
     step = st.builds(Step, st.sampled_from(kinds), small, small, st.integers(0, MOST))
-    options = st.one_of(st.just({}), strategies.sampling(subject))
+    options = st.tuples(st.just({}), strategies.sampling(subject))
     return st.builds(
         Program,
         st.lists(strategies.texts(3), min_size=1, max_size=3).map(tuple),
-        st.lists(options, min_size=1, max_size=2).map(tuple),
-        st.lists(step, min_size=1, max_size=9).map(tuple),
+        options,
+        st.lists(step, min_size=1, max_size=10).map(tuple),
     )
 
 
@@ -75,6 +76,9 @@ def _cost(program: Program) -> float:
 def _run(world: World, program: Program) -> None:
     machine = Machine(world, program)
     try:
+        # First the yardstick: what the calls leave behind in this process shall not reach it.
+        for step in program.steps:
+            _ASKED.get(step.kind, _nothing)(machine, step)
         for step in program.steps:
             with suppress(ModelBusyError):  # this thread holds what it would wait for
                 _STEPS[step.kind](machine, step)
@@ -133,15 +137,19 @@ def _classify(machine: Machine, step: Step) -> None:
 
 def _labels(machine: Machine, step: Step) -> None:
     rows = machine.rows(step)
-    options = telling(machine.world.subject) | {"labels": _LABELS[step.second % 2]}
+    options = _labelled(machine, step)
     machine.same_rows(rows, classify(machine.model, rows, options), options, "classify")
+
+
+def _labelled(machine: Machine, step: Step) -> Options:
+    return telling(machine.world.subject) | {"labels": _LABELS[step.second % 2]}
 
 
 def _iterate(machine: Machine, step: Step) -> None:
     rows, options = machine.rows(step), telling(machine.world.subject)
     results = cast("ClassifyStreaming", machine.model).classify_iter(iter(rows), **options)
-    _named(machine, "results", 1 + step.take)
-    found = [result for result, _ in zip(results, range(1 + step.take), strict=False)]
+    _named(machine, "results", step.second)
+    found = list(islice(results, step.second))
     machine.same_rows(rows, found, options, "classify_iter")
 
 
@@ -178,13 +186,14 @@ def _named(machine: Machine, kind: str, count: int) -> None:
 
 
 def _score(machine: Machine, step: Step) -> None:
-    prompt, text = machine.prompt(step.first), machine.prompt(step.second)[:12]
+    prompt, text = machine.pair(step)
     wanted, (found,) = machine.world.scored(prompt, text), score(machine.model, [prompt], [text])
     what = f"{text!r} behind {prompt!r:.80} scored alone, and among other calls"
     same_error(wanted.error, found.error, what)
     one, same = wanted.token_logprobs, found.token_logprobs
     must(
         len(one) == len(same)
+        and bool(same) is (found.error is None)
         and all(near(machine.world.subject, *both) for both in zip(one, same, strict=True)),
         f"{what}: {one} against {same}",
     )
@@ -199,6 +208,52 @@ def _other(machine: Machine, step: Step) -> None:
             next(iter(other.generate(machine.prompt(step.first), max_tokens=2)), None)
 
 
+def _ask_rows(machine: Machine, step: Step) -> None:
+    for prompt in machine.rows(step):
+        machine.world.classified(prompt, telling(machine.world.subject))
+
+
+def _ask_labels(machine: Machine, step: Step) -> None:
+    for prompt in machine.rows(step):
+        machine.world.classified(prompt, _labelled(machine, step))
+
+
+def _ask_batch(machine: Machine, step: Step) -> None:
+    for prompt in machine.rows(step):
+        _ask_answer(machine, step, Capability.BATCH_GENERATE, prompt)
+
+
+def _ask_answer(
+    machine: Machine, step: Step, operation: Capability = Capability.GENERATE, prompt: str = ""
+) -> None:
+    asked = prompt or machine.prompt(step.first)
+    machine.world.answered(operation, asked, machine.options(step))
+
+
+def _ask_chat(machine: Machine, step: Step) -> None:
+    _ask_answer(machine, step, Capability.CHAT)
+
+
+def _ask_score(machine: Machine, step: Step) -> None:
+    machine.world.scored(*machine.pair(step))
+
+
+def _nothing(machine: Machine, step: Step) -> None:
+    """A step that asks nothing new."""
+
+
+_ASKED: dict[str, Callable[[Machine, Step], None]] = {
+    "generate": _ask_answer,
+    "submit": _ask_answer,
+    "cancel": _ask_answer,
+    "chat": _ask_chat,
+    "classify": _ask_rows,
+    "iterate": _ask_rows,
+    "labels": _ask_labels,
+    "batch": _ask_batch,
+    "batch stream": _ask_batch,
+    "score": _ask_score,
+}
 _KINDS: dict[str, Capability | None] = {
     "generate": Capability.GENERATE,
     "classify": Capability.CLASSIFY,

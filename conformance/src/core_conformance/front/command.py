@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import faulthandler
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,8 @@ def complaints(run: Run) -> None:
         click.echo(f"\n{str(result.status).upper()} {result.id}", err=True)
         click.echo(f"  {all_checks()[result.id].clause}", err=True)
         click.echo(f"  Seen: {visible_lines(result.reason)}", err=True)
+        if result.call:
+            click.echo(f"  To see it again:\n\n{visible_lines(result.call)}\n", err=True)
         if result.status in (Status.CRASHED, Status.TIMEOUT) and result.details:
             click.echo(f"  Its last words:\n{visible_lines(result.details)}", err=True)
 
@@ -157,6 +160,8 @@ def _check(flags: dict[str, Any], run: Run) -> None:
                     tell(check.id)
                     write(begun(check.id))
                     write(ended(run.run(check)))
+            if flags["deep"] == math.inf:
+                _without_end(run, write)
         finally:
             run.stop()
 
@@ -168,8 +173,20 @@ def _check(flags: dict[str, Any], run: Run) -> None:
     _conclude(flags, run, threads)
 
 
+def _without_end(run: Run, write: Callable[[str], None]) -> None:
+    """Go on with generated inputs until they are stopped by hand, or all checks have failed."""
+    click.echo("Other inputs now, until you press Ctrl-C.", err=True)
+    with suppress(KeyboardInterrupt):
+        for result in run.further():
+            if result.status is not Status.PASSED:
+                write(begun(result.id) + ended(result))
+
+
 def _warn(run: Run, live: bool) -> None:
     """Say beforehand what to make of an end without a verdict: a dead process says nothing."""
+    if run.target.effort.deep:
+        seed = run.target.effort.seed
+        click.echo(f"Seed {seed}: --seed {seed} gives the same inputs again.", err=True)
     if not run.isolated and not sys.stderr.isatty():
         where = "stdout" if live else "stderr"
         click.echo(
@@ -187,6 +204,8 @@ def _settings(flags: dict[str, Any]) -> Settings:
         known.read(Path(flags["known"])) if flags["known"] else None,
         None if flags["timeout"] is None else settings.seconds(flags["timeout"]),
         flags["isolate"],
+        flags["seed"],
+        None if flags["deep"] is None else settings.deep(flags["deep"]),
     )
     try:
         here = Path.cwd()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Iterator
+from dataclasses import replace
 
 from core.errors import CoreError
 from core.models.files import typed_errors
 from core_conformance.checking.check import Check
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.registry import all_checks, generated
 from core_conformance.checking.subject import OPERATIONS
 from core_conformance.running.isolation import Isolated
 from core_conformance.running.known import judged, validated
@@ -66,6 +69,16 @@ class Run:
             self.results[check.id] = result
         return result
 
+    def further(self) -> Iterator[Result]:
+        """Run the generated checks again and again, with other inputs, as long as one passes."""
+        left = [check for check in generated() if check in self.checks]
+        for seed in itertools.count(self.target.effort.seed + 1):
+            left = [check for check in left if self._passed(check)]
+            if self.ended or not left:
+                return
+            self._runner.go(replace(self.target.effort, seed=seed))
+            yield from map(self.run, left)
+
     def stop(self) -> None:
         """Close what the run opened."""
         self._runner.stop()
@@ -82,6 +95,9 @@ class Run:
         """The verdict on the results so far."""
         offers = not self.backend.capabilities.isdisjoint(OPERATIONS)
         return verdict_of([check.id for check in self.checks], self.results, offers)
+
+    def _passed(self, check: Check) -> bool:
+        return check.id in self.results and self.results[check.id].status is Status.PASSED
 
     def refused(self) -> int:
         """The number of checks passed because what is not declared was refused."""

@@ -20,6 +20,7 @@ from core.protocols import Capability
 from core_conformance.checking import record, tally
 from core_conformance.checking.applies import may_refuse, ready, refuses
 from core_conformance.checking.check import Check, NotTestable, Violation
+from core_conformance.checking.effort import Effort
 from core_conformance.checking.subject import Subject
 from core_conformance.running.result import Result, Status
 from core_conformance.running.target import CannotStart, Target
@@ -82,6 +83,10 @@ class Runner(Protocol):
         """Run one check; a fault of the backend is in the result, not raised."""
         ...
 
+    def go(self, effort: Effort) -> None:
+        """Go so far from the next check on."""
+        ...
+
     def stop(self) -> None:
         """Close what was opened."""
         ...
@@ -133,6 +138,11 @@ class InProcess:
         if result.status is Status.FAILED:
             self._close(subject)  # what it left behind shall not fail the next check as well
         return result
+
+    def go(self, effort: Effort) -> None:
+        """Go so far from the next check on."""
+        if self._subject is not None:
+            self._subject.effort = effort
 
     def stop(self) -> None:
         """Close the model, unless a check still works with it."""

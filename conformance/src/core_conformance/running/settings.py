@@ -23,18 +23,23 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import SystemRandom
 from typing import Any
 
 import msgspec
 import msgspec.structs
 
 from core.models.files import resolve_path
+from core_conformance.checking.effort import Effort
+from core_conformance.checking.registry import generated
 from core_conformance.running import known
 from core_conformance.running.known import UsageError
 from core_conformance.running.runner import LIMIT
 from core_conformance.running.target import Target
 
 TABLE = "core-conformance"
+_TURN = 60.0  # seconds of a generated check, where all of them take turns without end
+_DEEP_LIMIT = 3600.0  # seconds: a sweep that is not cut may take long
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,8 @@ class Settings:
     known: Mapping[str, str] | None = None
     timeout: float | None = None
     isolate: bool | None = None
+    seed: int | None = None
+    deep: float | None = None
 
     def over(self, other: Settings) -> Settings:
         """These settings, and those of ``other`` for everything that is not set here.
@@ -64,6 +71,8 @@ class Settings:
             other.known if self.known is None else self.known,
             other.timeout if self.timeout is None else self.timeout,
             other.isolate if self.isolate is None else self.isolate,
+            other.seed if self.seed is None else self.seed,
+            other.deep if self.deep is None else self.deep,
         )
 
     def target(self) -> Target:
@@ -72,11 +81,21 @@ class Settings:
             raise UsageError(_unnamed("backend", "--core-backend NAME"))
         if not self.model:
             raise UsageError(_unnamed("model", "--core-model PATH (infer-cli: -m PATH)"))
-        return Target(self.backend, resolve_path(self.model), self.options)
+        return Target(self.backend, resolve_path(self.model), self.options, self.effort())
+
+    def effort(self) -> Effort:
+        """How far each check goes. A deep run without a seed takes one of its own."""
+        if self.deep is None:
+            return Effort(seed=self.seed or 0)
+        seed = SystemRandom().randrange(2**31) if self.seed is None else self.seed
+        share = self.deep / max(1, len(generated()))
+        return Effort(share if math.isfinite(share) else _TURN, seed=seed, deep=True)
 
     def limit(self) -> float:
         """Seconds for each check."""
-        return LIMIT if self.timeout is None else self.timeout
+        if self.timeout is not None:
+            return self.timeout
+        return LIMIT if self.deep is None else _DEEP_LIMIT + self.effort().seconds
 
 
 class _Table(
@@ -110,6 +129,13 @@ def pairs(texts: Sequence[str]) -> dict[str, object]:
             raise UsageError(f"The option {name!r} is given twice.")
         options[name] = _value(value)
     return options
+
+
+def deep(value: float) -> float:
+    """Seconds for the generated checks, without end perhaps; raises `UsageError` for none."""
+    if not value > 0:
+        raise UsageError(f"--deep {value:g}: give a number of seconds above 0, or inf.")
+    return value
 
 
 def seconds(value: float) -> float:
