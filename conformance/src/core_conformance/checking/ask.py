@@ -89,7 +89,14 @@ def voice(subject: Subject) -> Capability:
 
 def speak(subject: Subject, model: TextModel, prompt: str, **options: Any) -> TokenStream:
     """A stream of that operation: a prompt continued, or a message of these words answered."""
-    return _STREAM[voice(subject)](model, prompt, options)
+    return begin(voice(subject), model, prompt, options)
+
+
+def begin(
+    operation: Capability, model: TextModel, prompt: str, options: dict[str, Any]
+) -> TokenStream:
+    """A stream of this one of `SPEAKING`, whose work has not begun."""
+    return _STREAM[operation](model, prompt, options)
 
 
 def _generate(model: TextModel, prompt: str, options: dict[str, Any]) -> TokenStream:

@@ -18,7 +18,14 @@ Need: TypeAlias = Capability | tuple[Capability, ...]
 
 
 class Violation(AssertionError):
-    """The backend does not keep a clause; the message says what was seen instead."""
+    """The backend does not keep a clause; the message says what was seen instead.
+
+    ``call``: the calls that lead to it, as Python; empty where those of the check tell (`record`).
+    """
+
+    def __init__(self, message: str, call: str = "") -> None:
+        super().__init__(message)
+        self.call = call
 
 
 class NotTestable(BaseException):

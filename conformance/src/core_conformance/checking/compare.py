@@ -152,19 +152,19 @@ def difference(
     ones that is so in any case: not every draw beyond a border shows a tie. ``stops``: the
     stop strings that were asked for. Every token that is looked at counts as compared.
     """
-    unread, agreed = list[Pair](), 0
+    unread, agreed = list[tuple[int, Pair]](), 0
 
     # Count the tokens that agree, and keep the pairs whose margin cannot be read.
-    for left, right in pairs:
+    for number, (left, right) in enumerate(pairs):
         place, tie = parting(left, right), at_a_tie(subject, left, right, slack, drawn, stops)
         if tie is False and not drawn:
             tally.compared(agreed + 1)
-            return Difference(_shown(left, right), True)
+            return Difference(_placed(number, left, right), True)
         agreed += len(left.ids) if place is None else place
         if tie:
             agreed += place is not None  # two tokens of one rank count as the same
         else:
-            unread.append((left, right))
+            unread.append((number, (left, right)))
     tally.compared(agreed)
 
     # The pairs that are left are excused while they are few: no more than noise explains, and of
@@ -173,7 +173,8 @@ def difference(
     most = half if len(pairs) >= _SEVERAL else agreed + len(unread)
     if not unread or len(unread) <= min(most, _rare(subject, agreed + len(unread))):
         return None
-    return Difference(_shown(*unread[0]), False)
+    number, parted = unread[0]
+    return Difference(_placed(number, *parted), False)
 
 
 def _rare(subject: Subject, tokens: int) -> int:
@@ -243,7 +244,8 @@ def same_logits(subject: Subject, left: Sequence[float], right: Sequence[float],
     apart = max((abs(a - b) for a, b in zip(left, right, strict=True) if a != b), default=0.0)
     well_formed(
         apart <= subject.tolerance,
-        f"{what}: logits differ by {apart:.3g}, more than logit_tolerance={subject.tolerance:g}",
+        f"{what}: logits differ by {apart:.3g}, more than logit_tolerance={subject.tolerance:g}, "
+        f"first at token {_first_apart(subject, left, right)}",
     )
 
 
@@ -330,6 +332,19 @@ def same_logprobs(
             near(subject, found, expected, LONGEST_LABEL),
             f"{what}: the logprob of {label!r} is {found:.5f}, not {expected:.5f}",
         )
+
+
+def _first_apart(subject: Subject, left: Sequence[float], right: Sequence[float]) -> int | None:
+    pairs = enumerate(zip(left, right, strict=True))
+    near = subject.tolerance
+    return next((id for id, (a, b) in pairs if a != b and not abs(a - b) <= near), None)
+
+
+def _placed(number: int, left: Answer, right: Answer) -> str:
+    """What differs, in which of several answers, behind which prompt and from which token on."""
+    asked = left.prompt or right.prompt
+    prompt = f" behind {asked!r:.80}" if asked else ""
+    return f"answer {number}{prompt}, from token {parting(left, right)} on: {_shown(left, right)}"
 
 
 def _shown(left: Answer, right: Answer) -> str:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Effort:
     """``seconds`` is what one sweeping check may take; ``least`` passes it makes in any case.
 
-    ``seed`` chooses the generated inputs. ``deep``: no sweep is cut.
+    ``seed`` chooses the generated inputs. ``deep``: no sweep is cut, and inputs are generated for
+    all of the ``seconds``.
     """
 
     seconds: float = 4.0

@@ -36,3 +36,8 @@ def all_checks() -> Mapping[str, Check]:
     for module in pkgutil.iter_modules(checks.__path__):
         importlib.import_module(f"{checks.__name__}.{module.name}")
     return MappingProxyType(dict(sorted(_found.items())))
+
+
+def generated() -> tuple[Check, ...]:
+    """The checks whose inputs a seed chooses."""
+    return tuple(check for id, check in all_checks().items() if id.startswith("generated."))

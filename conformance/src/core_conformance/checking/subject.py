@@ -9,7 +9,9 @@ from typing import Any
 
 from core.options import LoadConfig
 from core.protocols import Backend, Capability, TextModel
+from core_conformance.checking import record
 from core_conformance.checking.effort import Effort
+from core_conformance.checking.spelling import keywords, spelled
 
 OPERATIONS = (
     Capability.GENERATE,
@@ -60,7 +62,10 @@ class Subject:
         """Load a model of the caller's own, for a check that closes it or needs load options."""
         own = {**self._own, **options.pop("options", {})}
         asked = {**self._of_core, **options, "backend": self.backend.name, "options": own}
-        return self.backend.load_model(self.path, LoadConfig(**asked))
+        config = LoadConfig(**asked)
+        told = {name: value for name, value in asked.items() if name != "options" or own}
+        number = record.loading(self.backend, spelled(self.path) + keywords(told))
+        return record.watched(self.backend.load_model(self.path, config), number)
 
     @contextmanager
     def loaded(self, **options: Any) -> Iterator[TextModel]:

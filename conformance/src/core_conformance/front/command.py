@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import math
 import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,8 @@ def complaints(run: Run) -> None:
         click.echo(f"  {all_checks()[result.id].clause}", err=True)
         click.echo(f"  Seen: {visible_lines(result.reason)}", err=True)
         click.echo(f"  Again: {_again(run, result)}", err=True)
+        if result.call:
+            click.echo(f"  To see it again:\n\n{visible_lines(result.call)}\n", err=True)
         if result.status in (Status.CRASHED, Status.TIMEOUT) and result.details:
             click.echo(f"  Its last words:\n{visible_lines(result.details)}", err=True)
 
@@ -178,6 +181,8 @@ def _check(flags: dict[str, Any], run: Run) -> None:
                 for check in run.checks:
                     tell(check.id)
                     _lines(write, run, check, flags["quiet"])
+            if flags["deep"] == math.inf:
+                _without_end(run, write)
         finally:
             run.stop()
 
@@ -209,8 +214,20 @@ def _said(result: Result) -> bool:
     return result.status is not Status.PASSED
 
 
+def _without_end(run: Run, write: Callable[[str], None]) -> None:
+    """Go on with generated inputs until they are stopped by hand, or all checks have failed."""
+    click.echo("Other inputs now, until you press Ctrl-C.", err=True)
+    with suppress(KeyboardInterrupt):
+        for result in run.further():
+            if _said(result):
+                write(begun(result.id) + ended(result))
+
+
 def _warn(run: Run, live: bool) -> None:
     """Say beforehand what to make of an end without a verdict: a dead process says nothing."""
+    if run.target.effort.deep:
+        seed = run.target.effort.seed
+        click.echo(f"Seed {seed}: --seed {seed} gives the same inputs again.", err=True)
     if not run.isolated and not sys.stderr.isatty():
         where = "stdout" if live else "stderr"
         click.echo(
@@ -229,6 +246,8 @@ def _settings(flags: dict[str, Any]) -> Settings:
         None if flags["timeout"] is None else settings.seconds(flags["timeout"]),
         flags["isolate"],
         flags["only"],
+        seed=flags["seed"],
+        deep=None if flags["deep"] is None else settings.deep(flags["deep"]),
     )
     try:
         here = Path.cwd()

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 LOAD_OPTION = "A load option: context_len=512, or one of the backend's own."
 ONLY = "Only this check, area (stop) or pattern (*.seed*); may be given again."
 
+DEEP = "Leave nothing out, and generate inputs for so many seconds; inf: until stopped."
+
 hookimpl = pluggy.HookimplMarker("core")
 
 
@@ -30,6 +32,8 @@ def core_register_commands(cli: click.Group) -> None:
     @click.option("-k", "--check", "only", multiple=True, metavar="ID", help=ONLY)
     @click.option("--timeout", type=float, metavar="S", help="Seconds for each check.")
     @click.option("--isolate", is_flag=True, default=None, help="A process for each check.")
+    @click.option("--seed", type=click.IntRange(0), metavar="N", help="Of generated inputs.")
+    @click.option("--deep", type=float, metavar="S", help=DEEP)
     @click.option("--certify", is_flag=True, help="Fail unless every check ran and passed.")
     @click.option("--report", metavar="FILE", type=file, help="Write a JSON report.")
     @click.option("--badge", metavar="FILE", type=file, help="Write a badge for shields.io.")

@@ -36,6 +36,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--core-isolate", action="store_true", default=None, help="A process for each check."
     )
+    group.addoption("--core-seed", metavar="N", type=int, help="Of generated inputs.")
+    group.addoption(
+        "--core-deep",
+        metavar="S",
+        type=float,
+        help="Leave nothing out, and generate inputs for so many seconds.",
+    )
     group.addoption(
         "--core-certify", action="store_true", help="Fail unless every check ran and passed."
     )

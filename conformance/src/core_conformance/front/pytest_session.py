@@ -67,6 +67,8 @@ class Session:
             terminal.line(run.summary() + ended, **colour)
             for line in run.left_out():
                 terminal.line(f"not looked at by {line}")
+            if run.target.effort.deep:
+                terminal.line(f"Generated with --core-seed {run.target.effort.seed}")
 
         if not self._runs:
             terminal.line("incomplete (nothing ran): add --pyargs core_conformance")
@@ -115,6 +117,8 @@ def _of_command_line(config: pytest.Config) -> Settings:
         known.read(Path(option.core_known)) if option.core_known else None,
         None if option.core_timeout is None else settings.seconds(option.core_timeout),
         option.core_isolate,
+        seed=option.core_seed,
+        deep=None if option.core_deep is None else settings.seconds(option.core_deep),
     )
 
 
@@ -138,7 +142,8 @@ def _tell(check: Check, result: Result) -> None:
         pytest.skip(f"not testable with this model: {result.reason}")
     if result.status is not Status.PASSED:
         seen = f"{check.clause}\n{result.status}: {result.reason}\n{result.details}"
-        pytest.fail(seen.rstrip(), pytrace=False)
+        call = f"\nTo see it again:\n\n{result.call}\n" if result.call else ""
+        pytest.fail(seen.rstrip() + call, pytrace=False)
 
 
 def _asked(item: pytest.Item) -> bool:

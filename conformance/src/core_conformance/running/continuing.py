@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from core.errors import CoreError
 from core_conformance.checking.check import Check
+from core_conformance.checking.effort import Effort
 from core_conformance.running.isolation import Isolated
 from core_conformance.running.result import Result
 from core_conformance.running.runner import InProcess
@@ -34,6 +37,13 @@ class Continuing:
     def hangs(self) -> bool:
         """True when something still runs in this process."""
         return bool(self._here.ended)
+
+    def go(self, effort: Effort) -> None:
+        """Go so far from the next check on."""
+        self._target = replace(self._target, effort=effort)
+        self._here.go(effort)
+        if self._elsewhere is not None:
+            self._elsewhere.go(effort)
 
     def start(self) -> None:
         """Load the model; raises `CoreError`."""

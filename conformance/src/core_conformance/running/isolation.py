@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from core.choosing import unavailability
 from core.errors import BackendUnavailableError
 from core_conformance.checking.check import Check
+from core_conformance.checking.effort import Effort
 from core_conformance.running.child import LOAD, Request
 from core_conformance.running.result import Result, Status
 from core_conformance.running.runner import LIMIT, not_loaded
@@ -51,6 +53,10 @@ class Isolated:
     def run(self, check: Check) -> Result:
         """Run one check in a process of its own."""
         return self._result_of(check.id)
+
+    def go(self, effort: Effort) -> None:
+        """Go so far from the next check on."""
+        self._target = replace(self._target, effort=effort)
 
     def stop(self) -> None:
         """Nothing: every process has ended."""

@@ -102,12 +102,16 @@ class Platform:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All there is to say about a run. ``date`` is UTC; ``checks`` come by id."""
+    """All there is to say about a run. ``date`` is UTC; ``checks`` come by id.
+
+    ``seed`` is that of the generated inputs.
+    """
 
     verdict: str
     certified: bool
     date: str
     seconds: float
+    seed: int
     suite: Suite
     backend: BackendUsed
     model: ModelUsed
@@ -126,6 +130,7 @@ def report_of(run: Run, *, certify: bool = False, threads_left: tuple[str, ...] 
         certify and verdict.certifiable,
         datetime.now(UTC).isoformat(timespec="seconds"),
         round(sum(result.seconds for result in results), 3),
+        run.target.effort.seed,
         Suite(_version("core-conformance"), core.__version__, PROTOCOL_VERSION),
         _backend(run),
         ModelUsed(model_name(run.target.model), model_sha256(run.target.model)),

@@ -42,7 +42,8 @@ class Result:
 
     ``refused`` is the capability that the backend does not declare, or the option that it cannot
     honour, and whose refusal was checked instead; empty when the check itself ran. ``details`` is
-    a traceback, or a process's last words. ``compared`` counts what the check compared, and
+    a traceback, or a process's last words. ``call``: the calls that led to a failure, as Python
+    that can be pasted. ``compared`` counts what the check compared, and
     ``left_out`` says what it did not look at for lack of passes (`checking.budget`).
     """
 
@@ -54,6 +55,7 @@ class Result:
     details: str = ""
     compared: int = 0
     left_out: tuple[str, ...] = ()
+    call: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 
 from core.errors import CoreError
 from core.models.files import typed_errors
 from core_conformance.checking.check import Check
 from core_conformance.checking.material import use
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.registry import all_checks, generated
 from core_conformance.checking.subject import OPERATIONS
 from core_conformance.running.chosen import chosen
 from core_conformance.running.continuing import Continuing
@@ -29,11 +31,11 @@ class Run:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.target = settings.target()
         try:
-            use(self.target.material)
+            use(settings.material)  # before anything imports the checks
         except ValueError as error:
             raise UsageError(str(error)) from error
+        self.target = settings.target()
         self.backend = self.target.found()
         with typed_errors(self.target.model):
             os.stat(self.target.model)
@@ -76,6 +78,16 @@ class Run:
             self.results[check.id] = result
         return result
 
+    def further(self) -> Iterator[Result]:
+        """Run the generated checks again and again, with other inputs, as long as one passes."""
+        left = [check for check in generated() if check in self.checks]
+        for seed in itertools.count(self.target.effort.seed + 1):
+            left = [check for check in left if self._passed(check)]
+            if self.ended or not left:
+                return
+            self._runner.go(replace(self.target.effort, seed=seed))
+            yield from map(self.run, left)
+
     def stop(self) -> None:
         """Close what the run opened."""
         self._runner.stop()
@@ -108,6 +120,9 @@ class Run:
         if not self.partial:
             return verdict.kind == "conformant"
         return verdict.passed + verdict.known == verdict.total
+
+    def _passed(self, check: Check) -> bool:
+        return check.id in self.results and self.results[check.id].status is Status.PASSED
 
     def refused(self) -> int:
         """The number of checks passed because what is not declared was refused."""

@@ -17,9 +17,10 @@ from typing import Any, Protocol, TypeVar
 
 from core.errors import CoreError, UnsupportedOptionError, described
 from core.protocols import Capability
-from core_conformance.checking import tally
+from core_conformance.checking import record, tally
 from core_conformance.checking.budget import pass_seconds
 from core_conformance.checking.check import Check, NotTestable, Violation
+from core_conformance.checking.effort import Effort
 from core_conformance.checking.subject import Subject
 from core_conformance.running.result import Result, Status
 from core_conformance.running.target import CannotStart, Target
@@ -34,6 +35,8 @@ NOTHING = (
 """Said of a check that compared nothing and has no words of its own for it."""
 LIMIT = 120.0
 """Seconds that a check may take unless something else is asked for, or the model is slow."""
+DEEP_LIMIT = 3600.0
+"""Seconds for a sweep that is not cut."""
 PASSES = 400
 """Passes of the model, of twenty tokens each, for which a check has time in any case."""
 
@@ -87,6 +90,10 @@ class Runner(Protocol):
 
     def run(self, check: Check) -> Result:
         """Run one check; a fault of the backend is in the result, not raised."""
+        ...
+
+    def go(self, effort: Effort) -> None:
+        """Go so far from the next check on."""
         ...
 
     def stop(self) -> None:
@@ -153,6 +160,11 @@ class InProcess:
             self._close(subject)  # what it left behind shall not fail the next check as well
         return result
 
+    def go(self, effort: Effort) -> None:
+        """Go so far from the next check on."""
+        if self._subject is not None:
+            self._subject.effort = effort
+
     def stop(self) -> None:
         """Close the model, unless a check still works with it."""
         if self._subject is not None and not self.ended:
@@ -174,6 +186,7 @@ def run_check(check: Check, subject: Subject) -> Result:
     Never raises but for KeyboardInterrupt: whatever the backend raises is the check's failure.
     """
     counted = tally.begin()
+    record.begin()
     result = _run_check(check, subject)
     if result.status is Status.PASSED and not counted.compared:
         result = replace(result, status=Status.NOT_TESTABLE, reason=NOTHING)
@@ -217,6 +230,8 @@ def limit_for(subject: Subject, asked: float | None) -> float:
     """
     if asked is not None:
         return asked
+    if subject.effort.deep:
+        return DEEP_LIMIT + subject.effort.seconds
     with contextlib.suppress(Exception):
         return max(LIMIT, PASSES * pass_seconds(subject))
     return LIMIT
@@ -240,7 +255,8 @@ def _failed(
     # A violation says all there is to know, unless an error of the backend led to it.
     told = isinstance(error, Violation) and error.__context__ is None
     trace = "" if told else "".join(traceback.format_exception(error))
-    return Result(check.id, Status.FAILED, reason, seconds, missing or "", trace)
+    call = getattr(error, "call", "") or record.script(reason)
+    return Result(check.id, Status.FAILED, reason, seconds, missing or "", trace, call=call)
 
 
 def _where(error: BaseException) -> str:

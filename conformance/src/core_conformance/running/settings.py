@@ -25,18 +25,22 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import SystemRandom
 from typing import Any
 
 import msgspec
 import msgspec.structs
 
 from core.models.files import resolve_path
+from core_conformance.checking.effort import Effort
 from core_conformance.checking.material import Material
+from core_conformance.checking.registry import generated
 from core_conformance.running import known
 from core_conformance.running.known import UsageError
 from core_conformance.running.target import Target
 
 TABLE = "core-conformance"
+_TURN = 60.0  # seconds of a generated check, where all of them take turns without end
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ class Settings:
     isolate: bool | None = None
     only: tuple[str, ...] = ()
     material: Material | None = None
+    seed: int | None = None
+    deep: float | None = None
 
     def over(self, other: Settings) -> Settings:
         """These settings, and those of ``other`` for everything that is not set here.
@@ -73,6 +79,8 @@ class Settings:
             other.isolate if self.isolate is None else self.isolate,
             self.only or other.only,
             self.material or other.material,
+            other.seed if self.seed is None else self.seed,
+            other.deep if self.deep is None else self.deep,
         )
 
     def target(self) -> Target:
@@ -81,7 +89,17 @@ class Settings:
             raise UsageError(_unnamed("backend", "--core-backend NAME"))
         if not self.model:
             raise UsageError(_unnamed("model", "--core-model PATH (infer-cli: -m PATH)"))
-        return Target(self.backend, resolve_path(self.model), self.options, self.material)
+        return Target(
+            self.backend, resolve_path(self.model), self.options, self.material, self.effort()
+        )
+
+    def effort(self) -> Effort:
+        """How far each check goes. A deep run without a seed takes one of its own."""
+        if self.deep is None:
+            return Effort(seed=self.seed or 0)
+        seed = SystemRandom().randrange(2**31) if self.seed is None else self.seed
+        share = self.deep / max(1, len(generated()))
+        return Effort(share if math.isfinite(share) else _TURN, seed=seed, deep=True)
 
 
 class _Table(
@@ -117,6 +135,13 @@ def pairs(texts: Sequence[str]) -> dict[str, object]:
             raise UsageError(f"The option {name!r} is given twice.")
         options[name] = _value(value)
     return options
+
+
+def deep(value: float) -> float:
+    """Seconds for the generated checks, without end perhaps; raises `UsageError` for none."""
+    if not value > 0:
+        raise UsageError(f"--deep {value:g}: give a number of seconds above 0, or inf.")
+    return value
 
 
 def seconds(value: float) -> float:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from core.choosing import unavailability
 from core.errors import BackendUnavailableError, CoreError
 from core.registry import REGISTRY
+from core_conformance.checking.effort import Effort
 from core_conformance.checking.material import Material
 from core_conformance.checking.subject import Subject
 from core_conformance.reference import Reference
@@ -24,12 +25,16 @@ class CannotStart(CoreError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A backend's name, an absolute path of a model, load options, and what it is asked with."""
+    """A backend's name, an absolute path of a model, and load options.
+
+    ``material`` is what it is asked with, and ``effort`` how far the checks go.
+    """
 
     backend: str
     model: str
     options: Mapping[str, object] = field(default_factory=dict)
     material: Material | None = None
+    effort: Effort = field(default_factory=Effort)
 
     def found(self) -> Backend:
         """The backend, available or not. Raises `BackendError`.
@@ -45,7 +50,7 @@ class Target:
         backend = self.found()
         if reason := unavailability(backend):
             raise BackendUnavailableError(self.backend, reason)
-        return Subject(backend, self.model, self.options)
+        return Subject(backend, self.model, self.options, self.effort)
 
 
 def know_reference() -> None:

@@ -1,0 +1,223 @@
+"""The calls that the check which now runs has made, as Python that can be pasted.
+
+`watched` lets a model write down its own calls: its class becomes a subclass whose operations do.
+The object stays the backend's own, so that identity, ``isinstance`` and weak references hold, and
+nothing here refers to a model, a stream or an answer. One check runs at a time in a process.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, TypeVar
+
+from core_conformance.checking.spelling import spelled, texts_in
+
+M = TypeVar("M")
+
+STREAMS = ("generate", "chat", "submit", "batch_stream", "classify_iter")
+_WORK = (*STREAMS, "classify", "batch_generate", "score", "inspect_attention", "close")
+_LOOKS = ("encode", "decode", "render_chat")
+_FIRST, _LAST = 8, 64  # calls that are kept: of the beginning, and of the end
+_SHOWN = 8  # calls of a script
+_ENOUGH = 40  # characters, by which a text is found again
+
+_numbers = itertools.count()
+_thread = threading.local()
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of the model ``model``, or a line that a check wrote itself.
+
+    ``name`` is that of its answer in the script; ``raised``: the call itself raised.
+    """
+
+    model: int
+    operation: str
+    arguments: str
+    texts: tuple[str, ...] = ()
+    name: str = ""
+    raised: bool = False
+    number: int = field(default_factory=_numbers.__next__)
+
+
+class _Calls:
+    """The first and the last of some calls."""
+
+    def __init__(self) -> None:
+        self.first: list[Call] = []
+        self.last: deque[Call] = deque(maxlen=_LAST)
+
+    def add(self, call: Call) -> None:
+        (self.first if len(self.first) < _FIRST else self.last).append(call)
+
+
+_calls, _looks = _Calls(), _Calls()
+_loads: dict[int, tuple[str, str]] = {}  # what makes the backend known, and the load itself
+_closed: set[int] = set()
+
+
+def begin() -> None:
+    """Forget all calls: another check, or another generated example, begins."""
+    global _calls, _looks
+    _calls, _looks = _Calls(), _Calls()
+    while _closed:
+        _loads.pop(_closed.pop(), None)
+
+
+def loading(backend: object, arguments: str) -> int:
+    """Write down a load, and return the number of its model."""
+    call = Call(0, "", "")
+    _loads[call.number] = _origin(backend), f"core.load_model({arguments})"
+    return call.number
+
+
+def watched(model: M, number: int) -> M:
+    """The same model, which from now on writes down its calls."""
+    # A class of C, or one that allows no subclass: its calls are not known.
+    with suppress(Exception):
+        model.__class__ = _recording(type(model), number)
+    return model
+
+
+def named(name: str) -> Call | None:
+    """Give the answer of this thread's last call a name in the script."""
+    call: Call | None = getattr(_thread, "call", None)
+    if call is not None:
+        call.name = name
+    return call
+
+
+def note(line: str) -> None:
+    """Write down a line of the check's own, such as the reading of a stream that has a name."""
+    _calls.add(Call(-1, "", line))
+
+
+def last() -> Call | None:
+    """This thread's last call."""
+    return getattr(_thread, "call", None)
+
+
+def again(call: Call | None) -> None:
+    """Write down a call whose answer was kept, from before `begin`."""
+    if call is not None:
+        _calls.add(call)
+
+
+def script(told: str = "", whole: bool = False) -> str:
+    """The calls that led to what is ``told``, as Python; empty where no model was loaded.
+
+    Of many, the last one and those that ask for a text which is told of; ``whole``: all there are.
+    """
+    calls = _chosen(told, whole)
+    numbers = dict.fromkeys(call.model for call in calls if call.model in _loads)
+    if not numbers and _loads:
+        numbers[max(_loads)] = None  # the load itself raised, or its model was not asked
+    if not numbers:
+        return ""
+    names = {key: f"model{place or ''}" for place, key in enumerate(numbers)}
+    origins = dict.fromkeys(_loads[key][0] for key in numbers if _loads[key][0])
+    lines = ["import core", *origins, ""]
+    lines += [f"{name} = {_loads[key][1]}" for key, name in names.items()]
+    return "\n".join(lines + [_line(call, names) for call in calls])
+
+
+def _chosen(told: str, whole: bool) -> list[Call]:
+    kept = [*_calls.first, *_calls.last, *_looks.first, *_looks.last]
+    calls = sorted({call.number: call for call in kept}.values(), key=lambda call: call.number)
+    if whole or len(calls) <= _SHOWN:
+        return calls
+    about = [call for call in calls[:-1] if _is_about(call, told)]
+    about = about or [call for call in calls[-_SHOWN:-1] if call.operation != "close"]
+    half = _SHOWN // 2
+    return [*about[:half], *about[half:][-half + 1 :], calls[-1]]
+
+
+def _is_about(call: Call, told: str) -> bool:
+    """Whether a text that the call asks for is told of."""
+    return any(shown(text)[1:_ENOUGH] in told for text in call.texts for shown in (repr, ascii))
+
+
+def _line(call: Call, names: dict[int, str]) -> str:
+    if call.model not in names:
+        return call.arguments
+    asked = f"{names[call.model]}.{call.operation}({call.arguments})"
+    if call.operation == "close":
+        return asked
+    if call.name:
+        return f"{call.name} = {asked}"
+    if call.raised:
+        return f"try:\n    {asked}\nexcept Exception as error:\n    print(repr(error))"
+    if call.operation in STREAMS:
+        return f"print(list({asked}))"
+    if "return_logits=True" in call.arguments:
+        return f"print([(row, row.logits and row.logits[:3]) for row in {asked}])"
+    return f"print({asked})"
+
+
+def _origin(backend: object) -> str:
+    """The line that makes a backend known which no installed distribution registers."""
+    from core.registry import REGISTRY
+
+    name, kind = getattr(backend, "name", ""), type(backend)
+    maker = kind.__qualname__
+    installed = any(entry.name == name and entry.distribution for entry in REGISTRY.entries())
+    if installed or not maker.isidentifier():
+        return ""
+    return f"from {kind.__module__} import {maker}; core.register({maker}())"
+
+
+def _recording(kind: type[M], number: int) -> type[M]:
+    """The class with operations that write down their calls; what it lacks stays lacking."""
+    space: dict[str, object] = {
+        name: _writing(number, name, found)
+        for name in (*_WORK, *_LOOKS)
+        if _is_method(found := inspect.getattr_static(kind, name, None))
+    }
+    space |= {"__slots__": (), "__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return type(kind)(kind.__name__, (kind,), space)
+
+
+def _is_method(found: object) -> bool:
+    bound = isinstance(found, staticmethod | classmethod)
+    return callable(found) and hasattr(type(found), "__get__") and not bound
+
+
+def _writing(number: int, operation: str, method: Any) -> Callable[..., Any]:
+    @wraps(method)
+    def asked(self: object, /, *arguments: Any, **options: Any) -> Any:
+        if getattr(_thread, "inside", False):  # one operation may be made of another
+            return method(self, *arguments, **options)
+        _thread.inside = True
+        call = _written(number, operation, arguments, options)
+        try:
+            return method(self, *arguments, **options)
+        except Exception:
+            call.raised = True
+            raise
+        finally:
+            _thread.inside = False
+
+    return asked
+
+
+def _written(
+    number: int, operation: str, arguments: Sequence[object], options: dict[str, object]
+) -> Call:
+    given: Iterable[str] = (
+        *map(spelled, arguments),
+        *(f"{name}={spelled(value)}" for name, value in options.items()),
+    )
+    call = Call(number, operation, ", ".join(given), texts_in(arguments))
+    if operation == "close":
+        _closed.add(number)
+    (_looks if operation in _LOOKS else _calls).add(call)
+    _thread.call = call
+    return call

@@ -1,0 +1,125 @@
+"""Values as Python spells them: the arguments of a call that can be pasted."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from core.chat import RenderedPrompt
+from core.options import CancelToken, GenerateConfig, LoadConfig
+from core.types import Message
+
+_LONG = 120  # characters of a text that is worth a shorter spelling
+_TEXTS = 8  # of a call's texts, to find it by
+_SET = "type('Set', (), {'is_set': lambda self: True})()"
+
+
+class Named(threading.Event):
+    """A cancel that has a name in the script of its calls."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+
+def spelled(value: object) -> str:
+    """An expression that gives the value again; for what has none, None and what it was."""
+    if value is None or isinstance(value, bool | bytes):
+        return repr(value)
+    if isinstance(value, RenderedPrompt):
+        return f"core.RenderedPrompt({_text(value.marked)}, {value.marker!r})"
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, int | float):
+        return _number(value)
+    if isinstance(value, GenerateConfig | LoadConfig | Message):
+        return f"core.{type(value).__name__}({', '.join(_fields(value))})"
+    if isinstance(value, list | tuple):
+        return _sequence(value)
+    if isinstance(value, Mapping):
+        items = (f"{spelled(key)}: {spelled(item)}" for key, item in value.items())
+        return f"{{{', '.join(items)}}}"
+    return _object(value)
+
+
+def texts_in(values: Sequence[object]) -> tuple[str, ...]:
+    """The first of the texts among arguments, by which a call is found."""
+    found: list[str] = []
+    for value in values:
+        several = value if isinstance(value, list | tuple) else [value]
+        for item in several[:_TEXTS]:
+            text = item.content if isinstance(item, Message) else item
+            if isinstance(text, str) and text:
+                found.append(text)
+    return tuple(found)
+
+
+def keywords(values: Mapping[str, object]) -> str:
+    """Keyword arguments, with a comma in front of each."""
+    return "".join(f", {name}={spelled(value)}" for name, value in values.items())
+
+
+def _text(text: str) -> str:
+    # ASCII only: what a terminal shows of combining marks and directions cannot be copied.
+    plain = ascii(str.__str__(text))
+    if len(text) <= _LONG:
+        return plain
+    unit = next((size for size in range(1, 9) if text == (text[:size] * len(text))[: len(text)]), 0)
+    if not unit:
+        return plain
+    times, rest = divmod(len(text), unit)
+    return f"{text[:unit]!a} * {times}" + (f" + {text[:rest]!a}" if rest else "")
+
+
+def _number(value: float) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float({str(float(value))!r})"
+    plain = float(value) if isinstance(value, float) else int(value)
+    return repr(plain)
+
+
+def _fields(value: Any) -> list[str]:
+    """The fields that are not at their default, by name."""
+    return [
+        f"{each.name}={spelled(getattr(value, each.name))}"
+        for each in dataclasses.fields(value)
+        if isinstance(value, Message) or not _is_default(each, getattr(value, each.name))
+    ]
+
+
+def _is_default(each: dataclasses.Field[Any], value: object) -> bool:
+    if each.default_factory is not dataclasses.MISSING:
+        return bool(value == each.default_factory())
+    return type(value) is type(each.default) and value == each.default
+
+
+def _sequence(value: list[object] | tuple[object, ...]) -> str:
+    # Many equal rows are one row, many times.
+    if len(value) > _TEXTS and isinstance(value[0], str) and value.count(value[0]) == len(value):
+        whole = f"[{spelled(value[0])}] * {len(value)}"
+        return whole if isinstance(value, list) else f"({spelled(value[0])},) * {len(value)}"
+    inner = ", ".join(map(spelled, value))
+    if isinstance(value, list):
+        return f"[{inner}]"
+    return f"({inner},)" if len(value) == 1 else f"({inner})"
+
+
+def _object(value: object) -> str:
+    if isinstance(value, Named):
+        return value.name
+    if isinstance(value, os.PathLike):
+        return spelled(os.fspath(value))
+    if isinstance(value, CancelToken):
+        # Whether it was set is looked at in the Event alone: others may count who asks.
+        is_set = isinstance(value, threading.Event) and value.is_set()
+        return _SET if is_set else "__import__('threading').Event()"
+    if isinstance(value, type(iter([])) | type(iter(()))):
+        return f"iter({spelled(list(copy.copy(value)))})"
+    if isinstance(value, Iterator):
+        return "iter(())"  # a generator: nobody may read it twice
+    return "object()" if type(value) is object else ascii(f"<{type(value).__name__}>")

@@ -1,0 +1,159 @@
+"""The models of a search: one that is asked anything, and a yardstick beside it.
+
+The yardstick is loaded for the purpose and asked each question alone and once: a greedy or seeded
+answer never changes, whatever is called before it or beside it, so that its answers are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar, cast
+
+from core.errors import CoreError, LabelError, RequestError
+from core.extensions import Scoring
+from core.protocols import Capability, TextModel
+from core.types import BatchResult, ClassifyResult, Score, Token
+from core_conformance.checking import record
+from core_conformance.checking.ask import Answer, begin
+from core_conformance.checking.check import must, well_formed
+from core_conformance.checking.compare import Pair, difference
+from core_conformance.checking.spelling import keywords, spelled
+from core_conformance.checking.subject import Subject
+
+T = TypeVar("T")
+Options = dict[str, Any]
+Outcome = tuple[Answer, CoreError | None]
+"""An answer, and the error with which it stopped."""
+
+_KEPT = 500  # answers
+_CONTINUING = (Capability.GENERATE, Capability.SUBMITTING, Capability.BATCH_GENERATE)
+
+
+class World:
+    """``model`` is the one under test; ``yardstick`` is asked by the methods named after it."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.model = subject.load()
+        self._yardstick = subject.load()
+        self._answers: dict[str, tuple[Any, record.Call | None]] = {}
+        self._seen: list[Pair] = []
+
+    def renew(self) -> None:
+        """Load both models anew, and forget all answers."""
+        self.close()
+        self.model, self._yardstick = self.subject.load(), self.subject.load()
+        self._answers.clear()
+
+    def close(self) -> None:
+        """Close both models."""
+        for model in (self.model, self._yardstick):
+            with suppress(Exception):  # whether it does what it should is for the checks to say
+                model.close()
+
+    def answered(self, operation: Capability, prompt: str, options: Options) -> Outcome:
+        """The yardstick's answer to a prompt, or the error that it ends with.
+
+        By ``chat`` for chat; for all else by the first operation that continues a prompt.
+        """
+        among = (Capability.CHAT,) if operation is Capability.CHAT else _CONTINUING
+        way = next(name for name in among if self.subject.declares(name))
+        key = f"{way} {spelled(prompt)}{keywords(options)}"
+        if way is Capability.BATCH_GENERATE:
+            (row,) = self._once(key, lambda model: batch(model, [prompt], options))
+            error = cast("CoreError | None", row.error)
+            return Answer(row.tokens, row.finish_reason, prompt), error
+        return self._once(key, lambda model: said(way, model, prompt, options))
+
+    def classified(self, prompt: str, options: Options) -> ClassifyResult:
+        """The yardstick's result for a prompt; labels that it refuses are the result's error."""
+        key = f"classify {spelled(prompt)}{keywords(options)}"
+        return self._once(key, lambda model: classify(model, [prompt], options)[0])
+
+    def scored(self, prompt: str, continuation: str) -> Score:
+        """The yardstick's score."""
+        key = f"score {spelled(prompt)} {spelled(continuation)}"
+        return self._once(key, lambda model: score(model, [prompt], [continuation])[0])
+
+    def agree(self, pairs: Sequence[Pair], what: str, drawn: bool = False) -> None:
+        """Raise `Violation` unless answers are the same, as far as `difference` asks for it.
+
+        Where a margin cannot be read, all that was compared in this search says what noise is.
+        """
+        found = difference(self.subject, pairs, drawn=drawn)
+        if found is not None and not found.clear:
+            found = difference(self.subject, [*self._seen, *pairs], drawn=drawn)
+        if found is None:
+            self._seen += [] if len(self._seen) > _KEPT else pairs
+        must(found is None, f"{what}: {found.text if found else ''}")
+
+    def same_answer(self, wanted: Answer, found: Answer, what: str, drawn: bool) -> None:
+        """The same tokens; where these are the same, the same text and the same end."""
+        self.agree([(wanted, found)], what, drawn)
+        if wanted.ids == found.ids:
+            must(
+                (wanted.text, wanted.finish_reason) == (found.text, found.finish_reason),
+                f"{what} gave {found.text!r} ({found.finish_reason}), not {wanted.text!r} "
+                f"({wanted.finish_reason})",
+            )
+
+    def _once(self, key: str, ask: Callable[[TextModel], T]) -> T:
+        if len(self._answers) > _KEPT:
+            self._answers.clear()
+        if key in self._answers:
+            answer, call = self._answers[key]
+            record.again(call)
+        else:
+            answer = ask(self._yardstick)
+            self._answers[key] = answer, record.last()
+        return cast("T", answer)
+
+
+def said(operation: Capability, model: TextModel, prompt: str, options: Options) -> Outcome:
+    """What a model answers to a prompt, and the error with which it stops."""
+    tokens: list[Token] = []
+    continued = "" if operation is Capability.CHAT else prompt
+    try:
+        stream = begin(operation, model, prompt, options)
+        tokens.extend(stream)
+    except RequestError as error:
+        return Answer(tuple(tokens), "error", continued), error
+    return Answer(tuple(tokens), stream.finish_reason, continued), None
+
+
+def same_error(wanted: Exception | None, found: Exception | None, what: str) -> bool:
+    """See that both answers are errors of one kind, or none; True if none."""
+    must(type(wanted) is type(found), f"{what}: {wanted!r} there, and {found!r} here")
+    return wanted is None
+
+
+def classify(model: TextModel, prompts: Sequence[str], options: Options) -> list[ClassifyResult]:
+    """One result for each prompt; labels that are refused are every result's error."""
+    try:
+        results = model.classify(prompts, **options)
+    except LabelError as error:
+        return [ClassifyResult(error=error)] * len(prompts)
+    _one_each("classify", prompts, results)
+    return results
+
+
+def batch(model: TextModel, prompts: Sequence[str], options: Options) -> list[BatchResult]:
+    """One result for each prompt."""
+    results = model.batch_generate(prompts, **options)
+    _one_each("batch_generate", prompts, results)
+    return results
+
+
+def score(model: TextModel, prompts: Sequence[str], continuations: Sequence[str]) -> list[Score]:
+    """One score for each pair."""
+    results = cast("Scoring", model).score(prompts, continuations)
+    _one_each("score", prompts, results)
+    return results
+
+
+def _one_each(call: str, prompts: Sequence[str], results: Sequence[object]) -> None:
+    well_formed(
+        isinstance(results, list) and len(results) == len(prompts),
+        f"{call}() of {len(prompts)} prompts gave {results!r:.200}: a list of one result each",
+    )

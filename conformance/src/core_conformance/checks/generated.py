@@ -1,0 +1,403 @@
+"""Checks with generated inputs: whatever the text, its answer is what it is alone and anywhere.
+
+No answer is known beforehand. Each is held against that of a second load, asked once and alone, or
+against another operation of the same model.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from hypothesis import strategies as st
+
+from core.errors import CoreError
+from core.extensions import BatchStreaming, ClassifyStreaming
+from core.protocols import Capability
+from core.types import BatchResult, ClassifyResult, Score, Token
+from core_conformance.checking import strategies
+from core_conformance.checking.ask import (
+    SPEAKING,
+    Answer,
+    evidence,
+    is_id,
+    speaks,
+    tokenizing,
+    voice,
+)
+from core_conformance.checking.check import must, well_formed
+from core_conformance.checking.compare import logprobs_by_steps, near, parting, steps
+from core_conformance.checking.recall import same_results, telling
+from core_conformance.checking.registry import check
+from core_conformance.checking.search import search
+from core_conformance.checking.subject import Subject
+from core_conformance.checking.world import (
+    Options,
+    Outcome,
+    World,
+    batch,
+    classify,
+    said,
+    same_error,
+    score,
+)
+
+_BROKEN = "\ufffd"
+_LENGTH = 6  # tokens
+_STEPS = 6
+
+
+@check(
+    "generated.texts",
+    "Any text MUST be classified among any others as it is alone: whatever its characters",
+    Capability.CLASSIFY,
+    broad=True,
+)
+def any_texts(subject: Subject) -> None:
+    search(subject, strategies.rows(), _classified_together, lambda rows: 2 * len(rows))
+
+
+@check(
+    "generated.batches",
+    "Any prompts with any options MUST be continued in a batch as each is alone",
+    Capability.BATCH_GENERATE,
+    broad=True,
+)
+def any_batches(subject: Subject) -> None:
+    speaks(subject, Capability.BATCH_GENERATE)
+    inputs = st.tuples(strategies.rows(), st.integers(1, _LENGTH), strategies.sampling(subject))
+    search(subject, inputs, _batched, lambda found: 2 * len(found[0]) * found[1])
+
+
+@check(
+    "generated.answers",
+    "Of any answer, max_tokens MUST give a beginning, and a stop string what stands before it",
+    SPEAKING,
+    broad=True,
+)
+def any_answers(subject: Subject) -> None:
+    speaks(subject, voice(subject))
+    inputs = st.tuples(
+        strategies.texts(),
+        st.integers(1, 2 * _LENGTH),
+        strategies.sampling(subject),
+        st.tuples(st.integers(0, 40), st.integers(1, 8)),
+        st.sampled_from(("", "NFD", "NFC", "\u0301", "NFKC")),
+    )
+    search(subject, inputs, _answered, lambda found: 3 * found[1])
+
+
+@check(
+    "generated.labels",
+    "Any labels MUST be judged by themselves: in whatever order, and as score says",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+    broad=True,
+)
+def any_labels(subject: Subject) -> None:
+    inputs = st.tuples(
+        st.lists(strategies.texts(3), min_size=1, max_size=3),
+        strategies.labels(),
+        strategies.prefixes(),
+        st.randoms(use_true_random=False),
+    )
+    search(subject, inputs, _labelled, lambda found: 3 * len(found[0]) * (1 + len(found[1])))
+
+
+@check(
+    "generated.scores",
+    "Any continuation MUST be scored among others as alone: the sum of its tokens, step by step",
+    Capability.SCORING,
+    broad=True,
+)
+def any_scores(subject: Subject) -> None:
+    pair = st.tuples(strategies.texts(3), strategies.texts(2).map(lambda text: text[:16]))
+    inputs = st.lists(pair, min_size=1, max_size=5)
+    search(subject, inputs, _scored, lambda pairs: 8 * len(pairs))
+
+
+@check(
+    "generated.tokens",
+    "Any text MUST go through encode and decode, with all its plain letters",
+    Capability.TOKENIZING,
+    broad=True,
+)
+def any_tokens(subject: Subject) -> None:
+    search(subject, strategies.texts(), _encoded, lambda text: 0.1, most=200)
+
+
+def _classified_together(world: World, rows: list[str]) -> None:
+    options = telling(world.subject)
+    found = classify(world.model, rows, options)
+    _same_rows(world, rows, found, options, "alone, and in")
+    if world.subject.declares(Capability.CLASSIFY_STREAMING):
+        streamed = cast("ClassifyStreaming", world.model).classify_iter(iter(rows), **options)
+        _same_rows(world, rows, list(streamed), options, "alone, and by classify_iter in")
+
+
+def _same_rows(
+    world: World, rows: Sequence[str], found: Sequence[ClassifyResult], options: Options, how: str
+) -> None:
+    well_formed(len(found) == len(rows), f"{len(rows)} prompts gave {len(found)} results")
+    for place, (prompt, result) in enumerate(zip(rows, found, strict=True)):
+        what = f"{how} row {place} of {len(rows)}"
+        wanted = world.classified(prompt, options)
+        if same_error(wanted.error, result.error, f"{what}: {prompt!r:.80}"):
+            same_results(world.subject, [prompt], [wanted], [result], what)
+
+
+def _batched(world: World, found: tuple[list[str], int, Options]) -> None:
+    rows, max_tokens, options = found
+    asked = evidence(world.subject) | options | {"max_tokens": max_tokens}
+    results = batch(world.model, rows, asked)
+    what = f"alone, and in a batch with {options or 'no options'}"
+    for place, (prompt, result) in enumerate(zip(rows, results, strict=True)):
+        _same_answer(world, prompt, result, asked, bool(options), f"{what}, row {place}")
+
+    if world.subject.declares(Capability.BATCH_STREAMING):
+        for place, tokens in enumerate(_streamed(world, rows, asked)):
+            same = replace(results[place], tokens=tuple(tokens))
+            how = f"{what}, row {place} of batch_stream"
+            _same_answer(world, rows[place], same, asked, bool(options), how)
+
+
+def _streamed(world: World, rows: Sequence[str], asked: dict[str, Any]) -> list[list[Token]]:
+    """The tokens of each row; the error of a row that failed comes last, and is left to others."""
+    found: list[list[Token]] = [[] for _ in rows]
+    pairs = cast("BatchStreaming", world.model).batch_stream(rows, **asked)
+    try:
+        for row, token in pairs:
+            found[row].append(token)
+    except CoreError:
+        pass
+    return found
+
+
+def _same_answer(
+    world: World, prompt: str, result: BatchResult, asked: Options, drawn: bool, what: str
+) -> None:
+    wanted, error = world.answered(Capability.BATCH_GENERATE, prompt, asked)
+    if same_error(error, result.error, f"{what}: {prompt!r:.80}"):
+        answer = Answer(result.tokens, result.finish_reason, prompt)
+        world.same_answer(wanted, answer, f"{what}: {prompt!r:.80}", drawn)
+
+
+def _answered(world: World, found: tuple[str, int, Options, tuple[int, int], str]) -> None:
+    prompt, most, options, (start, size), form = found
+    asked = evidence(world.subject) | options | {"max_tokens": most}
+    free, error = world.answered(voice(world.subject), prompt, asked)
+
+    # A smaller max_tokens gives a beginning.
+    few = max(1, most // 2)
+    begun, same = _spoken(world, prompt, asked | {"max_tokens": few})
+    if not same_error(error, same, f"{prompt!r:.80} with max_tokens={few}"):
+        return
+    shorter = Answer(free.tokens[:few], begun.finish_reason, free.prompt)
+    what = f"with max_tokens={most}, and with {few}"
+    world.agree([(shorter, begun)], f"{what}: {prompt!r:.80}", bool(options))
+
+    # A stop string ends the text where it begins first.
+    text = free.text.partition(_BROKEN)[0]
+    if text:
+        start %= len(text)
+        stop = _formed(text[start : start + size], form)
+        _stopped(world, prompt, asked, bool(options), free, stop)
+
+
+def _formed(stop: str, form: str) -> str:
+    """The stop string, or one that only looks like it."""
+    if form.startswith("NF"):
+        return unicodedata.normalize(cast("Any", form), stop)
+    return stop + form
+
+
+def _stopped(
+    world: World, prompt: str, asked: Options, drawn: bool, free: Answer, stop: str
+) -> None:
+    place = free.text.partition(_BROKEN)[0].find(stop)
+    if place < 0 and _BROKEN in free.text:
+        return
+    answer, error = _spoken(world, prompt, asked | {"stop": (stop,)})
+    must(error is None, f"stop=({stop!r},) behind {prompt!r:.80} raised {error!r}")
+    expected = free.text if place < 0 else free.text[:place]
+    if answer.text == expected:
+        must(
+            place < 0 or answer.finish_reason == "stop",
+            f"stop=({stop!r},) was found, and finish_reason is {answer.finish_reason!r}",
+        )
+        return
+
+    # Where the two part before the stop string, noise may have its part in it.
+    parted = parting(free, answer)
+    if parted is not None and parted < min(len(free.ids), len(answer.ids)):
+        cut = slice(0, parted + 1)
+        pair = Answer(free.tokens[cut], None, free.prompt), Answer(answer.tokens[cut], None)
+        world.agree([pair], f"with and without stop=({stop!r},): {prompt!r:.80}", drawn)
+        return
+    again, _ = _spoken(world, prompt, asked)
+    must(
+        again.ids != free.ids,
+        f"stop=({stop!r},) behind {prompt!r:.80} left {answer.text!r} of {free.text!r}: "
+        f"{expected!r} was to come out",
+    )
+
+
+def _spoken(world: World, prompt: str, asked: Options) -> Outcome:
+    return said(voice(world.subject), world.model, prompt, asked)
+
+
+def _labelled(world: World, found: tuple[list[str], tuple[str, ...], str, Any]) -> None:
+    prompts, labels, prefix, random = found
+    options = telling(world.subject) | {"labels": labels, "label_prefix": prefix}
+    results = classify(world.model, prompts, options)
+    _same_rows(world, prompts, results, options, f"labels {labels!r} alone, and in")
+
+    # Another order, and the numbers are the same.
+    turned = tuple(random.sample(labels, len(labels)))
+    others = classify(world.model, prompts, options | {"labels": turned})
+    for prompt, result, other in zip(prompts, results, others, strict=True):
+        what = f"labels {labels!r} with label_prefix={prefix!r} behind {prompt!r:.80}"
+        if not same_error(result.error, other.error, f"{what}, in another order"):
+            continue
+        _is_sound(world, labels, result, what)
+        for label in labels:
+            one, same = (result.logprobs or {})[label], (other.logprobs or {}).get(label, math.nan)
+            must(
+                near(world.subject, one, same, _most_tokens(label)),
+                f"{what}: {label!r} has the logprob {one}, and in another order {same}",
+            )
+        if world.subject.declares(Capability.SCORING):
+            _as_scored(world, prompt, labels, prefix, result, what)
+
+
+def _is_sound(world: World, labels: Sequence[str], result: ClassifyResult, what: str) -> None:
+    """The numbers of a result fit together."""
+    logprobs, probabilities = result.logprobs or {}, result.probabilities or {}
+    must(
+        list(logprobs) == list(labels) == list(probabilities),
+        f"{what}: logprobs of {list(logprobs)}, and probabilities of {list(probabilities)}",
+    )
+    top = max(logprobs.values())
+    must(
+        logprobs[result.label or ""] == top if result.label in logprobs else False,
+        f"{what}: the label is {result.label!r}, and the logprobs are {logprobs}",
+    )
+    weights = {label: math.exp(value - top) for label, value in logprobs.items()}
+    total = math.fsum(weights.values())
+    apart = max(abs(weights[label] / total - probabilities[label]) for label in labels)
+    must(apart <= 1e-3, f"{what}: the probabilities are {probabilities}, of logprobs {logprobs}")
+    mass, joint = result.label_mass or 0.0, [math.exp(value) for value in logprobs.values()]
+    must(
+        max(joint) - 1e-3 <= mass <= min(1.0, math.fsum(joint)) + 1e-3,
+        f"{what}: label_mass is {mass}, and the labels' probabilities are {joint}",
+    )
+
+
+def _as_scored(
+    world: World,
+    prompt: str,
+    labels: Sequence[str],
+    prefix: str,
+    result: ClassifyResult,
+    what: str,
+) -> None:
+    lead = "" if prompt[-1:].isspace() else prefix
+    if not world.subject.declares(Capability.TOKENIZING):
+        return
+    # Only where no token lies across the border: else all labels begin where the first one does.
+    encode = tokenizing(world.subject).encode
+    head = encode(prompt)
+    if any(encode(prompt + lead + label)[: len(head)] != head for label in labels):
+        return
+    for label in labels[:2]:
+        found = world.scored(prompt, lead + label)
+        one = (result.logprobs or {})[label]
+        must(
+            found.error is None
+            and near(world.subject, one, found.logprob, len(found.token_logprobs) + 1),
+            f"{what}: {label!r} has the logprob {one}, and score() says {found!r}",
+        )
+
+
+def _scored(world: World, pairs: list[tuple[str, str]]) -> None:
+    prompts, continuations = [prompt for prompt, _ in pairs], [text for _, text in pairs]
+    found = score(world.model, prompts, continuations)
+    for place, ((prompt, text), result) in enumerate(zip(pairs, found, strict=True)):
+        what = f"{text!r} behind {prompt!r:.80}, pair {place} of {len(pairs)}"
+        wanted = world.scored(prompt, text)
+        if not same_error(wanted.error, result.error, what):
+            continue
+        parts = result.token_logprobs
+        must(bool(parts) and max(parts) <= 1e-6, f"{what}: the token_logprobs are {parts}")
+        must(
+            abs(result.logprob - math.fsum(parts)) <= 1e-3,
+            f"{what}: logprob is {result.logprob}, and its tokens sum to {math.fsum(parts)}",
+        )
+        _same_score(world, wanted.token_logprobs, result, f"{what}, alone and here")
+    for (prompt, text), result in list(zip(pairs, found, strict=True))[:2]:
+        _by_steps(world, prompt, text, result)
+
+
+def _same_score(world: World, wanted: Sequence[float], found: Score, what: str) -> None:
+    parts = found.token_logprobs
+    must(
+        len(wanted) == len(parts)
+        and all(near(world.subject, *both) for both in zip(wanted, parts, strict=True)),
+        f"{what}: {[*wanted]} against {[*parts]}",
+    )
+
+
+def _by_steps(world: World, prompt: str, text: str, found: Score) -> None:
+    subject = world.subject
+    if found.error or not subject.declares(
+        Capability.CLASSIFY, Capability.LOGITS, Capability.TOKENIZING
+    ):
+        return
+    asked = steps(subject, prompt, text)
+    if asked is not None and len(asked) <= _STEPS:
+        expected = logprobs_by_steps(subject, asked)
+        _same_score(world, expected, found, f"{text!r} behind {prompt!r:.80}, step by step")
+
+
+def _encoded(world: World, text: str) -> None:
+    model: Any = world.model
+    ids, size = model.encode(text), model.info.vocab_size
+    must(
+        isinstance(ids, list) and all(is_id(each, size) for each in ids),
+        f"encode({text!r}) is {ids!r:.120}: a list of ids below {size}",
+    )
+    must(model.encode(text) == ids, f"encode({text!r}) gave two different lists")
+    once = model.decode(ids)
+    again = model.decode(model.encode(once)) if once else once
+    # Some tokenizers put a space in front of every text, and some drop it again.
+    must(
+        again.lstrip(" ") == once.lstrip(" "),
+        f"{text!r} came back as {once!r}, and that as {again!r}",
+    )
+    must(
+        _holds(once, _plain(text)),
+        f"{text!r} came back as {once!r}: letters of it are lost",
+    )
+
+
+def _plain(text: str) -> str:
+    """The letters that no neighbour can be joined with: what follows is ASCII as well."""
+    behind = f"{text[1:]}."
+    return "".join(
+        one
+        for one, then in zip(text, behind, strict=True)
+        if f"{one}{then}".isascii() and one.isalnum()
+    )
+
+
+def _holds(text: str, letters: str) -> bool:
+    """Whether these letters stand in the text, in this order."""
+    rest = iter(text)
+    return all(letter in rest for letter in letters)
+
+
+def _most_tokens(label: str) -> int:
+    return len(label.encode()) + 2
