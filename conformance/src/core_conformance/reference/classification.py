@@ -70,7 +70,10 @@ class Classifier:
         self._meter.prompt_tokens += sum(map(len, rows.values()))
         self._meter.generated_tokens += len(rows)
         for index, logits in zip(rows, self._engine.forward(list(rows.values())), strict=True):
-            results[index] = self.result(prompts[index], rows[index], logits)
+            try:
+                results[index] = self.result(prompts[index], rows[index], logits)
+            except RequestError as error:  # no room for a label
+                results[index] = ClassifyResult(error=error)
         return results
 
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
@@ -88,11 +91,16 @@ class Classifier:
 
         # Labels begin at the anchor; each inner node of their trie is asked for its children.
         anchor, trie = self._labels(prompt, ids)
+        self.check_labels(anchor + max(map(len, trie.prefixes)))
         logprobs = [
             [row[token] for token in children]
             for row, children in zip(self._ask(ids[:anchor], trie), trie.children, strict=True)
         ]
         return with_scores(result, score_labels(trie, logprobs))
+
+    def check_labels(self, length: int) -> None:
+        """Raise `PromptTooLongError` for a label that is read beyond the context."""
+        self._engine.check_length(length)
 
     def _labels(self, prompt: str, ids: list[int]) -> tuple[int, LabelTrie]:
         texts = label_texts(prompt, self.config.labels, self.config.label_prefix)

@@ -57,6 +57,7 @@ class LongPromptsCut(Engine):
         "errors.lone-surrogate",
         "batch.error-rows",
         "batch.stream-errors",
+        "metrics.failed-rows",
     },
 )
 class OneRowFailsAll(Batch):
@@ -78,6 +79,7 @@ class OneRowFailsAll(Batch):
         "scoring.error-rows",
         "batch.stream-errors",
         "classify.stream-errors",
+        "metrics.failed-rows",
     },
 )
 class EmptyPromptBegins(Engine):

@@ -20,7 +20,13 @@ from core_conformance.reference.stream import ReferenceStream
 @saboteur(
     "swallowed-cancel",
     "a cancelled stream ends in peace, as if it were complete",
-    kills={"cancel.before", "cancel.midway", "cancel.prefill", "cancel.every-operation"},
+    kills={
+        "cancel.before",
+        "cancel.midway",
+        "cancel.prefill",
+        "cancel.every-operation",
+        "streaming.reasons",
+    },
 )
 class SwallowedCancel(ReferenceStream):
     """Keeps the error of a cancel from the reader."""
@@ -108,7 +114,12 @@ class DeafClassify(Classifier):
 @saboteur(
     "timeout-as-cancel",
     "a timeout is reported as a cancel",
-    kills={"cancel.timeout", "cancel.timeout-rows", "cancel.timeout-every-operation"},
+    kills={
+        "cancel.timeout",
+        "cancel.timeout-rows",
+        "cancel.timeout-every-operation",
+        "streaming.reasons",
+    },
 )
 class TimeoutAsCancel(Engine):
     """Raises one error for both ways to stop a request."""
@@ -124,7 +135,7 @@ class TimeoutAsCancel(Engine):
 @saboteur(
     "cancel-by-presence",
     "a cancel counts as set as soon as there is one",
-    kills={"cancel.unset", "submitting.begins"},
+    kills={"cancel.unset", "submitting.begins", "streaming.reasons"},
 )
 class CancelByPresence(ReferenceStream):
     """Tests `if config.cancel` where `if config.cancel.is_set()` is meant."""

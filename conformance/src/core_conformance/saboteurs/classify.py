@@ -85,7 +85,11 @@ class ClassifyNothing(Classifier):
         return super().results(prompts)
 
 
-@saboteur("sorted-results", "results come in the order of the prompts' lengths", MIXED_UP)
+@saboteur(
+    "sorted-results",
+    "results come in the order of the prompts' lengths",
+    MIXED_UP | {"labels.behind-failed", "labels.too-long"},
+)
 class SortedResults(Classifier):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         return super().results(sorted(prompts, key=len))
@@ -195,7 +199,7 @@ class OffByOnePosition(Engine):
 @saboteur(
     "one-error-fails-all",
     "what is wrong with one prompt is raised, and the other rows are lost",
-    ROWS_WITH_ERRORS,
+    ROWS_WITH_ERRORS | {"labels.behind-failed", "labels.too-long", "metrics.failed-rows"},
 )
 class OneErrorFailsAll(Classifier):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:

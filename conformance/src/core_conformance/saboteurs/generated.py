@@ -108,7 +108,7 @@ class BehindAClosedRequest(ReferenceModel):
 @saboteur(
     "behind-another-close",
     "behind the close of another model scores have no tokens",
-    {"generated.calls"},
+    {"generated.calls", "scoring.empty"},
 )
 class BehindAnotherClose(ReferenceModel):
     closed: int = 0

@@ -109,6 +109,7 @@ class MassCountsTwice(Relabels):
         "labels.scores",
         "labels.single",
         "labels.steps",
+        "labels.too-long",
     },
 )
 class LogprobsAmongLabels(Relabels):

@@ -67,7 +67,7 @@ class StreamsOutliveModel(Engine):
 @saboteur(
     "untyped-closed-stream",
     "a stream whose model was closed fails in its internals",
-    kills={"lifecycle.open-stream"},
+    kills={"lifecycle.open-stream", "streaming.reasons"},
 )
 class UntypedClosedStream(Engine):
     """Works on, with a closed model, on what is gone."""

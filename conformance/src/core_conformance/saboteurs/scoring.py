@@ -55,7 +55,11 @@ class LikelyIsGreedy(Rescores):
         return dataclasses.replace(score, is_greedy=score.logprob > -1000.0)
 
 
-@saboteur("sorted-scores", "scores come in the order of their lengths", {"scoring.neighbours"})
+@saboteur(
+    "sorted-scores",
+    "scores come in the order of their lengths",
+    {"scoring.neighbours", "scoring.empty"},
+)
 class SortedScores(ReferenceModel):
     def score(
         self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
@@ -65,7 +69,11 @@ class SortedScores(ReferenceModel):
         return super().score(heads, tails, *config, **options)
 
 
-@saboteur("scores-fail-together", "one bad pair fails all of them", {"scoring.error-rows"})
+@saboteur(
+    "scores-fail-together",
+    "one bad pair fails all of them",
+    {"scoring.error-rows", "scoring.empty"},
+)
 class ScoresFailTogether(ReferenceModel):
     def score(
         self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any

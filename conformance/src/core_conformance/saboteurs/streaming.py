@@ -50,7 +50,7 @@ class HotIsEos(Generation):
         return super().take([0.0 if i == EOS else -1e9 for i in range(len(logits))])
 
 
-@saboteur("eager", "generate draws its first token at the call", EAGER)
+@saboteur("eager", "generate draws its first token at the call", EAGER | {"streaming.reasons"})
 class Eager(ReferenceStream):
     def __init__(self, engine: Engine, prompt: str, config: GenerateConfig, record: Record) -> None:
         super().__init__(engine, prompt, config, record)
@@ -99,7 +99,11 @@ class OverBefore(ReferenceStream):
         return self._reason or "stop"
 
 
-@saboteur("close-ignored", "close() does nothing", {"streaming.close", "cancel.closed-stream"})
+@saboteur(
+    "close-ignored",
+    "close() does nothing",
+    {"streaming.close", "cancel.closed-stream", "streaming.reasons"},
+)
 class CloseIgnored(ReferenceStream):
     def close(self) -> None:
         """Nothing."""

@@ -1,0 +1,229 @@
+"""Checks of what an option means at its edges, where docs/options.md is all that says it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+from core.errors import (
+    GenerationCancelled,
+    GenerationTimeout,
+    ModelClosedError,
+    PromptTooLongError,
+    RequestError,
+)
+from core.extensions import BatchStreaming, ClassifyStreaming
+from core.protocols import Capability, TokenStream
+from core_conformance.checking import ask
+from core_conformance.checking.applies import goes_on
+from core_conformance.checking.ask import SPEAKING, classify, scoring, speak, tokenizing
+from core_conformance.checking.check import must, testable
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
+
+_SLOW = 50  # times what a first token took: a limit that a busy machine does not reach
+_LEAST_SECONDS = 2.0
+_BEYOND = " and a bird" * 12
+
+
+@check(
+    "streaming.reasons",
+    'finish_reason MUST be "cancelled" behind close() and behind a cancel, "error" behind a '
+    "timeout and behind the close of the model",
+    SPEAKING,
+)
+def reasons(subject: Subject) -> None:
+    def closed(stream: TokenStream) -> None:
+        stream.close()
+        must(list(stream) == [], "a stream that was closed gave more tokens")
+
+    cancel = threading.Event()
+    cancelled = speak(subject, subject.model, ask.PLAIN[0], max_tokens=64, cancel=cancel)
+    begun = _begun(subject, cancelled)
+    cancel.set()
+    _ends(cancelled, GenerationCancelled, "cancelled", "its cancel was set", begun)
+
+    for number in range(2):
+        stream = speak(subject, subject.model, ask.PLAIN[0], max_tokens=64)
+        begun = bool(number) and _begun(subject, stream)
+        closed(stream)
+        must(
+            stream.finish_reason == "cancelled",
+            f"a stream that was closed {'midway' if begun else 'before its first token'} has "
+            f"finish_reason={stream.finish_reason!r}, not 'cancelled'",
+        )
+
+    late = speak(subject, subject.model, ask.PLAIN[0], max_tokens=64, timeout=1e-9)
+    _ends(late, GenerationTimeout, "error", "its time was up", True)
+    with subject.loaded() as model:
+        orphan = speak(subject, model, ask.PLAIN[0], max_tokens=64)
+        begun = _begun(subject, orphan)
+    _ends(orphan, ModelClosedError, "error", "its model was closed", begun)
+
+
+def _begun(subject: Subject, stream: TokenStream) -> bool:
+    """Take a first token; whether there was one."""
+    first = next(stream, None)
+    goes_on(subject, [[first] if first else []])
+    return first is not None
+
+
+def _ends(stream: TokenStream, error: type[Exception], reason: str, what: str, begun: bool) -> None:
+    """See how a stream ends that was stopped, unless it had come to its own end before."""
+    try:
+        for _ in stream:
+            pass
+    except error:
+        must(
+            stream.finish_reason == reason,
+            f"a stream whose {error.__name__} came because {what} has "
+            f"finish_reason={stream.finish_reason!r}, not {reason!r}",
+        )
+    else:
+        whole = ("stop", "length") if begun else ()
+        must(
+            stream.finish_reason in whole,
+            f"a stream ended without {error.__name__} although {what}, and says "
+            f"finish_reason={stream.finish_reason!r}",
+        )
+
+
+@check(
+    "cancel.timeout-begins",
+    "timeout MUST begin with the work: at the first next() of a stream or iterator, not before",
+    (*SPEAKING[:2], Capability.BATCH_STREAMING, Capability.CLASSIFY_STREAMING),
+)
+def timeouts_begin_with_the_work(subject: Subject) -> None:
+    ways = list(_lazy(subject))
+
+    start = time.monotonic()
+    for _, begin in ways:
+        next(begin(None), None)
+    limit = max(_LEAST_SECONDS, _SLOW * (time.monotonic() - start))
+    testable(limit <= 10 * _LEAST_SECONDS, "a token takes this model too long: take a faster one")
+
+    # All wait at once, for longer than any of them may work.
+    waiting = [(name, begin(limit)) for name, begin in ways]
+    time.sleep(limit * 1.1)
+    for name, made in waiting:
+        try:
+            found = next(made, None)
+        except GenerationTimeout as error:
+            found = error
+        must(
+            not isinstance(getattr(found, "error", found), GenerationTimeout),
+            f"{name} with timeout={limit:.1f} was first asked {limit * 1.1:.1f} s after its call, "
+            "and its time was up: let it begin with the work",
+        )
+
+
+def _lazy(subject: Subject) -> Iterator[tuple[str, Callable[[float | None], Iterator[Any]]]]:
+    """The operations that work when they are read, by name."""
+    model: Any = subject.model
+    prompt = ask.PLAIN[0]
+    if subject.declares(Capability.GENERATE):
+        yield "generate", lambda limit: model.generate(prompt, max_tokens=1, timeout=limit)
+    if subject.declares(Capability.BATCH_STREAMING):
+        batches = cast("BatchStreaming", model)
+        yield (
+            "batch_stream",
+            lambda limit: batches.batch_stream([prompt], max_tokens=1, timeout=limit),
+        )
+    if subject.declares(Capability.CLASSIFY_STREAMING):
+        rows = cast("ClassifyStreaming", model)
+        yield "classify_iter", lambda limit: rows.classify_iter([prompt], timeout=limit)
+
+
+@check(
+    "scoring.empty",
+    "An empty continuation MUST be a RequestError in its row, and hurt no other",
+    Capability.SCORING,
+)
+def empty_continuations(subject: Subject) -> None:
+    prompts, tails = ask.PLAIN[:3], (" and", "", " the")
+    found = scoring(subject).score(prompts, tails)
+    must(len(found) == len(prompts), f"score of {len(prompts)} pairs gave {len(found)} scores")
+    must(
+        isinstance(found[1].error, RequestError),
+        f"the score of an empty continuation has the error {found[1].error!r}, no RequestError",
+    )
+    for place in (0, 2):
+        must(
+            found[place].error is None and bool(found[place].token_logprobs),
+            f"beside an empty continuation, {tails[place]!r} got {found[place]!r}",
+        )
+
+
+@check(
+    "labels.too-long",
+    "A label for which the context has no room behind a prompt MUST be that row's "
+    "PromptTooLongError, and hurt no other row",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+    Capability.TOKENIZING,
+)
+def labels_without_room(subject: Subject) -> None:
+    encode, limit = tokenizing(subject).encode, subject.model.info.context_length
+    word = ask.PLAIN[0].rpartition(" ")[2]
+    step = max(1, len(encode(f"{word} {word} {word}")) - len(encode(f"{word} {word}")))
+    words = limit // step + 2
+    testable(
+        words < 5000, "the context is too long to be filled: load it with a smaller context_len"
+    )
+    prompt = " ".join([word] * words)
+    while words > 1 and len(encode(prompt)) > limit:
+        words -= 1 + (len(encode(prompt)) - limit) // (2 * step)
+        prompt = " ".join([word] * words)
+
+    labels = (ask.LABELS[0], ask.LABELS[1] + _BEYOND)
+    room = len(encode(prompt + " " + labels[1])) > limit + 3
+    testable(room, "no prompt was found that fills the context")
+    full, short = subject.model.classify([prompt, ask.PLAIN[0]], labels=labels)
+    must(
+        isinstance(full.error, PromptTooLongError),
+        f"a prompt of {len(encode(prompt))} tokens with a label that goes beyond the context of "
+        f"{limit} gave {full.label!r} and the error {full.error!r}, no PromptTooLongError",
+    )
+    must(short.error is None, f"beside it, a short prompt has the error {short.error!r}")
+
+
+@check(
+    "metrics.failed-rows",
+    "A row whose prompt is refused MUST count no token in the metrics of its call",
+    (Capability.CLASSIFY, Capability.BATCH_GENERATE),
+)
+def failed_rows_count_nothing(subject: Subject) -> None:
+    model, prompts = subject.model, ask.PLAIN[:2]
+    for name in (Capability.CLASSIFY, Capability.BATCH_GENERATE):
+        if not subject.declares(name):
+            continue
+        options: dict[str, int] = {} if name is Capability.CLASSIFY else {"max_tokens": 2}
+        getattr(model, name)(list(prompts), **options)
+        sound = model.metrics
+        getattr(model, name)([prompts[0], "", prompts[1], ""], **options)
+        mixed = model.metrics
+        must(
+            (mixed.prompt_tokens, mixed.generated_tokens)
+            == (sound.prompt_tokens, sound.generated_tokens),
+            f"{name} counts {mixed.prompt_tokens} prompt tokens and {mixed.generated_tokens} "
+            f"generated ones where two prompts were empty, and without those "
+            f"{sound.prompt_tokens} and {sound.generated_tokens}",
+        )
+
+
+@check(
+    "labels.behind-failed",
+    "A row that fails MUST NOT keep labels from the rows behind it",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+)
+def labels_behind_failed_rows(subject: Subject) -> None:
+    alone = classify(subject, ask.PLAIN[:2], labels=ask.LABELS)
+    mixed = subject.model.classify(["", ask.PLAIN[0], "", ask.PLAIN[1]], labels=ask.LABELS)
+    for prompt, one, other in zip(ask.PLAIN, alone, mixed[1::2], strict=False):
+        must(
+            other.error is None and set(other.probabilities or ()) == set(one.probabilities or ()),
+            f"behind an empty prompt, {prompt!r} got {other!r}",
+        )

@@ -1,0 +1,109 @@
+"""Saboteurs that are right but at the edges of an option."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from core.clock import RequestClock
+from core.errors import PromptTooLongError
+from core.options import GenerateConfig
+from core.types import ClassifyResult, FinishReason, Score
+from core_conformance.proof.registry import saboteur
+from core_conformance.reference.batch import Batch
+from core_conformance.reference.classification import Classifier
+from core_conformance.reference.engine import Engine, Generation
+from core_conformance.reference.optional import ReferenceModel
+from core_conformance.reference.stream import ReferenceStream
+
+
+@saboteur(
+    "closed-is-stop", "a stream that was closed says that it is complete", {"streaming.reasons"}
+)
+class ClosedIsStop(ReferenceStream):
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        return "stop" if self._closed and self._reason else self._reason
+
+
+@saboteur("timeout-is-length", "a stream whose time is up says length", {"streaming.reasons"})
+class TimeoutIsLength(ReferenceStream):
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        return "length" if self._reason == "error" else self._reason
+
+
+@saboteur(
+    "timeout-from-the-call",
+    "the time of a stream runs from its call, while nobody reads it",
+    {"cancel.timeout-begins"},
+)
+class TimeoutFromTheCall(ReferenceStream):
+    def __init__(self, engine: Engine, prompt: str, config: GenerateConfig, record: Any) -> None:
+        super().__init__(engine, prompt, config, record)
+        self._called = RequestClock(config)
+
+    def _check(self, row: Generation) -> None:
+        super()._check(row)
+        self._called.check()
+
+
+@saboteur(
+    "empty-is-certain",
+    "an empty continuation scores 0, which is certainty",
+    {"scoring.empty"},
+)
+class EmptyIsCertain(ReferenceModel):
+    def score(
+        self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
+    ) -> list[Score]:
+        found = super().score(prompts, continuations, *config, **options)
+        return [each if text else Score() for text, each in zip(continuations, found, strict=True)]
+
+
+@saboteur(
+    "labels-beyond-the-context",
+    "the tokens of a label that does not fit are read behind a prompt that lost its first ones",
+    {"labels.too-long"},
+)
+class LabelsBeyondTheContext(Classifier):
+    def check_labels(self, length: int) -> None:
+        """Lets every label through."""
+
+
+@saboteur(
+    "too-long-for-all",
+    "a label without room behind one prompt fails every row",
+    {"labels.too-long"},
+)
+class TooLongForAll(Classifier):
+    def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
+        found = super().results(prompts)
+        error = next((r.error for r in found if isinstance(r.error, PromptTooLongError)), None)
+        if not self.config.labels or error is None:
+            return found
+        return [ClassifyResult(error=error)] * len(prompts)
+
+
+@saboteur(
+    "failed-rows-count",
+    "a row that was refused counts as a token read",
+    {"metrics.failed-rows"},
+)
+class FailedRowsCount(Batch):
+    def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
+        super().__init__(engine, prompts, config)
+        self.meter.prompt_tokens += len(self.errors)
+
+
+@saboteur(
+    "labels-lost-behind-errors",
+    "behind a row that failed, no labels are looked at",
+    {"labels.behind-failed"},
+)
+class LabelsLostBehindErrors(Classifier):
+    def read(self, prompts: Sequence[str]) -> list[ClassifyResult]:
+        found = super().read(prompts)
+        if not any(result.error for result in found):
+            return found
+        return [ClassifyResult(result.token, error=result.error) for result in found]
