@@ -46,8 +46,11 @@ def long_conversations(subject: Subject) -> None:
 
 def _conversation(count: int) -> list[Message]:
     """So many messages, each with a word of its own."""
-    roles = ("user", "assistant")
-    return [Message(roles[place % 2], f"I say {word}.") for place, word in enumerate(words(count))]
+    said = [f"I say {word}." for word in words(count)]
+    return [
+        Message("assistant", text) if place % 2 else Message("user", text)
+        for place, text in enumerate(said)
+    ]
 
 
 def _fits(subject: Subject, count: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, cast
 from core.errors import UnsupportedOptionError
 from core.extensions import Submitting
 from core.options import GenerateConfig
-from core.protocols import Capability, TextModel
+from core.protocols import Capability, TextModel, TokenStream
 from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import (
@@ -26,7 +26,6 @@ from core_conformance.checking.ask import (
     read,
     seeds,
     speaks,
-    submitting,
 )
 from core_conformance.checking.budget import within
 from core_conformance.checking.calls import unless_refused
@@ -82,7 +81,11 @@ def requests_in_used_slots(subject: Subject) -> None:
     alone = [_submitted(subject.model, [request])[0] for request in asked]
     goes_on(subject, [each.tokens for each in alone], Capability.SUBMITTING)
     with subject.loaded(parallel_slots=_SLOTS) as model:
-        found = _submitted(model, asked)
+        # All wait, until those that hold the slots are broken off: what was said comes again.
+        endless = {"max_tokens": subject.model.info.context_length - _LENGTHS[3]}
+        endless |= _SEEN if _taken(subject, _SEEN) else {}
+        holding = [_submit(model, prompt, endless) for prompt in ask.PLAIN[:_SLOTS]]
+        found = _submitted(model, asked, holding)
 
     for (_, options), left, right in zip(asked, alone, found, strict=True):
         what = f"a request with {options} alone, and one of {len(given)} in {_SLOTS} slots"
@@ -160,16 +163,23 @@ def _kinds(subject: Subject) -> Iterator[Options]:
 
 def _taken(subject: Subject, options: Options) -> bool:
     try:
-        submitting(subject).submit(ask.QUESTION, GenerateConfig(max_tokens=1, **options)).close()
+        _submit(subject.model, ask.QUESTION, {"max_tokens": 1} | options).close()
     except UnsupportedOptionError as error:
         must(error.option in options, f"submit with {options} raised {error!r}")
         return False
     return True
 
 
-def _submitted(model: TextModel, asked: Sequence[tuple[str, Options]]) -> list[Answer]:
-    """Submit all requests, then read the last one first."""
-    queue = cast("Submitting", model)
-    streams = [queue.submit(prompt, GenerateConfig(**options)) for prompt, options in asked]
+def _submitted(
+    model: TextModel, asked: Sequence[tuple[str, Options]], holding: Sequence[TokenStream] = ()
+) -> list[Answer]:
+    """Submit all requests, close the streams that run before them, and read the last one first."""
+    streams = [_submit(model, prompt, options) for prompt, options in asked]
+    for stream in holding:
+        stream.close()
     both = list(zip(streams, asked, strict=True))
     return [read(stream, prompt) for stream, (prompt, _) in both[::-1]][::-1]
+
+
+def _submit(model: TextModel, prompt: str, options: Options) -> TokenStream:
+    return cast("Submitting", model).submit(prompt, GenerateConfig(**options))
