@@ -6,7 +6,7 @@ Blocks, chunks and buffers are powers of two, so what lies around these comes fi
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from core.protocols import Capability
 from core_conformance.checking.ask import tokenizing
@@ -16,6 +16,7 @@ from core_conformance.checking.subject import Subject
 MOST = 130
 """Tokens of the longest prompt or answer in a sweep, where the context has room for it."""
 
+_PASS = 20  # tokens
 _TEXT = (
     "river stone garden winter morning letter window bridge silver forest captain market kitchen "
     "summer doctor island village mountain yellow music picture sister office friend number animal "
@@ -24,6 +25,7 @@ _TEXT = (
     "story teacher theory travel valley weather wonder worker"
 )
 _WORDS = _TEXT.split()
+NO_SIZES = "the tokenizer cuts no text at any of the sizes that were tried: take another model"
 _REACH = 12  # characters beside the first cut, among which another may be better
 
 
@@ -37,6 +39,11 @@ def telling(most: int, least: int = 1) -> list[int]:
 def room(subject: Subject, behind: int = 8) -> int:
     """The tokens of the longest prompt for a sweep: `MOST`, or what the context has room for."""
     return min(MOST, subject.model.info.context_length - behind)
+
+
+def reading(times: int) -> Callable[[int], float]:
+    """The passes for reading a prompt so many times, by its tokens; for `budget.within`."""
+    return lambda tokens: times * max(1.0, tokens / _PASS)
 
 
 def sized(subject: Subject, tokens: int, turn: int = 0) -> str | None:
@@ -70,8 +77,12 @@ def words(count: int) -> list[str]:
 
 
 def rows(count: int) -> list[str]:
-    """So many short prompts, no two of them equal."""
-    return [f"{_WORDS[number % len(_WORDS)]} {number}" for number in range(count)]
+    """So many short prompts, no two of them equal; every fifth is longer than its neighbours."""
+    longer = " ".join(_WORDS[:6])
+    return [
+        f"{_WORDS[number % len(_WORDS)]} {number}" + f" {longer}" * (number % 5 == 2)
+        for number in range(count)
+    ]
 
 
 def _cut(subject: Subject, text: str, tokens: int) -> str | None:

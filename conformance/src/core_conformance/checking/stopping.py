@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from core_conformance.checking.ask import Answer, generate
 from core_conformance.checking.check import must
-from core_conformance.checking.compare import at_a_tie
+from core_conformance.checking.compare import difference
 from core_conformance.checking.subject import Subject
 
 
@@ -48,4 +48,4 @@ def wavers(subject: Subject, prompt: str, free: Answer, answer: Answer, most: in
 def _parts_at_a_tie(subject: Subject, free: Answer, answer: Answer) -> bool:
     both = min(len(free.ids), len(answer.ids))
     parts = free.ids[:both] != answer.ids[:both]  # not only that one of them goes on
-    return parts and at_a_tie(subject, free, answer) is True
+    return parts and difference(subject, [(free, answer)]) is None

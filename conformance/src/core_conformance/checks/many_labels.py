@@ -16,7 +16,7 @@ from core_conformance.checking.budget import within
 from core_conformance.checking.check import must, testable
 from core_conformance.checking.compare import label_logprobs, near
 from core_conformance.checking.registry import check
-from core_conformance.checking.sizes import cuts, room, sized, words
+from core_conformance.checking.sizes import NO_SIZES, cuts, room, sized, words
 from core_conformance.checking.subject import Subject
 
 _MANY = (9, 20, 17, 33, 60)  # labels
@@ -24,7 +24,6 @@ _LONG = (9, 17, 40, 33, 65, 8, 16, 32, 64)  # tokens of a label
 _NESTED = 8  # labels, each the beginning of the next
 _PASS = 20  # tokens
 _SUM = 1e-4
-_NO_SIZES = "the tokenizer cuts no label at any of the lengths that were tried: take another model"
 
 
 @check(
@@ -55,7 +54,7 @@ def long_labels(subject: Subject) -> None:
     sizes = [
         size for size in _LONG if {head + size, head + size - 1, head + size // 2} <= set(fronts)
     ]
-    testable(bool(sizes), _NO_SIZES)
+    testable(bool(sizes), NO_SIZES)
     for size in within(subject, sizes, lambda size: 4 + size / 5, "labels of so many tokens"):
         # Another label begins with the same tokens, all but the last.
         front, middle = fronts[head + size], fronts[head + size // 2]

@@ -7,13 +7,15 @@ size to the next the rows come in the opposite order, so that no prompt keeps it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from core.extensions import BatchStreaming, ClassifyStreaming
 from core.protocols import Capability, TextModel
-from core.types import BatchResult, Score, Token
+from core.types import BatchResult, ClassifyResult, Score, Token
+from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import (
+    EVEN,
     Answer,
     answer,
     batch,
@@ -25,16 +27,23 @@ from core_conformance.checking.ask import (
 )
 from core_conformance.checking.budget import within
 from core_conformance.checking.check import must
-from core_conformance.checking.compare import near, same_rows
+from core_conformance.checking.compare import Pair, near, same_draws, same_rows
+from core_conformance.checking.recall import same_results, telling
 from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import rows
 from core_conformance.checking.subject import Subject
 
-Ask = Callable[[Sequence[str]], list[Answer]]
+Row = TypeVar("Row")
+Ask = Callable[[Sequence[str]], Sequence[Row]]
+Same = Callable[[Sequence[str], Sequence[Row], Sequence[Row], str], None]
+"""Raises unless two results of each of some prompts are the same; the last says what they are."""
+
 _BLOCKS = (8, 16, 32, 64, 128, 256)
 _SIZES = (3, *(size + 1 for size in _BLOCKS), *_BLOCKS)  # one row too many tells most
 _OF_BATCHES = (3, 9, 17, 33, 65, 8, 16, 32, 64)
-_OF_SCORES = (2, *_SIZES[1 : 1 + len(_BLOCKS)])
+_OF_SCORES = (2, 9, 17, 33, 65, 129, 257)
+_TOLD = (3, 9, 17, 33, 65, 129)
+_DRAWN = (17, 65)
 _SLOTS = (2, 3, 1)
 _SHARE = 4  # so many short rows take about as long as a pass
 _FEW = 2  # tokens
@@ -48,11 +57,10 @@ _BEHIND = " and so"
     broad=True,
 )
 def many_rows(subject: Subject) -> None:
-    def ask(given: Sequence[str]) -> list[Answer]:
-        found = classify(subject, given, **evidence(subject))
-        return list(map(sampled, found, given))
+    def ask_for(given: Sequence[str]) -> list[Answer]:
+        return _sampled(given, classify(subject, given, **evidence(subject)))
 
-    _sweep(subject, ask, ask, _SIZES, 1 / _SHARE, "prompts in one classify")
+    _sweep(subject, ask_for, ask_for, _same_rows(subject), _SIZES, "prompts in one classify")
 
 
 @check(
@@ -65,16 +73,42 @@ def many_rows(subject: Subject) -> None:
 def many_streamed_rows(subject: Subject) -> None:
     options = evidence(subject)
 
-    def ask(given: Sequence[str]) -> list[Answer]:
+    def ask_for(given: Sequence[str]) -> list[Answer]:
         model = cast("ClassifyStreaming", subject.model)
         found = list(model.classify_iter(iter(given), **options))
         must(len(found) == len(given), f"{len(given)} prompts gave {len(found)} results")
-        return list(map(sampled, found, given))
+        return _sampled(given, found)
 
     def alone(given: Sequence[str]) -> list[Answer]:
-        return list(map(sampled, classify(subject, given, **options), given))
+        return _sampled(given, classify(subject, given, **options))
 
-    _sweep(subject, ask, alone, _SIZES, 1 / _SHARE, "prompts in one classify_iter")
+    _sweep(subject, ask_for, alone, _same_rows(subject), _SIZES, "prompts in one classify_iter")
+
+
+@check(
+    "rows.told",
+    "What classify tells of a prompt, its labels and logits too, MUST be what it tells of it alone",
+    Capability.CLASSIFY,
+    (Capability.LABELS, Capability.LOGITS),
+    broad=True,
+)
+def all_that_is_told(subject: Subject) -> None:
+    options = telling(subject)
+    if subject.declares(Capability.LABELS):
+        options["labels"] = ask.SEVERAL_WORDS
+
+    def ask_for(given: Sequence[str]) -> list[ClassifyResult]:
+        return classify(subject, given, **options)
+
+    def same(
+        given: Sequence[str],
+        wanted: Sequence[ClassifyResult],
+        found: Sequence[ClassifyResult],
+        what: str,
+    ) -> None:
+        same_results(subject, given, wanted, found, what)
+
+    _sweep(subject, ask_for, ask_for, same, _TOLD, "prompts with labels or logits in one classify")
 
 
 @check(
@@ -84,10 +118,12 @@ def many_streamed_rows(subject: Subject) -> None:
     broad=True,
 )
 def many_generated_rows(subject: Subject) -> None:
-    def ask(given: Sequence[str]) -> list[Answer]:
+    def ask_for(given: Sequence[str]) -> list[Answer]:
         return list(map(answer, batch(subject, given, _FEW), given))
 
-    _sweep(subject, ask, ask, _OF_BATCHES, _FEW / _SHARE, "prompts in one batch_generate")
+    what = "prompts in one batch_generate"
+    found = _sweep(subject, ask_for, ask_for, _same_rows(subject), _OF_BATCHES, what)
+    goes_on(subject, [each.tokens for each in found], Capability.BATCH_GENERATE)
 
 
 @check(
@@ -98,7 +134,7 @@ def many_generated_rows(subject: Subject) -> None:
     broad=True,
 )
 def many_rows_of_a_stream(subject: Subject) -> None:
-    def ask(given: Sequence[str]) -> list[Answer]:
+    def ask_for(given: Sequence[str]) -> list[Answer]:
         found: list[list[Token]] = [[] for _ in given]
         model = cast("BatchStreaming", subject.model)
         for row, token in model.batch_stream(given, max_tokens=_FEW, **evidence(subject)):
@@ -110,7 +146,59 @@ def many_rows_of_a_stream(subject: Subject) -> None:
     def alone(given: Sequence[str]) -> list[Answer]:
         return list(map(answer, batch(subject, given, _FEW), given))
 
-    _sweep(subject, ask, alone, _OF_BATCHES, _FEW / _SHARE, "prompts in one batch_stream")
+    what = "prompts in one batch_stream"
+    found = _sweep(subject, ask_for, alone, _same_rows(subject), _OF_BATCHES, what)
+    goes_on(subject, [each.tokens for each in found], Capability.BATCH_GENERATE)
+
+
+@check(
+    "rows.score",
+    "score of any number of pairs MUST give each what it gets alone",
+    Capability.SCORING,
+    broad=True,
+)
+def many_scores(subject: Subject) -> None:
+    def ask_for(given: Sequence[str]) -> list[Score]:
+        return score(subject, given, [_BEHIND] * len(given))
+
+    def same(
+        given: Sequence[str], wanted: Sequence[Score], found: Sequence[Score], what: str
+    ) -> None:
+        for prompt, one, other in zip(given, wanted, found, strict=True):
+            must(
+                near(subject, one.logprob, other.logprob, len(one.token_logprobs)),
+                f"{what}: {_BEHIND!r} behind {prompt!r} scores {one.logprob:.5f} and "
+                f"{other.logprob:.5f}",
+            )
+
+    _sweep(subject, ask_for, ask_for, same, _OF_SCORES, "pairs in one score")
+
+
+@check(
+    "rows.seeded",
+    "With a seed, any row of any number MUST be drawn as it is alone",
+    (Capability.CLASSIFY, Capability.BATCH_GENERATE),
+    Capability.SEED,
+    broad=True,
+)
+def seeded_rows(subject: Subject) -> None:
+    options: dict[str, Any] = EVEN | {"seed": 5} | evidence(subject)
+
+    def classified(given: Sequence[str]) -> list[Answer]:
+        return _sampled(given, classify(subject, given, **options))
+
+    def generated(given: Sequence[str]) -> list[Answer]:
+        return list(map(answer, batch(subject, given, _FEW, **options), given))
+
+    ways = {Capability.CLASSIFY: classified, Capability.BATCH_GENERATE: generated}
+    asks = [ask for name, ask in ways.items() if subject.declares(name)]
+    for size in within(subject, _DRAWN, lambda size: 8 + size, "seeded prompts in one call"):
+        given = rows(size)
+        places = sorted({0, 1, 7, 8, 16, size // 2, size - 1})
+        for ask_for in asks:
+            found = ask_for(given)
+            pairs = [(ask_for([given[place]])[0], found[place]) for place in places]
+            same_draws(subject, pairs, f"with {options}, alone and one of {size} prompts")
 
 
 @check(
@@ -136,45 +224,44 @@ def rows_beyond_the_slots(subject: Subject) -> None:
                 same_rows(subject, pairs, f"alone, and one of {size} rows in {slots} slots")
 
 
-@check(
-    "rows.score",
-    "score of any number of pairs MUST give each what it gets alone",
-    Capability.SCORING,
-    broad=True,
-)
-def many_scores(subject: Subject) -> None:
-    known: dict[str, Score] = {}
-    for size in within(subject, _OF_SCORES, lambda size: 3 + size / _SHARE, "pairs in one score"):
-        given = rows(size)[::-1]
-        for row in sorted({0, size // 2, size - 1}):
-            known |= _scores(subject, given[row : row + 1])
-
-        found = _scores(subject, given)
-        for prompt in known.keys() & found.keys():
-            one, other = known[prompt], found[prompt]
-            must(
-                near(subject, one.logprob, other.logprob, len(one.token_logprobs)),
-                f"{_BEHIND!r} behind {prompt!r} scores {other.logprob:.5f} among {size} pairs, and "
-                f"{one.logprob:.5f} alone or among fewer",
-            )
-        known = found | known
-
-
 def _sweep(
-    subject: Subject, ask: Ask, alone: Ask, sizes: Sequence[int], cost: float, what: str
-) -> None:
-    """Ask for ever more rows; hold each against itself alone, or in a call of fewer rows."""
-    known: dict[str, Answer] = {}
-    for size in within(subject, sizes, lambda size: 3 + size * cost, what):
+    subject: Subject,
+    ask_for: Ask[Row],
+    alone: Ask[Row],
+    same: Same[Row],
+    sizes: Sequence[int],
+    what: str,
+) -> Sequence[Row]:
+    """Ask for ever more rows; hold each against itself alone, or in a call of fewer rows.
+
+    Returns what was found for each prompt.
+    """
+    known: dict[str, Row] = {}
+    for size in within(subject, sizes, lambda size: 3 + size / _SHARE, what):
         given = rows(size)[::-1]
         for row in sorted({0, size // 2, size - 1}):
-            known[given[row]] = alone(given[row : row + 1])[0]
+            known[given[row]] = alone([given[row]])[0]
 
-        found = ask(given)
-        pairs = [(known[each.prompt], each) for each in found if each.prompt in known]
-        same_rows(subject, pairs, f"alone or among fewer, and one of {size} {what}")
-        known = {each.prompt: each for each in found} | known
-    goes_on(subject, [each.tokens for each in known.values()])
+        found = dict(zip(given, ask_for(given), strict=True))
+        seen = [prompt for prompt in given if prompt in known]
+        both = [known[prompt] for prompt in seen], [found[prompt] for prompt in seen]
+        same(seen, *both, f"alone or among fewer, and one of {size} {what}")
+        known = found | known
+    return list(known.values())
+
+
+def _same_rows(subject: Subject) -> Same[Answer]:
+    def same(
+        given: Sequence[str], wanted: Sequence[Answer], found: Sequence[Answer], what: str
+    ) -> None:
+        pairs: list[Pair] = list(zip(wanted, found, strict=True))
+        same_rows(subject, pairs, what)
+
+    return same
+
+
+def _sampled(given: Sequence[str], found: Sequence[ClassifyResult]) -> list[Answer]:
+    return [sampled(result, prompt) for result, prompt in zip(found, given, strict=True)]
 
 
 def _generated(subject: Subject, model: TextModel, given: Sequence[str]) -> list[Answer]:
@@ -183,7 +270,3 @@ def _generated(subject: Subject, model: TextModel, given: Sequence[str]) -> list
     found: list[BatchResult] = model.batch_generate(given, **options)
     must(len(found) == len(given), f"{len(given)} prompts gave {len(found)} results")
     return list(map(answer, found, given))
-
-
-def _scores(subject: Subject, given: Sequence[str]) -> dict[str, Score]:
-    return dict(zip(given, score(subject, given, [_BEHIND] * len(given)), strict=True))

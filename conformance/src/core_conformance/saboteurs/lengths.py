@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.errors import PromptTooLongError
+from core.options import GenerateConfig
 from core.types import Score, Token
 from core_conformance.proof.registry import saboteur
+from core_conformance.reference.batch import Batch
 from core_conformance.reference.engine import PREFILL_CHUNK, Engine, Generation
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
@@ -68,6 +70,30 @@ class AnswerBeyond64(Engine):
             if row.drawn == 64:
                 del row.context[1]
         return super().step(rows, meter)
+
+
+@saboteur(
+    "batch-of-64",
+    "batch_generate loses the last token of a prompt of just 64",
+    {"lengths.rows"},
+)
+class BatchOf64(Batch):
+    def _prefilled(self, row: int) -> list[int]:
+        found = super()._prefilled(row)
+        if found and len(self.rows[row].prompt) == 64:
+            self.rows[row].context.pop()
+        return found
+
+
+@saboteur(
+    "limit-of-32",
+    "max_tokens of a multiple of 32 gives a token less",
+    {"lengths.limits"},
+)
+class LimitOf32(Generation):
+    def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
+        super().__init__(ids, config, room)
+        self.limit -= self.limit % 32 == 0
 
 
 @saboteur(

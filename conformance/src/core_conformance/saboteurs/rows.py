@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from random import Random
 from typing import Any
 
 from core.options import GenerateConfig
@@ -11,6 +13,7 @@ from core.types import BatchResult, ClassifyResult, Score, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.batch import Batch
 from core_conformance.reference.classification import Classifier
+from core_conformance.reference.engine import Engine
 from core_conformance.reference.optional import ReferenceModel
 
 
@@ -32,6 +35,33 @@ class RowsInAByte(Classifier):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         results = super().results(prompts)
         return [results[row % 256] for row in range(len(results))]
+
+
+@saboteur(
+    "logits-buffer",
+    "the logits of 32 rows have a place; those of later rows are found in it as well",
+    {"rows.told"},
+)
+class LogitsBuffer(Classifier):
+    def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
+        results = super().results(prompts)
+        return [
+            dataclasses.replace(result, logits=results[row % 32].logits)
+            for row, result in enumerate(results)
+        ]
+
+
+@saboteur(
+    "seeds-count-blocks",
+    "every block of 16 rows has a seed of its own",
+    {"rows.seeded"},
+)
+class SeedsCountBlocks(Batch):
+    def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
+        super().__init__(engine, prompts, config)
+        for row, generation in self.rows.items():
+            if config.seed is not None and row >= 16:
+                generation.random = Random(config.seed + row // 16)
 
 
 @saboteur(
