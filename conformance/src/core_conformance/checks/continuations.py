@@ -1,19 +1,20 @@
-"""Checks of score behind prompts of every length, and of continuations of every length."""
+"""Checks of scores and labels behind prompts of every length, and of long continuations."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from core.protocols import Capability
+from core_conformance.checking import ask
 from core_conformance.checking.ask import classify, row_logits, score, tokenizing
 from core_conformance.checking.budget import within
 from core_conformance.checking.check import must, testable
-from core_conformance.checking.compare import log_total, near
+from core_conformance.checking.compare import label_logprobs, log_total, near
 from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import NO_SIZES, cuts, reading, room, sized, telling
 from core_conformance.checking.subject import Subject
 
-_PLACES = 20  # lengths of a continuation
+_MANY, _PLACES = 60, 20  # lengths of a prompt, and of a continuation
 _NEXT = " and then"
 
 
@@ -28,7 +29,7 @@ _NEXT = " and then"
 )
 def every_scored_length(subject: Subject) -> None:
     encode, compared = tokenizing(subject).encode, 0
-    lengths = telling(room(subject, behind=2 * len(_NEXT)))
+    lengths = telling(room(subject, behind=2 * len(_NEXT)))[:_MANY]
     for length in within(subject, lengths, reading(2), "prompts of so many tokens"):
         prompt = sized(subject, length, turn=1)
         ids = encode(prompt + _NEXT) if prompt else ()
@@ -68,6 +69,33 @@ def every_continuation(subject: Subject) -> None:
         if end + 1 in fronts:
             found = _logprobs(subject, fronts, end, end + 1)
             _same_logprobs(subject, whole[size : size + 1], found, size)
+
+
+@check(
+    "lengths.labels",
+    "A label behind a prompt of any length MUST have the logprob that score gives it there",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+    Capability.SCORING,
+    broad=True,
+)
+def labels_behind_every_length(subject: Subject) -> None:
+    lengths, compared = telling(room(subject, behind=2 * len(_NEXT)))[:_PLACES], 0
+    for length in within(subject, lengths, reading(3), "prompts of so many tokens, with labels"):
+        prompt = sized(subject, length, turn=10)
+        if prompt is None or prompt.endswith(" "):
+            continue
+        (result,) = classify(subject, [prompt], labels=ask.SEVERAL_WORDS)
+        found = label_logprobs(result)
+        texts = [f" {label}" for label in ask.SEVERAL_WORDS]
+        for label, said in zip(found, score(subject, [prompt] * len(texts), texts), strict=True):
+            must(
+                near(subject, found[label], said.logprob, len(said.token_logprobs) + 1),
+                f"behind a prompt of {length} tokens, {label!r} has the logprob "
+                f"{found[label]:.5f} as a label, and {said.logprob:.5f} as a continuation",
+            )
+        compared += 1
+    testable(bool(compared), NO_SIZES)
 
 
 def _logprobs(subject: Subject, fronts: Mapping[int, str], start: int, end: int) -> Sequence[float]:

@@ -65,4 +65,4 @@ def _generates(subject: Subject, model: TextModel, prompt: str, size: int) -> No
     # The last token drawn needs no place of its own.
     places = limit - size + 1
     must(found.error is None and len(found.tokens) <= min(most, places), seen)
-    must(found.reason == "stop" or len(found.tokens) >= min(most, places - 1), seen)
+    must(found.reason == "stop" or len(found.tokens) >= min(most, places - 2), seen)

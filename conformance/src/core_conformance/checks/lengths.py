@@ -22,6 +22,7 @@ from core_conformance.checking.ask import (
     evidence,
     generate,
     read,
+    row_logits,
     sampled,
     score,
     submitting,
@@ -41,6 +42,9 @@ _ANSWERS = (6, 70, MOST, 20, 36)  # tokens; of the long ones, one that is longer
 _LIMIT = 66  # tokens of an answer that is asked for in part
 _BLOCKS = (8, 16, 32, 64, 128)  # tokens
 _APART = (8, 32, 64, 96, 112, 7, 9, 16, 31, 33, 63, 65)  # tokens between the lengths of two rows
+_LONG = (256, 257, 255, 512, 513, 511)  # tokens of a prompt
+_REPEATS = (8, 70, 24, 100, 250)  # words between a prompt's beginning and its end
+_AGAIN, _PENALTY = " the", 0.01  # what was seen becomes likely
 _BEHIND = " and so"
 
 
@@ -52,8 +56,7 @@ _BEHIND = " and so"
 )
 def every_prompt_length(subject: Subject) -> None:
     answers, pairs = list[Answer](), list[Pair]()
-    lengths = telling(room(subject))
-    for length in within(subject, lengths, reading(3), "prompts of so many tokens"):
+    for length in within(subject, _lengths(subject), reading(3), "prompts of so many tokens"):
         prompt = sized(subject, length)
         if prompt is not None:
             answers.append(generate(subject, prompt, 2))
@@ -134,6 +137,38 @@ def every_limit(subject: Subject) -> None:
 
 
 @check(
+    "lengths.penalty",
+    "repeat_penalty MUST count the tokens of a prompt of any length, the first ones too",
+    Capability.CLASSIFY,
+    Capability.LOGITS,
+    Capability.TOKENIZING,
+    broad=True,
+)
+def penalty_sees_all(subject: Subject) -> None:
+    head = sized(subject, 12, turn=9) or ask.QUESTION
+    prompts = {count: head + _AGAIN * count for count in _REPEATS}
+    sizes = {count: len(tokenizing(subject).encode(text)) for count, text in prompts.items()}
+    fitting = [count for count, size in sizes.items() if size < subject.model.info.context_length]
+    for count in within(subject, fitting, lambda each: reading(3)(sizes[each]), "words in between"):
+        prompt = prompts[count]
+        (result,) = classify(subject, [prompt], return_logits=True, repeat_penalty=_PENALTY)
+        drawn = {"classify": result.token}
+        if subject.declares(Capability.GENERATE):
+            tokens = generate(subject, prompt, 1, repeat_penalty=_PENALTY).tokens
+            drawn["generate"] = tokens[0] if tokens else None
+        scores = list(row_logits(result))
+        for seen in set(tokenizing(subject).encode(prompt)):
+            scores[seen] *= _PENALTY if scores[seen] < 0 else 1 / _PENALTY
+        for name, token in drawn.items():
+            must(
+                token is None or scores[token.id] >= max(scores) - 2 * subject.tolerance / _PENALTY,
+                f"{name} with repeat_penalty={_PENALTY} behind a prompt of {sizes[count]} tokens, "
+                f"which ends with {_AGAIN!r} {count} times, gave {token!r}: not the best once "
+                "all tokens of the prompt are counted",
+            )
+
+
+@check(
     "lengths.apart",
     "Rows of very unequal lengths MUST each get what they get alone: padding is not read",
     (Capability.CLASSIFY, Capability.BATCH_GENERATE, Capability.SCORING),
@@ -158,6 +193,14 @@ def unequal_rows(subject: Subject) -> None:
             _same_scores(subject, given, what)
         compared += len(given) > 1
     testable(bool(compared), NO_SIZES)
+
+
+def _lengths(subject: Subject) -> list[int]:
+    """The lengths of prompts: those around powers of two first, the context's own among them."""
+    context = subject.model.info.context_length
+    short, long = telling(room(subject)), [*_LONG, context - 2, context - 1]
+    fitting = [length for length in long if room(subject) < length < context]
+    return [*short[:_PLACES], *fitting, *short[_PLACES:]]
 
 
 def _read_again(

@@ -38,7 +38,7 @@ from core_conformance.checking.subject import Subject
 Options = dict[str, Any]
 _SLOTS = 2
 _LENGTHS = (4, 17, 6, 36, 5, 9, 12)  # tokens of the prompts: three times the slots, and one more
-_MOST, _LONG = 6, 24  # tokens of an answer
+_MOST, _LONG, _ENDLESS = 6, 24, 600  # tokens of an answer
 _SEEN: Options = {"repeat_penalty": 0.01}  # what was seen becomes likely: of another row, too
 _DRAWN = {"seed", "repeat_penalty"}  # where noise may change more than ties
 _LATER = 3  # places further on in a batch is the row that may get a row's slot
@@ -82,7 +82,7 @@ def requests_in_used_slots(subject: Subject) -> None:
     goes_on(subject, [each.tokens for each in alone], Capability.SUBMITTING)
     with subject.loaded(parallel_slots=_SLOTS) as model:
         # All wait, until those that hold the slots are broken off: what was said comes again.
-        endless = {"max_tokens": subject.model.info.context_length - _LENGTHS[3]}
+        endless = {"max_tokens": min(_ENDLESS, subject.model.info.context_length)}
         endless |= _SEEN if _taken(subject, _SEEN) else {}
         holding = [_submit(model, prompt, endless) for prompt in ask.PLAIN[:_SLOTS]]
         found = _submitted(model, asked, holding)

@@ -19,6 +19,7 @@ from core_conformance.checking.subject import Subject
 _LENGTH = 14  # tokens
 _STARTS = (0, 1, 3, 5)  # tokens
 _WIDEST = 8  # tokens
+_MANY = 40  # stop strings that never come
 _NO_TEXT = (
     "behind none of the prompts that were tried does the model say two tokens of whole characters: "
     "take another model"
@@ -44,9 +45,11 @@ def spans_of_all_sizes(subject: Subject) -> None:
         stop = _text(free, start, width)
         must_stop(subject, prompt, free, (stop,), _LENGTH)
 
-    # All of an answer, a character of the last token less.
+    # All of an answer, a character of the last token less; and one behind many others.
     if len(free.text) > 1 and "\ufffd" not in free.text:
         must_stop(subject, prompt, free, (free.text[:-1],), _LENGTH)
+    never = [f"\u2603 {number}" for number in range(_MANY)]
+    must_stop(subject, prompt, free, (*never, _text(free, *spans[-1])), _LENGTH)
 
 
 def _wordy(subject: Subject) -> tuple[str, Answer]:

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.errors import PromptTooLongError
+from core.labels import LabelTrie
 from core.options import GenerateConfig
 from core.types import Score, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.batch import Batch
+from core_conformance.reference.classification import Classifier
 from core_conformance.reference.engine import PREFILL_CHUNK, Engine, Generation
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
@@ -94,6 +96,32 @@ class LimitOf32(Generation):
     def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
         super().__init__(ids, config, room)
         self.limit -= self.limit % 32 == 0
+
+
+@saboteur(
+    "penalty-last-64",
+    "the penalty counts the last 64 tokens",
+    {"lengths.penalty"},
+)
+class PenaltyLast64(Generation):
+    def take(self, logits: Sequence[float]) -> list[Token]:
+        whole, self.context = self.context, self.context[-64:]
+        tokens = super().take(logits)
+        if len(self.context) > len(whole[-64:]):
+            whole.append(self.context[-1])
+        self.context = whole
+        return tokens
+
+
+@saboteur(
+    "labels-behind-a-block",
+    "behind a prompt of a multiple of 16 tokens, labels are read from its last token but one on",
+    {"lengths.labels"},
+)
+class LabelsBehindABlock(Classifier):
+    def _labels(self, prompt: str, ids: list[int]) -> tuple[int, LabelTrie]:
+        anchor, trie = super()._labels(prompt, ids)
+        return anchor - (len(ids) % 16 == 0), trie
 
 
 @saboteur(

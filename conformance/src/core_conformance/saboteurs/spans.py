@@ -59,3 +59,9 @@ class HoldsFour(TokenAssembler):
 )
 class StopSpansFour(StopGeneration):
     assembler_class = HoldsFour
+
+
+@saboteur("sixteen-stops", "of many stop strings sixteen are looked for", {"stop.spans"})
+class SixteenStops(StopGeneration):
+    def seen(self, stops: tuple[str, ...]) -> tuple[str, ...]:
+        return stops[:16]
