@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from core.protocols import Capability
 from core_conformance.checking.ask import tokenizing
 from core_conformance.checking.check import well_formed
+from core_conformance.checking.material import own
 from core_conformance.checking.subject import Subject
 
 MOST = 130
@@ -25,6 +26,9 @@ _TEXT = (
     "story teacher theory travel valley weather wonder worker"
 )
 _WORDS = _TEXT.split()
+_OWN = own()
+_OWN_WORDS = list(dict.fromkeys(" ".join(_OWN.prompts if _OWN else ()).split()))
+_SPOKEN = _OWN_WORDS if len(_OWN_WORDS) >= 12 else _WORDS  # in prompts that are generated from
 NO_SIZES = "the tokenizer cuts no text at any of the sizes that were tried: take another model"
 _REACH = 12  # characters beside the first cut, among which another may be better
 
@@ -53,7 +57,7 @@ def sized(subject: Subject, tokens: int, turn: int = 0) -> str | None:
     does not serve the other. Where no tokenizer is shown, so many words.
     """
     first = 7 * tokens + 13 * turn
-    text = " ".join(_WORDS[(first + place) % len(_WORDS)] for place in range(tokens))
+    text = " ".join(_SPOKEN[(first + place) % len(_SPOKEN)] for place in range(tokens))
     if not subject.declares(Capability.TOKENIZING):
         return text
     return _cut(subject, text, tokens)

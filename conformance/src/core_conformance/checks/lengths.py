@@ -46,6 +46,7 @@ _LONG = (256, 257, 255, 512, 513, 511)  # tokens of a prompt
 _REPEATS = (8, 70, 24, 100, 250)  # words between a prompt's beginning and its end
 _AGAIN, _PENALTY = " the", 0.01  # what was seen becomes likely
 _BEHIND = " and so"
+_SHORT = "the model's answer ends after a token: take a model that goes on for a dozen tokens"
 
 
 @check(
@@ -81,7 +82,7 @@ def long_answers(subject: Subject) -> None:
         prompt = sized(subject, 8, turn=length)
         if prompt is not None:
             answers.append(generate(subject, prompt, length))
-            places = telling(length - 1)[:_PLACES]
+            places = [*telling(length - 1)[:_PLACES], 0]
             pairs += _read_again(subject, answers[-1], places, f"an answer of {length} tokens")
     testable(bool(answers), NO_SIZES)
     goes_on(subject, [each.tokens for each in answers])
@@ -123,6 +124,7 @@ def every_limit(subject: Subject) -> None:
     whole = generate(subject, prompt, longest)
     goes_on(subject, [whole.tokens])
     limits = [limit for limit in telling(longest) if limit < len(whole.tokens)][:_PLACES]
+    testable(bool(limits), _SHORT)
     for limit in within(subject, limits, lambda limit: 1 + limit / 2, "max_tokens"):
         found = generate(subject, prompt, limit)
         text = "".join(token.text for token in whole.tokens[: limit - 1])

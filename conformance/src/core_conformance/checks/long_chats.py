@@ -14,9 +14,9 @@ from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import words
 from core_conformance.checking.subject import Subject
 
-_TURNS = (5, 41, 9, 17, 33)  # messages: the user has the first and the last word
+_TURNS = (5, 41, 9, 17, 33, 3)  # messages: the user has the first and the last word
 _COUNT = 4  # tokens
-_NO_ROOM = "no conversation of five messages fits into the model's context, or its template"
+_NO_ROOM = "no conversation of three messages fits into the model's context, or its template"
 
 
 @check(

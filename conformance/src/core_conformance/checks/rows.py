@@ -27,7 +27,7 @@ from core_conformance.checking.ask import (
 )
 from core_conformance.checking.budget import within
 from core_conformance.checking.check import must
-from core_conformance.checking.compare import Pair, near, same_draws, same_rows
+from core_conformance.checking.compare import Pair, apart, near, same_draws, same_rows
 from core_conformance.checking.recall import same_results, telling
 from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import rows
@@ -60,7 +60,9 @@ def many_rows(subject: Subject) -> None:
     def ask_for(given: Sequence[str]) -> list[Answer]:
         return _sampled(given, classify(subject, given, **evidence(subject)))
 
-    _sweep(subject, ask_for, ask_for, _same_rows(subject), _SIZES, "prompts in one classify")
+    what = "prompts in one classify"
+    found = _sweep(subject, ask_for, ask_for, _same_rows(subject), _SIZES, what)
+    apart([each.ids for each in found])
 
 
 @check(
@@ -82,7 +84,9 @@ def many_streamed_rows(subject: Subject) -> None:
     def alone(given: Sequence[str]) -> list[Answer]:
         return _sampled(given, classify(subject, given, **options))
 
-    _sweep(subject, ask_for, alone, _same_rows(subject), _SIZES, "prompts in one classify_iter")
+    what = "prompts in one classify_iter"
+    found = _sweep(subject, ask_for, alone, _same_rows(subject), _SIZES, what)
+    apart([each.ids for each in found])
 
 
 @check(
@@ -124,6 +128,7 @@ def many_generated_rows(subject: Subject) -> None:
     what = "prompts in one batch_generate"
     found = _sweep(subject, ask_for, ask_for, _same_rows(subject), _OF_BATCHES, what)
     goes_on(subject, [each.tokens for each in found], Capability.BATCH_GENERATE)
+    apart([each.ids for each in found])
 
 
 @check(
@@ -149,6 +154,7 @@ def many_rows_of_a_stream(subject: Subject) -> None:
     what = "prompts in one batch_stream"
     found = _sweep(subject, ask_for, alone, _same_rows(subject), _OF_BATCHES, what)
     goes_on(subject, [each.tokens for each in found], Capability.BATCH_GENERATE)
+    apart([each.ids for each in found])
 
 
 @check(
@@ -171,7 +177,8 @@ def many_scores(subject: Subject) -> None:
                 f"{other.logprob:.5f}",
             )
 
-    _sweep(subject, ask_for, ask_for, same, _OF_SCORES, "pairs in one score")
+    found = _sweep(subject, ask_for, ask_for, same, _OF_SCORES, "pairs in one score")
+    apart([each.token_logprobs for each in found])
 
 
 @check(
