@@ -74,8 +74,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_sizes_around_powers_of_two_come_first() -> None:
     sizes = telling(130)
-    assert sizes[:6] == [8, 9, 7, 16, 17, 15]
-    assert {128, 129, 127} < set(sizes[:16])
+    assert sizes[:7] == [8, 16, 32, 64, 128, 9, 17]
+    assert {127, 129} < set(sizes[:16])
     assert sorted(sizes) == list(range(1, 131))
     assert telling(9, least=3) == [8, 9, 7, 3, 4, 5, 6]
     assert telling(0) == []
@@ -145,6 +145,14 @@ def test_cases_that_take_less_make_room_for_others(subject: Subject, clock: Cloc
 
 def test_the_first_case_runs_whatever_it_takes(subject: Subject, clock: Clock) -> None:
     assert list(budget.within(subject, (10_000, 1), float, "sizes"))[:1] == [10_000]
+
+
+def test_a_share_is_a_part_of_the_passes(subject: Subject, clock: Clock) -> None:
+    ran = []
+    for case in budget.within(subject, range(100), lambda case: 1.0, "sizes", share=0.3):
+        clock.now += 0.01
+        ran.append(case)
+    assert 29 <= len(ran) <= 31
 
 
 def test_nothing_is_cut_where_a_run_goes_deep(path: str, clock: Clock) -> None:

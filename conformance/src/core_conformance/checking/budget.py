@@ -38,17 +38,21 @@ def pass_seconds(subject: Subject) -> float:
 
 
 def within(
-    subject: Subject, cases: Iterable[T], cost: Callable[[T], float], what: str
+    subject: Subject,
+    cases: Iterable[T],
+    cost: Callable[[T], float],
+    what: str,
+    share: float = 1.0,
 ) -> Iterator[T]:
     """The cases of a sweep that fit into its passes, in order; the others are said to be left out.
 
     ``cost`` is the number of passes that a case takes, as far as can be said beforehand: what the
     cases so far took tells what the next one takes. The first case runs, whatever it takes: a sweep
     always looks at something. A dear case that does not fit is left out alone: cheaper ones behind
-    it still run.
+    it still run. ``share``: of the passes for one check, as sweeps of many areas add up.
     """
     each, cut = pass_seconds(subject), list[T]()
-    left, made, spent = passes(subject) * each, _TRUST, _TRUST * each
+    left, made, spent = share * passes(subject) * each, _TRUST, _TRUST * each
     for case in cases:
         price = cost(case)
         if made > _TRUST and price * spent / made > left:

@@ -34,9 +34,9 @@ _REACH = 12  # characters beside the first cut, among which another may be bette
 
 
 def telling(most: int, least: int = 1) -> list[int]:
-    """All sizes between two, those around powers of two first: 8, 9, 7, 16, 17, 15, 32 and on."""
+    """All sizes between two: 8, 16, 32 and on, then those behind them, 9, 17, 33, then all."""
     powers = [2**exponent for exponent in range(3, most.bit_length() + 1)]
-    around = [power + beside for power in powers for beside in (0, 1, -1)]
+    around = [power + beside for beside in (0, 1, -1) for power in powers]
     return [size for size in dict.fromkeys((*around, *range(most + 1))) if least <= size <= most]
 
 

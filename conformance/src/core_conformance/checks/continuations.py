@@ -14,6 +14,7 @@ from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import NO_SIZES, cuts, reading, room, sized, telling
 from core_conformance.checking.subject import Subject
 
+_SOME = 0.3  # of the passes for one check
 _MANY, _PLACES = 60, 20  # lengths of a prompt, and of a continuation
 _NEXT = " and then"
 
@@ -30,7 +31,7 @@ _NEXT = " and then"
 def every_scored_length(subject: Subject) -> None:
     encode, compared = tokenizing(subject).encode, 0
     lengths = telling(room(subject, behind=2 * len(_NEXT)))[:_MANY]
-    for length in within(subject, lengths, reading(2), "prompts of so many tokens"):
+    for length in within(subject, lengths, reading(2), "tokens of a prompt", _SOME):
         prompt = sized(subject, length, turn=1)
         ids = encode(prompt + _NEXT) if prompt else ()
         if prompt is None or list(ids[:length]) != list(encode(prompt)):
@@ -60,7 +61,7 @@ def every_continuation(subject: Subject) -> None:
     tails = [size for size in telling(max(fronts) - head) if head + size in fronts]
     testable(bool(tails), NO_SIZES)
     whole = _logprobs(subject, fronts, head, max(fronts))
-    for size in within(subject, tails[:_PLACES], reading(2), "continuations of so many tokens"):
+    for size in within(subject, tails[:_PLACES], reading(2), "tokens of a continuation", _SOME):
         # The same tokens with nothing behind them.
         end = head + size
         _same_logprobs(subject, whole[:size], _logprobs(subject, fronts, head, end), size)
@@ -81,7 +82,7 @@ def every_continuation(subject: Subject) -> None:
 )
 def labels_behind_every_length(subject: Subject) -> None:
     lengths, compared = telling(room(subject, behind=2 * len(_NEXT)))[:_PLACES], 0
-    for length in within(subject, lengths, reading(3), "prompts of so many tokens, with labels"):
+    for length in within(subject, lengths, reading(3), "tokens of a prompt with labels", _SOME):
         prompt = sized(subject, length, turn=10)
         if prompt is None or prompt.endswith(" "):
             continue

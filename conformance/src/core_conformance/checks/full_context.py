@@ -13,7 +13,8 @@ from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import reading, sized
 from core_conformance.checking.subject import Subject
 
-_SMALL = 64  # positions
+_SMALL, _LARGE = 64, 1024  # positions
+_SHARE = 0.3  # of the passes for one check
 
 
 @check(
@@ -30,8 +31,9 @@ def to_the_contexts_end(subject: Subject) -> None:
         model = subject.load()  # a backend may refuse to make it smaller
     with model:
         limit = model.info.context_length
-        sizes = (_SMALL // 2, limit, limit + 1, limit - 1)
-        for size in within(subject, sizes, reading(3), f"of a context of {limit}, prompts"):
+        sizes = [limit, limit + 1, limit - 1]
+        sizes.insert(0 if limit > _LARGE else 3, _SMALL // 2)  # to look at something, if it is slow
+        for size in within(subject, sizes, reading(3), f"of a context of {limit}, prompts", _SHARE):
             prompt = sized(subject, size, turn=4)
             if prompt is None:
                 continue

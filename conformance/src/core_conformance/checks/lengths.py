@@ -28,7 +28,7 @@ from core_conformance.checking.ask import (
     submitting,
     tokenizing,
 )
-from core_conformance.checking.budget import within
+from core_conformance.checking.budget import passes, within
 from core_conformance.checking.check import must, testable
 from core_conformance.checking.compare import Pair, near, same_answers, same_numbers, same_rows
 from core_conformance.checking.recall import same_results
@@ -37,6 +37,7 @@ from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import MOST, NO_SIZES, reading, room, sized, telling
 from core_conformance.checking.subject import Subject
 
+_MOST, _SOME, _LITTLE = 0.7, 0.4, 0.2  # of the passes for one check
 _PLACES = 20  # in an answer, and at which it may end
 _ANSWERS = (6, 70, MOST, 20, 36)  # tokens; of the long ones, one that is longer than a block of 64
 _LIMIT = 66  # tokens of an answer that is asked for in part
@@ -57,7 +58,9 @@ _SHORT = "the model's answer ends after a token: take a model that goes on for a
 )
 def every_prompt_length(subject: Subject) -> None:
     answers, pairs = list[Answer](), list[Pair]()
-    for length in within(subject, _lengths(subject), reading(3), "prompts of so many tokens"):
+    for length in within(
+        subject, _lengths(subject), reading(3), "prompts of so many tokens", _MOST
+    ):
         prompt = sized(subject, length)
         if prompt is not None:
             answers.append(generate(subject, prompt, 2))
@@ -78,7 +81,7 @@ def long_answers(subject: Subject) -> None:
     longest = room(subject, behind=40)
     lengths = [length for length in _ANSWERS if length <= longest]
     answers, pairs = list[Answer](), list[Pair]()
-    for length in within(subject, lengths, lambda each: each, "answers of so many tokens"):
+    for length in within(subject, lengths, lambda each: each, "answers of so many tokens", _MOST):
         prompt = sized(subject, 8, turn=length)
         if prompt is not None:
             answers.append(generate(subject, prompt, length))
@@ -99,7 +102,7 @@ def long_answers(subject: Subject) -> None:
 def rows_of_all_lengths(subject: Subject) -> None:
     answers, pairs = list[Answer](), list[Pair]()
     blocks = [size for size in _BLOCKS if size < room(subject)]
-    for block in within(subject, blocks, reading(9), "rows as long as a block"):
+    for block in within(subject, blocks, reading(9), "rows as long as a block", _SOME):
         found = [sized(subject, block + beside, turn=7) for beside in (1, 0, -1)]
         given = [prompt for prompt in found if prompt is not None]
         for name, ask_for in _SEVERAL.items():
@@ -120,12 +123,12 @@ def rows_of_all_lengths(subject: Subject) -> None:
     broad=True,
 )
 def every_limit(subject: Subject) -> None:
-    prompt, longest = sized(subject, 8, turn=8) or ask.QUESTION, min(_LIMIT, room(subject, 40))
+    prompt, longest = sized(subject, 8, turn=8) or ask.QUESTION, _longest(subject)
     whole = generate(subject, prompt, longest)
     goes_on(subject, [whole.tokens])
     limits = [limit for limit in telling(longest) if limit < len(whole.tokens)][:_PLACES]
     testable(bool(limits), _SHORT)
-    for limit in within(subject, limits, lambda limit: 1 + limit / 2, "max_tokens"):
+    for limit in within(subject, limits, lambda limit: 1 + limit / 2, "max_tokens", _LITTLE):
         found = generate(subject, prompt, limit)
         text = "".join(token.text for token in whole.tokens[: limit - 1])
         must(
@@ -151,7 +154,9 @@ def penalty_sees_all(subject: Subject) -> None:
     prompts = {count: head + _AGAIN * count for count in _REPEATS}
     sizes = {count: len(tokenizing(subject).encode(text)) for count, text in prompts.items()}
     fitting = [count for count, size in sizes.items() if size < subject.model.info.context_length]
-    for count in within(subject, fitting, lambda each: reading(3)(sizes[each]), "words in between"):
+    for count in within(
+        subject, fitting, lambda each: reading(3)(sizes[each]), "words in between", _LITTLE
+    ):
         prompt = prompts[count]
         (result,) = classify(subject, [prompt], return_logits=True, repeat_penalty=_PENALTY)
         drawn = {"classify": result.token}
@@ -180,7 +185,9 @@ def unequal_rows(subject: Subject) -> None:
     shortest = 3
     apart = [each for each in _APART if shortest + each <= room(subject)]
     compared = 0
-    for gap in within(subject, apart, lambda gap: 4 + gap / 4, "rows of lengths so far apart"):
+    for gap in within(
+        subject, apart, lambda gap: 4 + gap / 4, "rows of lengths so far apart", _SOME
+    ):
         sizes = (shortest, shortest + gap, shortest + 1)
         found = [sized(subject, size, turn=3) for size in sizes]
         given = [prompt for prompt in found if prompt is not None]
@@ -195,6 +202,11 @@ def unequal_rows(subject: Subject) -> None:
             _same_scores(subject, given, what)
         compared += len(given) > 1
     testable(bool(compared), NO_SIZES)
+
+
+def _longest(subject: Subject) -> int:
+    """The tokens of an answer that is asked for in part, as the context and the passes allow."""
+    return int(min(_LIMIT, room(subject, behind=40), max(12, passes(subject))))
 
 
 def _lengths(subject: Subject) -> list[int]:

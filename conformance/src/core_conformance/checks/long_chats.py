@@ -15,6 +15,7 @@ from core_conformance.checking.sizes import words
 from core_conformance.checking.subject import Subject
 
 _TURNS = (5, 41, 9, 17, 33, 3)  # messages: the user has the first and the last word
+_SOME = 0.5  # of the passes for one check
 _COUNT = 4  # tokens
 _NO_ROOM = "no conversation of three messages fits into the model's context, or its template"
 
@@ -31,7 +32,9 @@ def long_conversations(subject: Subject) -> None:
     fitting = [count for count in _TURNS if _fits(subject, count)]
     testable(bool(fitting), _NO_ROOM)
     answers = []
-    for count in within(subject, fitting, lambda count: count / 2, "messages of a conversation"):
+    for count in within(
+        subject, fitting, lambda count: count / 2, "messages of a conversation", _SOME
+    ):
         turns = _conversation(count)
         prompt = tokenizing(subject).render_chat(turns)
         _holds(prompt, turns)

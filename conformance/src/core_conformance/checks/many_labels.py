@@ -20,8 +20,9 @@ from core_conformance.checking.sizes import NO_SIZES, cuts, room, sized, words
 from core_conformance.checking.subject import Subject
 
 _MANY = (9, 20, 17, 33, 60, 150, 300)  # labels
-_LONG = (9, 17, 40, 33, 65, 8, 16, 32, 64)  # tokens of a label
+_LONG = (33, 17, 40, 65, 9, 8, 16, 32, 64)  # tokens of a label
 _NESTED = 8  # labels, each the beginning of the next
+_SOME = 0.3  # of the passes for one check
 _PASS = 20  # tokens
 _SUM = 1e-4  # how far sums of probabilities may be off: they are made from float32 logits
 _ROUNDING = 1e-5  # of a logprob: many numbers may be summed in float32
@@ -35,7 +36,7 @@ _ROUNDING = 1e-5  # of a logprob: many numbers may be summed in float32
     broad=True,
 )
 def many_labels(subject: Subject) -> None:
-    for count in within(subject, _MANY, lambda count: 8 + count / 10, "labels in one call"):
+    for count in within(subject, _MANY, lambda count: 8 + count / 10, "labels in one call", _SOME):
         labels = words(count)[::-1]
         if len(labels) < count:
             labels = [str(number) for number in range(100, 100 + count)]
@@ -58,7 +59,9 @@ def long_labels(subject: Subject) -> None:
         size for size in _LONG if {head + size, head + size - 1, head + size // 2} <= set(fronts)
     ]
     testable(bool(sizes), NO_SIZES)
-    for size in within(subject, sizes, lambda size: 4 + size / 5, "labels of so many tokens"):
+    for size in within(
+        subject, sizes, lambda size: 4 + size / 5, "labels of so many tokens", _SOME
+    ):
         # Another label begins with the same tokens, all but the last.
         front, middle = fronts[head + size], fronts[head + size // 2]
         label, other = _behind(front), _behind(fronts[head + size - 1]) + " or else"
@@ -81,7 +84,9 @@ def long_labels(subject: Subject) -> None:
 def nested_labels(subject: Subject) -> None:
     chain = words(_NESTED)
     nested = [" ".join(chain[:count]) for count in range(1, _NESTED + 1)]
-    for labels in within(subject, (nested, nested[::-1]), lambda _: _NESTED, "orders of labels"):
+    for labels in within(
+        subject, (nested, nested[::-1]), lambda _: _NESTED, "orders of labels", _SOME
+    ):
         found = classify(subject, [ask.QUESTION], labels=labels)[0]
         _same_alone(subject, found, labels)
         if _extend(subject, nested):

@@ -37,6 +37,7 @@ from core_conformance.checking.subject import Subject
 
 Options = dict[str, Any]
 _SLOTS = 2
+_SHARE = 0.7  # of the passes for one check
 _LENGTHS = (4, 17, 6, 36, 5, 9, 12)  # tokens of the prompts: three times the slots, and one more
 _MOST, _LONG, _ENDLESS = 6, 24, 600  # tokens of an answer
 _SEEN: Options = {"repeat_penalty": 0.01}  # what was seen becomes likely: of another row, too
@@ -62,7 +63,7 @@ def rows_in_used_slots(subject: Subject) -> None:
         return len(given) * _MOST / 2
 
     with subject.loaded(parallel_slots=_SLOTS) as model:
-        for name in within(subject, cases, cost, "used slots, with options"):
+        for name in within(subject, cases, cost, "used slots, with options", _SHARE):
             with unless_refused(name):
                 _as_alone(subject, model, given, cases[name])
 

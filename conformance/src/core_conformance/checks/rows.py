@@ -38,14 +38,14 @@ Ask = Callable[[Sequence[str]], Sequence[Row]]
 Same = Callable[[Sequence[str], Sequence[Row], Sequence[Row], str], None]
 """Raises unless two results of each of some prompts are the same; the last says what they are."""
 
-_BLOCKS = (8, 16, 32, 64, 128, 256)
-_SIZES = (3, *(size + 1 for size in _BLOCKS), *_BLOCKS)  # one row too many tells most
-_OF_BATCHES = (3, 9, 17, 33, 65, 8, 16, 32, 64)
-_OF_SCORES = (2, 9, 17, 33, 65, 129, 257)
-_TOLD = (3, 9, 17, 33, 65)
+_SIZES = (3, 17, 65, 257, 9, 33, 129, 16, 64, 256, 8, 32, 128)  # one too many tells most
+_OF_BATCHES = (3, 17, 9, 33, 65, 16, 8, 32, 64)
+_OF_SCORES = (2, 17, 65, 257, 9, 33, 129)
+_TOLD = (3, 17, 65, 9, 33)
 _DRAWN = (17, 65)
 _SLOTS = (2, 3, 1)
-_SHARE = 4  # so many short rows take about as long as a pass
+_ROWS = 8  # short ones, that take about as long as a pass
+_MOST, _SOME, _LITTLE = 0.7, 0.4, 0.2  # of the passes for one check
 _FEW = 2  # tokens
 _BEHIND = " and so"
 
@@ -61,7 +61,7 @@ def many_rows(subject: Subject) -> None:
         return _sampled(given, classify(subject, given, **evidence(subject)))
 
     what = "prompts in one classify"
-    found = _sweep(subject, ask_for, ask_for, _same_rows(subject), _SIZES, what)
+    found = _sweep(subject, ask_for, ask_for, _same_rows(subject), _SIZES, what, _MOST)
     apart([each.ids for each in found])
 
 
@@ -199,7 +199,9 @@ def seeded_rows(subject: Subject) -> None:
 
     ways = {Capability.CLASSIFY: classified, Capability.BATCH_GENERATE: generated}
     asks = [ask for name, ask in ways.items() if subject.declares(name)]
-    for size in within(subject, _DRAWN, lambda size: 8 + size, "seeded prompts in one call"):
+    for size in within(
+        subject, _DRAWN, lambda size: 16 + size, "seeded prompts in one call", _LITTLE
+    ):
         given = rows(size)
         places = sorted({0, 1, 7, 8, 16, size // 2, size - 1})
         for ask_for in asks:
@@ -223,7 +225,7 @@ def rows_beyond_the_slots(subject: Subject) -> None:
     def cost(slots: int) -> float:
         return 8 + 6 * _FEW * slots  # for the load, and all sizes together
 
-    for slots in within(subject, _SLOTS, cost, "parallel_slots"):
+    for slots in within(subject, _SLOTS, cost, "parallel_slots", _SOME):
         with subject.loaded(parallel_slots=slots) as model:
             for size in (slots, slots + 1, 2 * slots, 2 * slots + 1, 3 * slots + 1):
                 found = _generated(subject, model, given[:size])
@@ -238,13 +240,14 @@ def _sweep(
     same: Same[Row],
     sizes: Sequence[int],
     what: str,
+    share: float = _SOME,
 ) -> Sequence[Row]:
     """Ask for ever more rows; hold each against itself alone, or in a call of fewer rows.
 
     Returns what was found for each prompt.
     """
     known: dict[str, Row] = {}
-    for size in within(subject, sizes, lambda size: 3 + size / _SHARE, what):
+    for size in within(subject, sizes, lambda size: 3 + size / _ROWS, what, share):
         given = rows(size)[::-1]
         for row in sorted({0, size // 2, size - 1}):
             known[given[row]] = alone([given[row]])[0]

@@ -19,6 +19,7 @@ from core_conformance.checking.subject import Subject
 _LENGTH = 14  # tokens
 _STARTS = (0, 1, 3, 5)  # tokens
 _WIDEST = 8  # tokens
+_SOME = 0.5  # of the passes for one check
 _MANY = 40  # stop strings that never come
 _NO_TEXT = (
     "behind none of the prompts that were tried does the model say two tokens of whole characters: "
@@ -41,7 +42,9 @@ def spans_of_all_sizes(subject: Subject) -> None:
     def cost(span: tuple[int, int]) -> float:
         return sum(span) + 2
 
-    for start, width in within(subject, spans, cost, "stop strings by first token and width"):
+    for start, width in within(
+        subject, spans, cost, "stop strings by first token and width", _SOME
+    ):
         stop = _text(free, start, width)
         must_stop(subject, prompt, free, (stop,), _LENGTH)
 
