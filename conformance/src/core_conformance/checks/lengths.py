@@ -58,9 +58,7 @@ _SHORT = "the model's answer ends after a token: take a model that goes on for a
 )
 def every_prompt_length(subject: Subject) -> None:
     answers, pairs = list[Answer](), list[Pair]()
-    for length in within(
-        subject, _lengths(subject), reading(3), "prompts of so many tokens", _MOST
-    ):
+    for length in within(subject, _lengths(subject), reading(3), "tokens of a prompt", _MOST):
         prompt = sized(subject, length)
         if prompt is not None:
             answers.append(generate(subject, prompt, 2))
@@ -81,7 +79,7 @@ def long_answers(subject: Subject) -> None:
     longest = room(subject, behind=40)
     lengths = [length for length in _ANSWERS if length <= longest]
     answers, pairs = list[Answer](), list[Pair]()
-    for length in within(subject, lengths, lambda each: each, "answers of so many tokens", _MOST):
+    for length in within(subject, lengths, lambda each: each, "tokens of an answer", _MOST):
         prompt = sized(subject, 8, turn=length)
         if prompt is not None:
             answers.append(generate(subject, prompt, length))
@@ -154,9 +152,11 @@ def penalty_sees_all(subject: Subject) -> None:
     prompts = {count: head + _AGAIN * count for count in _REPEATS}
     sizes = {count: len(tokenizing(subject).encode(text)) for count, text in prompts.items()}
     fitting = [count for count, size in sizes.items() if size < subject.model.info.context_length]
-    for count in within(
-        subject, fitting, lambda each: reading(3)(sizes[each]), "words in between", _LITTLE
-    ):
+
+    def cost(count: int) -> float:
+        return reading(3)(sizes[count])
+
+    for count in within(subject, fitting, cost, "words in between", _LITTLE):
         prompt = prompts[count]
         (result,) = classify(subject, [prompt], return_logits=True, repeat_penalty=_PENALTY)
         drawn = {"classify": result.token}
@@ -185,9 +185,7 @@ def unequal_rows(subject: Subject) -> None:
     shortest = 3
     apart = [each for each in _APART if shortest + each <= room(subject)]
     compared = 0
-    for gap in within(
-        subject, apart, lambda gap: 4 + gap / 4, "rows of lengths so far apart", _SOME
-    ):
+    for gap in within(subject, apart, lambda gap: 4 + gap / 4, "tokens between rows", _SOME):
         sizes = (shortest, shortest + gap, shortest + 1)
         found = [sized(subject, size, turn=3) for size in sizes]
         given = [prompt for prompt in found if prompt is not None]

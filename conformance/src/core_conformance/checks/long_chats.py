@@ -32,9 +32,7 @@ def long_conversations(subject: Subject) -> None:
     fitting = [count for count in _TURNS if _fits(subject, count)]
     testable(bool(fitting), _NO_ROOM)
     answers = []
-    for count in within(
-        subject, fitting, lambda count: count / 2, "messages of a conversation", _SOME
-    ):
+    for count in within(subject, fitting, lambda count: count / 2, "messages", _SOME):
         turns = _conversation(count)
         prompt = tokenizing(subject).render_chat(turns)
         _holds(prompt, turns)

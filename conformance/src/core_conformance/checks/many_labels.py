@@ -59,9 +59,7 @@ def long_labels(subject: Subject) -> None:
         size for size in _LONG if {head + size, head + size - 1, head + size // 2} <= set(fronts)
     ]
     testable(bool(sizes), NO_SIZES)
-    for size in within(
-        subject, sizes, lambda size: 4 + size / 5, "labels of so many tokens", _SOME
-    ):
+    for size in within(subject, sizes, lambda size: 4 + size / 5, "tokens of a label", _SOME):
         # Another label begins with the same tokens, all but the last.
         front, middle = fronts[head + size], fronts[head + size // 2]
         label, other = _behind(front), _behind(fronts[head + size - 1]) + " or else"
@@ -84,9 +82,9 @@ def long_labels(subject: Subject) -> None:
 def nested_labels(subject: Subject) -> None:
     chain = words(_NESTED)
     nested = [" ".join(chain[:count]) for count in range(1, _NESTED + 1)]
-    for labels in within(
-        subject, (nested, nested[::-1]), lambda _: _NESTED, "orders of labels", _SOME
-    ):
+    orders = {"the shortest first": nested, "the longest first": nested[::-1]}
+    for order in within(subject, orders, lambda _: _NESTED, "orders of labels", _SOME):
+        labels = orders[order]
         found = classify(subject, [ask.QUESTION], labels=labels)[0]
         _same_alone(subject, found, labels)
         if _extend(subject, nested):

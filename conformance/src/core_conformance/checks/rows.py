@@ -199,9 +199,7 @@ def seeded_rows(subject: Subject) -> None:
 
     ways = {Capability.CLASSIFY: classified, Capability.BATCH_GENERATE: generated}
     asks = [ask for name, ask in ways.items() if subject.declares(name)]
-    for size in within(
-        subject, _DRAWN, lambda size: 16 + size, "seeded prompts in one call", _LITTLE
-    ):
+    for size in within(subject, _DRAWN, lambda size: 16 + size, "seeded prompts", _LITTLE):
         given = rows(size)
         places = sorted({0, 1, 7, 8, 16, size // 2, size - 1})
         for ask_for in asks:

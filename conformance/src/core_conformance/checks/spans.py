@@ -42,9 +42,7 @@ def spans_of_all_sizes(subject: Subject) -> None:
     def cost(span: tuple[int, int]) -> float:
         return sum(span) + 2
 
-    for start, width in within(
-        subject, spans, cost, "stop strings by first token and width", _SOME
-    ):
+    for start, width in within(subject, spans, cost, "first token and width", _SOME):
         stop = _text(free, start, width)
         must_stop(subject, prompt, free, (stop,), _LENGTH)
 
