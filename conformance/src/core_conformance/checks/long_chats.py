@@ -1,4 +1,4 @@
-"""Checks of long conversations: no turn is lost, however many there are."""
+"""Checks of long conversations: no turn is lost, however many there are, or however long."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import words
 from core_conformance.checking.subject import Subject
 
-_TURNS = (5, 41, 9, 17, 33, 3)  # messages: the user has the first and the last word
+_TURNS = (5, 41, 1, 9, 17, 33, 3)  # messages: the user has the first and the last word
+_WORDS = 60  # in a message that stands alone
 _SOME = 0.5  # of the passes for one check
 _COUNT = 4  # tokens
 _NO_ROOM = "no conversation of three messages fits into the model's context, or its template"
@@ -46,8 +47,10 @@ def long_conversations(subject: Subject) -> None:
 
 
 def _conversation(count: int) -> list[Message]:
-    """So many messages, each with a word of its own."""
+    """So many messages, each with a word of its own, or one with many."""
     said = [f"I say {word}." for word in words(count)]
+    if count == 1:
+        said = [" ".join(words(_WORDS))]
     return [
         Message("assistant", text) if place % 2 else Message("user", text)
         for place, text in enumerate(said)

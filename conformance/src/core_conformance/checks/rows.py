@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
+from core.errors import EmptyPromptError
 from core.extensions import BatchStreaming, ClassifyStreaming
 from core.protocols import Capability, TextModel
 from core.types import BatchResult, ClassifyResult, Score, Token
@@ -34,6 +35,7 @@ from core_conformance.checking.sizes import rows
 from core_conformance.checking.subject import Subject
 
 Row = TypeVar("Row")
+Failing = TypeVar("Failing", ClassifyResult, BatchResult)
 Ask = Callable[[Sequence[str]], Sequence[Row]]
 Same = Callable[[Sequence[str], Sequence[Row], Sequence[Row], str], None]
 """Raises unless two results of each of some prompts are the same; the last says what they are."""
@@ -43,6 +45,18 @@ _OF_BATCHES = (3, 17, 9, 33, 65, 16, 8, 32, 64)
 _OF_SCORES = (2, 17, 65, 257, 9, 33, 129)
 _TOLD = (3, 17, 65, 9, 33)
 _DRAWN = (17, 65)
+_FAILING = (9, 33)
+_EMPTY = (
+    (),
+    ("",),
+    (),
+    (),
+    ("", ""),
+    (),
+    (),
+    (),
+)  # prompts in front of every eighth row, and so on
+_AMONG = "without rows that fail, and among them"
 _SLOTS = (2, 3, 1)
 _ROWS = 8  # short ones, that take about as long as a pass
 _MOST, _SOME, _LITTLE = 0.7, 0.4, 0.2  # of the passes for one check
@@ -229,6 +243,39 @@ def rows_beyond_the_slots(subject: Subject) -> None:
                 found = _generated(subject, model, given[:size])
                 pairs = list(zip(alone, found, strict=False))
                 same_rows(subject, pairs, f"alone, and one of {size} rows in {slots} slots")
+
+
+@check(
+    "rows.errors",
+    "Rows that fail, however many, MUST leave each other row in its place, as it is without them",
+    (Capability.CLASSIFY, Capability.BATCH_GENERATE),
+    broad=True,
+)
+def many_errors(subject: Subject) -> None:
+    model, options = subject.model, evidence(subject)
+    for size in within(subject, _FAILING, lambda size: 4 + size / 2, "rows with errors", _LITTLE):
+        good = rows(size)
+        given = [each for row, prompt in enumerate(good) for each in (*_EMPTY[row % 8], prompt)]
+        if subject.declares(Capability.CLASSIFY):
+            wanted = _sampled(good, classify(subject, good, **options))
+            left = _without_errors(given, model.classify(given, **options))
+            _same_rows(subject)(good, wanted, _sampled(good, left), f"classify, {_AMONG}")
+        if subject.declares(Capability.BATCH_GENERATE):
+            wanted = list(map(answer, batch(subject, good, _FEW), good))
+            found = model.batch_generate(given, max_tokens=_FEW, **options)
+            answers = list(map(answer, _without_errors(given, found), good))
+            _same_rows(subject)(good, wanted, answers, f"batch_generate, {_AMONG}")
+
+
+def _without_errors(given: Sequence[str], found: Sequence[Failing]) -> list[Failing]:
+    """The results of the prompts that are not empty; the others have to have failed."""
+    must(len(found) == len(given), f"{len(given)} prompts gave {len(found)} results")
+    for row, (prompt, result) in enumerate(zip(given, found, strict=True)):
+        must(
+            isinstance(result.error, EmptyPromptError) == (not prompt),
+            f"{prompt!r}, row {row} of {len(given)}, has the error {result.error!r}",
+        )
+    return [result for prompt, result in zip(given, found, strict=True) if prompt]
 
 
 def _sweep(

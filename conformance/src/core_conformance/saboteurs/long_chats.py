@@ -27,6 +27,24 @@ class FirstTurnsForgotten(ReferenceModel):
 
 
 @saboteur(
+    "messages-of-200-characters",
+    "of a message chat reads 200 characters; render_chat shows all of it",
+    {"chat.long"},
+)
+class MessagesOf200Characters(ReferenceModel):
+    def chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> TokenStream:
+        turns = checked_conversation(messages)
+        cut = [Message(turn.role, turn.content[:200]) for turn in turns]
+        return super().chat(cut, config, **options)
+
+
+@saboteur(
     "first-turn-unread",
     "chat leaves out the first of more than sixteen messages; render_chat shows it",
     {"chat.long"},

@@ -30,6 +30,23 @@ class RowBehind64(Classifier):
         return results
 
 
+@saboteur(
+    "errors-shift-rows",
+    "behind the fourth row that fails, results are one place off",
+    {"rows.errors"},
+)
+class ErrorsShiftRows(Classifier):
+    def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
+        results = super().results(prompts)
+        failed = [row for row, result in enumerate(results) if result.error is not None]
+        good = [row for row in range(len(results)) if row not in failed and row > sum(failed[3:4])]
+        if len(failed) > 3:
+            moved = [results[row] for row in (*good[1:], *good[:1])]
+            for row, result in zip(good, moved, strict=True):
+                results[row] = result
+        return results
+
+
 @saboteur("rows-in-a-byte", "rows are numbered with a byte", {"rows.classify"})
 class RowsInAByte(Classifier):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
