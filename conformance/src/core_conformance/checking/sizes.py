@@ -54,12 +54,12 @@ def sized(subject: Subject, tokens: int, turn: int = 0) -> str | None:
     """A prompt of exactly so many tokens; None where the tokenizer makes no such one.
 
     No two of nearby sizes begin alike, nor two of different ``turn``: what a backend keeps of one
-    does not serve the other. Where no tokenizer is shown, so many words.
+    does not serve the other. Where no tokenizer is shown, so many characters: no more tokens.
     """
     first = 7 * tokens + 13 * turn
     text = " ".join(_SPOKEN[(first + place) % len(_SPOKEN)] for place in range(tokens))
     if not subject.declares(Capability.TOKENIZING):
-        return text
+        return text[:tokens]
     return _cut(subject, text, tokens)
 
 
