@@ -42,7 +42,7 @@ _PLACES = 20  # in an answer, and at which it may end
 _ANSWERS = (6, 70, MOST, 20, 36)  # tokens; of the long ones, one that is longer than a block of 64
 _LIMIT = 66  # tokens of an answer that is asked for in part
 _BLOCKS = (8, 16, 32, 64, 128)  # tokens
-_APART = (8, 32, 64, 96, 112, 7, 9, 16, 31, 33, 63, 65)  # tokens between the lengths of two rows
+_APART = (64, 112, 8, 32, 96, 16, 7, 9, 31, 33, 63, 65)  # tokens between the lengths of two rows
 _LONG = (256, 257, 255, 512, 513, 511)  # tokens of a prompt
 _REPEATS = (8, 70, 24, 100, 250)  # words between a prompt's beginning and its end
 _AGAIN, _PENALTY = " the", 0.01  # what was seen becomes likely
@@ -185,9 +185,8 @@ def unequal_rows(subject: Subject) -> None:
     shortest = 3
     apart = [each for each in _APART if shortest + each <= room(subject)]
     compared = 0
-    for gap in within(subject, apart, lambda gap: 4 + gap / 4, "tokens between rows", _SOME):
-        sizes = (shortest, shortest + gap, shortest + 1)
-        found = [sized(subject, size, turn=3) for size in sizes]
+    for gap in within(subject, apart, lambda gap: 9 + gap / 5, "tokens between rows", _SOME):
+        found = [sized(subject, size, turn=3) for size in (shortest + gap, shortest)]
         given = [prompt for prompt in found if prompt is not None]
         what = f"alone, and beside rows that are {gap} tokens longer or shorter"
         if subject.declares(Capability.CLASSIFY):
