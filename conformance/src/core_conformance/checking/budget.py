@@ -17,6 +17,7 @@ from core_conformance.checking.subject import Subject
 
 T = TypeVar("T")
 
+_TRUST = 4.0  # passes: for how much the measured pass counts beside what the cases take
 _TEXT = "number {} of some lines that are about as long as the prompts of most of the checks are"
 _measured: WeakKeyDictionary[Subject, float] = WeakKeyDictionary()
 
@@ -37,21 +38,30 @@ def pass_seconds(subject: Subject) -> float:
 
 
 def within(
-    subject: Subject, cases: Iterable[T], cost: Callable[[T], float], what: str
+    subject: Subject,
+    cases: Iterable[T],
+    cost: Callable[[T], float],
+    what: str,
+    share: float = 1.0,
 ) -> Iterator[T]:
     """The cases of a sweep that fit into its passes, in order; the others are said to be left out.
 
-    ``cost`` is the number of passes that a case takes. A dear case that does not fit is left out
-    alone: cheaper ones behind it still run.
+    ``cost`` is the number of passes that a case takes, as far as can be said beforehand: what the
+    cases so far took tells what the next one takes. The first case runs, whatever it takes: a sweep
+    always looks at something. A dear case that does not fit is left out alone: cheaper ones behind
+    it still run. ``share``: of the passes for one check, as sweeps of many areas add up.
     """
-    left, cut = float(passes(subject)), list[T]()
+    each, cut = pass_seconds(subject), list[T]()
+    left, made, spent = share * passes(subject) * each, _TRUST, _TRUST * each
     for case in cases:
         price = cost(case)
-        if price <= left:
-            left -= price
-            yield case
-        else:
+        if made > _TRUST and price * spent / made > left:
             cut.append(case)
+            continue
+        start = time.perf_counter()
+        yield case
+        seconds = time.perf_counter() - start
+        left, made, spent = left - seconds, made + price, spent + seconds
     if cut:
         shown = ", ".join(map(str, cut[:8])) + (f" and {len(cut) - 8} more" if cut[8:] else "")
         tally.left_out(f"{what}: {shown}")

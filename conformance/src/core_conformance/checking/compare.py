@@ -195,6 +195,35 @@ def same_answers(
     well_formed(found is None, f"{what}: {found.text if found else ''}")
 
 
+def same_rows(
+    subject: Subject, pairs: Sequence[Pair], what: str, stops: Sequence[str] = ()
+) -> None:
+    """Check `same_answers`, and text, ending and log-probabilities where the tokens are the same.
+
+    So a row that was computed otherwise is found although its best token stays the best.
+    """
+    same_answers(subject, pairs, what, stops)
+    for left, right in pairs:
+        same_numbers(subject, left, right, what)
+        reasons = {left.finish_reason, right.finish_reason} - {None}
+        must(
+            left.ids != right.ids or (left.text == right.text and len(reasons) < 2),
+            f"{what}: {_shown(left, right)}",
+        )
+
+
+def same_numbers(subject: Subject, left: Answer, right: Answer, what: str) -> None:
+    """Raise `Violation` unless the same tokens of two answers have the same log-probabilities."""
+    for one, other in zip(left.tokens, right.tokens, strict=False):
+        if one.id != other.id:
+            return  # at a tie: from here on the two read different texts
+        must(
+            (one.logprob is None) == (other.logprob is None)
+            and near(subject, one.logprob or 0.0, other.logprob or 0.0),
+            f"{what}: {other!r} was to be {one!r}",
+        )
+
+
 def same_speech(subject: Subject, pairs: Sequence[Pair], what: str) -> None:
     """Check `same_answers`; raise `NotTestable` where no answer has a token."""
     same_answers(subject, pairs, what)

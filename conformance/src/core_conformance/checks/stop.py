@@ -8,8 +8,8 @@ from typing import NoReturn
 from core_conformance.checking import ask
 from core_conformance.checking.ask import SPEAKING, Answer, generate
 from core_conformance.checking.check import NotTestable, must
-from core_conformance.checking.compare import at_a_tie
 from core_conformance.checking.registry import check
+from core_conformance.checking.stopping import must_stop, wavers
 from core_conformance.checking.subject import Subject
 
 _LENGTH = 12
@@ -25,7 +25,7 @@ def stops_inside_a_token(subject: Subject) -> None:
     prompt, free = _spoken(subject)
     texts = [token.text for token in free.tokens[1:-2]]
     text = max(texts, key=len)
-    _stops(subject, prompt, free, (text[1:] or text,))
+    must_stop(subject, prompt, free, (text[1:] or text,), _LENGTH)
 
 
 @check(
@@ -55,8 +55,8 @@ def first_of_several(subject: Subject) -> None:
     prompt, free = _spoken(subject)
     border, whole = _border(free, _LENGTH // 3), free.text[: _border(free, _LENGTH - 1)]
     early, late = free.text[border - 1 : border + 1], whole[-2:]
-    _stops(subject, prompt, free, (early, late))
-    _stops(subject, prompt, free, (late, early))
+    must_stop(subject, prompt, free, (early, late), _LENGTH)
+    must_stop(subject, prompt, free, (late, early), _LENGTH)
 
 
 @check(
@@ -69,7 +69,7 @@ def overlapping(subject: Subject) -> None:
     middle = _border(free, _LENGTH // 2)
     outer, inner = free.text[middle - 2 : middle + 2], free.text[middle - 1 : middle + 1]
     answer = generate(subject, prompt, _LENGTH, stop=(outer, inner))
-    if _wavers(subject, prompt, free, answer):
+    if wavers(subject, prompt, free, answer, _LENGTH):
         return
     # Which of the two ends the text is left open: the first that begins or that is complete.
     allowed = {free.text[: free.text.find(stop)] for stop in (outer, inner)}
@@ -109,7 +109,7 @@ def stop_tokens(subject: Subject) -> None:
     prompt, free = _spoken(subject)
     stop = free.ids[_LENGTH // 2]
     answer = generate(subject, prompt, _LENGTH, stop_tokens=(stop,))
-    if _wavers(subject, prompt, free, answer):
+    if wavers(subject, prompt, free, answer, _LENGTH):
         return
     expected = free.ids[: free.ids.index(stop)]
     must(
@@ -141,48 +141,11 @@ def _nothing_to_stop(what: str) -> NoReturn:
     )
 
 
-def _wavers(subject: Subject, prompt: str, free: Answer, answer: Answer) -> bool:
-    """True when greedy tokens differ for another reason than stops: a tie, or unsteady answers."""
-    if answer.ids == free.ids[: len(answer.ids)]:
-        return False
-    again = generate(subject, prompt, _LENGTH)
-    return _parts_at_a_tie(subject, free, answer) or again.ids != free.ids
-
-
-def _parts_at_a_tie(subject: Subject, free: Answer, answer: Answer) -> bool:
-    both = min(len(free.ids), len(answer.ids))
-    parts = free.ids[:both] != answer.ids[:both]  # not only that one of them goes on
-    return parts and at_a_tie(subject, free, answer) is True
-
-
-def _stops(subject: Subject, prompt: str, free: Answer, stops: tuple[str, ...]) -> None:
-    answer = generate(subject, prompt, _LENGTH, stop=stops)
-    if _wavers(subject, prompt, free, answer):
-        return
-
-    # The stop string that comes first ends the text, in front of it.
-    places = [free.text.find(stop) for stop in stops]
-    expected = free.text[: min(place for place in places if place >= 0)]
-
-    must(
-        answer.text == expected,
-        f"stop={stops!r} left {answer.text!r} of {free.text!r}; {expected!r} was expected",
-    )
-    must(
-        answer.finish_reason == "stop",
-        f"stop={stops!r} ended {answer.text!r} with {answer.finish_reason!r}, not 'stop'",
-    )
-    must(
-        answer.ids == free.ids[: len(answer.ids)],
-        f"stop={stops!r} changed the tokens before it: {list(answer.ids)}, not {list(free.ids)}",
-    )
-
-
 def _stops_across(subject: Subject, width: int) -> None:
     for prompt, free in _all_spoken(subject):
         stop = _border_string(free, width)
         if stop:
-            _stops(subject, prompt, free, (stop,))
+            must_stop(subject, prompt, free, (stop,), _LENGTH)
             return
     _nothing_to_stop(f"{_LENGTH} greedy tokens with text of {width} that comes but once")
 
@@ -207,7 +170,7 @@ def _border_string(free: Answer, width: int) -> str:
 
 def _changes_nothing(subject: Subject, prompt: str, free: Answer, stop: str) -> None:
     answer = generate(subject, prompt, _LENGTH, stop=stop)
-    if _wavers(subject, prompt, free, answer):
+    if wavers(subject, prompt, free, answer, _LENGTH):
         return
     must(
         (answer.ids, answer.text, answer.finish_reason)

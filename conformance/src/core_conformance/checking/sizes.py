@@ -1,0 +1,101 @@
+"""Sizes at which engines break, and prompts of exactly so many tokens.
+
+Blocks, chunks and buffers are powers of two, so what lies around these comes first in a sweep.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+
+from core.protocols import Capability
+from core_conformance.checking.ask import tokenizing
+from core_conformance.checking.check import well_formed
+from core_conformance.checking.material import own
+from core_conformance.checking.subject import Subject
+
+MOST = 130
+"""Tokens of the longest prompt or answer in a sweep, where the context has room for it."""
+
+_PASS = 20  # tokens
+_TEXT = (
+    "river stone garden winter morning letter window bridge silver forest captain market kitchen "
+    "summer doctor island village mountain yellow music picture sister office friend number animal "
+    "country water paper table money church street evening father horse corner engine flower "
+    "minute moment mother nature object people person planet result school second spring station "
+    "story teacher theory travel valley weather wonder worker"
+)
+_WORDS = _TEXT.split()
+_OWN = own()
+_OWN_WORDS = list(dict.fromkeys(" ".join(_OWN.prompts if _OWN else ()).split()))
+_SPOKEN = _OWN_WORDS if len(_OWN_WORDS) >= 12 else _WORDS  # in prompts that are generated from
+NO_SIZES = "the tokenizer cuts no text at any of the sizes that were tried: take another model"
+_REACH = 12  # characters beside the first cut, among which another may be better
+
+
+def telling(most: int, least: int = 1) -> list[int]:
+    """All sizes between two: 8, 16, 32 and on, then those behind them, 9, 17, 33, then all."""
+    powers = [2**exponent for exponent in range(3, most.bit_length() + 1)]
+    around = [power + beside for beside in (0, 1, -1) for power in powers]
+    return [size for size in dict.fromkeys((*around, *range(most + 1))) if least <= size <= most]
+
+
+def room(subject: Subject, behind: int = 8) -> int:
+    """The tokens of the longest prompt for a sweep: `MOST`, or what the context has room for."""
+    return min(MOST, subject.model.info.context_length - behind)
+
+
+def reading(times: int) -> Callable[[int], float]:
+    """The passes for reading a prompt so many times, by its tokens; for `budget.within`."""
+    return lambda tokens: times * max(1.0, tokens / _PASS)
+
+
+def sized(subject: Subject, tokens: int, turn: int = 0) -> str | None:
+    """A prompt of exactly so many tokens; None where the tokenizer makes no such one.
+
+    No two of nearby sizes begin alike, nor two of different ``turn``: what a backend keeps of one
+    does not serve the other. Where no tokenizer is shown, so many characters: no more tokens.
+    """
+    first = 7 * tokens + 13 * turn
+    text = " ".join(_SPOKEN[(first + place) % len(_SPOKEN)] for place in range(tokens))
+    if not subject.declares(Capability.TOKENIZING):
+        return text[:tokens]
+    return _cut(subject, text, tokens)
+
+
+def cuts(subject: Subject, text: str) -> dict[int, str]:
+    """The beginnings of a text by their tokens, of those whose tokens the text begins with."""
+    encode, found = tokenizing(subject).encode, dict[int, str]()
+    whole = encode(text)
+    well_formed(bool(whole), f"encode() has no ids for {text!r:.60}")
+    for end in range(1, len(text) + 1):
+        ids = encode(text[:end])
+        if list(ids) == list(whole[: len(ids)]):
+            found[len(ids)] = text[:end]
+    return found
+
+
+def words(count: int) -> list[str]:
+    """So many words, at most 60: none is the beginning of another."""
+    return _WORDS[:count]
+
+
+def rows(count: int) -> list[str]:
+    """So many short prompts, no two of them equal; every fifth is longer than its neighbours."""
+    longer = " ".join(_WORDS[:6])
+    return [
+        f"{_WORDS[number % len(_WORDS)]} {number}" + f" {longer}" * (number % 5 == 2)
+        for number in range(count)
+    ]
+
+
+def _cut(subject: Subject, text: str, tokens: int) -> str | None:
+    encode = tokenizing(subject).encode
+    well_formed(bool(encode(text)), f"encode() has no ids for {text!r:.60}")
+    ends = range(1, len(text) + 1)
+    first = bisect_left(ends, tokens, key=lambda end: len(encode(text[:end])))
+    near: Sequence[int] = ends[max(0, first - _REACH) : first + _REACH]
+    fits = [end for end in near if len(encode(text[:end])) == tokens]
+    # At the end of a word, what comes next does not change the tokens in front of it.
+    whole = [end for end in fits if text[end : end + 1] in ("", " ") and text[end - 1] != " "]
+    return next((text[:end] for end in (*whole, *fits)), None)

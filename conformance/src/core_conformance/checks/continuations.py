@@ -1,0 +1,123 @@
+"""Checks of scores and labels behind prompts of every length, and of long continuations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from core.protocols import Capability
+from core_conformance.checking import ask
+from core_conformance.checking.ask import classify, row_logits, score, tokenizing
+from core_conformance.checking.budget import within
+from core_conformance.checking.check import must, testable
+from core_conformance.checking.compare import label_logprobs, log_total, near
+from core_conformance.checking.registry import check
+from core_conformance.checking.sizes import NO_SIZES, cuts, reading, room, sized, telling
+from core_conformance.checking.subject import Subject
+
+_SOME = 0.3  # of the passes for one check
+_MANY, _PLACES = 60, 20  # lengths of a prompt, and of a continuation
+_NEXT = " and then"
+
+
+@check(
+    "lengths.scores",
+    "score MUST read a prompt of any length as classify reads it",
+    Capability.SCORING,
+    Capability.CLASSIFY,
+    Capability.LOGITS,
+    Capability.TOKENIZING,
+    broad=True,
+)
+def every_scored_length(subject: Subject) -> None:
+    encode, compared = tokenizing(subject).encode, 0
+    lengths = telling(room(subject, behind=2 * len(_NEXT)))[:_MANY]
+    for length in within(subject, lengths, reading(2), "tokens of a prompt", _SOME):
+        prompt = sized(subject, length, turn=1)
+        ids = encode(prompt + _NEXT) if prompt else ()
+        if prompt is None or list(ids[:length]) != list(encode(prompt)):
+            continue
+        row = row_logits(classify(subject, [prompt], return_logits=True)[0])
+        found = score(subject, [prompt], [_NEXT])[0].token_logprobs
+        wanted = row[ids[length]] - log_total(row)
+        must(
+            len(found) == len(ids) - length and near(subject, wanted, found[0]),
+            f"{_NEXT!r} behind a prompt of {length} tokens has the token_logprobs {found}; "
+            f"classify says {wanted:.5f} of the first of {len(ids) - length} tokens",
+        )
+        compared += 1
+    testable(bool(compared), NO_SIZES)
+
+
+@check(
+    "lengths.continuations",
+    "A continuation of any length MUST have a logprob for each token, wherever the prompt ends",
+    Capability.SCORING,
+    Capability.TOKENIZING,
+    broad=True,
+)
+def every_continuation(subject: Subject) -> None:
+    fronts = cuts(subject, sized(subject, room(subject), turn=2) or "a")
+    head = min((size for size in fronts if size >= 2), default=0)
+    tails = [size for size in telling(max(fronts) - head) if head + size in fronts]
+    testable(bool(tails), NO_SIZES)
+    whole = _logprobs(subject, fronts, head, max(fronts))
+    for size in within(subject, tails[:_PLACES], reading(2), "tokens of a continuation", _SOME):
+        # The same tokens with nothing behind them.
+        end = head + size
+        _same_logprobs(subject, whole[:size], _logprobs(subject, fronts, head, end), size)
+
+        # The next one behind a prompt that holds them.
+        if end + 1 in fronts:
+            found = _logprobs(subject, fronts, end, end + 1)
+            _same_logprobs(subject, whole[size : size + 1], found, size)
+
+
+@check(
+    "lengths.labels",
+    "A label behind a prompt of any length MUST have the logprob that score gives it there",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+    Capability.SCORING,
+    broad=True,
+)
+def labels_behind_every_length(subject: Subject) -> None:
+    lengths, compared = telling(room(subject, behind=2 * len(_NEXT)))[:_PLACES], 0
+    for length in within(subject, lengths, reading(3), "tokens of a prompt with labels", _SOME):
+        prompt = sized(subject, length, turn=10)
+        if prompt is None or prompt.endswith(" "):
+            continue
+        (result,) = classify(subject, [prompt], labels=ask.SEVERAL_WORDS)
+        found = label_logprobs(result)
+        texts = [f" {label}" for label in ask.SEVERAL_WORDS]
+        for label, said in zip(found, score(subject, [prompt] * len(texts), texts), strict=True):
+            must(
+                near(subject, found[label], said.logprob, len(said.token_logprobs) + 1),
+                f"behind a prompt of {length} tokens, {label!r} has the logprob "
+                f"{found[label]:.5f} as a label, and {said.logprob:.5f} as a continuation",
+            )
+        compared += 1
+    testable(bool(compared), NO_SIZES)
+
+
+def _logprobs(subject: Subject, fronts: Mapping[int, str], start: int, end: int) -> Sequence[float]:
+    """What score says of the tokens from one place to another of a text."""
+    prompt = fronts[start]
+    return score(subject, [prompt], [fronts[end][len(prompt) :]])[0].token_logprobs
+
+
+def _same_logprobs(
+    subject: Subject, wanted: Sequence[float], found: Sequence[float], size: int
+) -> None:
+    must(
+        len(found) == len(wanted)
+        and all(near(subject, *pair) for pair in zip(wanted, found, strict=True)),
+        f"token_logprobs after {size} tokens of a continuation: {_ends(found)}; as parts of a "
+        f"longer one they were {_ends(wanted)}",
+    )
+
+
+def _ends(values: Sequence[float]) -> str:
+    shown = [f"{value:.4f}" for value in values]
+    return f"{len(shown)}, " + ", ".join(
+        shown if len(shown) < 7 else [*shown[:3], "..", *shown[-3:]]
+    )

@@ -1,0 +1,70 @@
+"""Checks of prompts that just fit into the context, and of those that just do not."""
+
+from __future__ import annotations
+
+from core.errors import OptionError, PromptTooLongError
+from core.protocols import Capability, TextModel
+from core_conformance.checking.ask import classify, evidence
+from core_conformance.checking.budget import within
+from core_conformance.checking.calls import ending
+from core_conformance.checking.check import must
+from core_conformance.checking.recall import same_results, telling
+from core_conformance.checking.registry import check
+from core_conformance.checking.sizes import reading, sized
+from core_conformance.checking.subject import Subject
+
+_SMALL, _LARGE = 64, 1024  # positions
+_SHARE = 0.3  # of the passes for one check
+
+
+@check(
+    "lengths.context",
+    "A prompt that fills the context exactly MUST be read, and one token more is too long",
+    (Capability.CLASSIFY, Capability.GENERATE),
+    Capability.TOKENIZING,
+    broad=True,
+)
+def to_the_contexts_end(subject: Subject) -> None:
+    try:
+        model = subject.load(context_len=_SMALL)
+    except OptionError:
+        model = subject.load()  # a backend may refuse to make it smaller
+    with model:
+        limit = model.info.context_length
+        sizes = [limit, limit + 1, limit - 1]
+        sizes.insert(0 if limit > _LARGE else 3, _SMALL // 2)  # to look at something, if it is slow
+        for size in within(subject, sizes, reading(3), f"of a context of {limit}, prompts", _SHARE):
+            prompt = sized(subject, size, turn=4)
+            if prompt is None:
+                continue
+            if subject.declares(Capability.CLASSIFY):
+                _classifies(subject, model, prompt, size)
+            if subject.declares(Capability.GENERATE):
+                _generates(subject, model, prompt, size)
+
+
+def _classifies(subject: Subject, model: TextModel, prompt: str, size: int) -> None:
+    limit, options = model.info.context_length, telling(subject)
+    (found,) = model.classify([prompt], **options)
+    must(
+        isinstance(found.error, PromptTooLongError) if size > limit else found.error is None,
+        f"classify of a prompt of {size} tokens in a context of {limit} has the error "
+        f"{found.error!r}",
+    )
+    if size <= limit and size <= subject.model.info.context_length:
+        what = f"a prompt of {size} tokens in contexts of two sizes, one of them {limit}"
+        same_results(subject, [prompt], classify(subject, [prompt], **options), [found], what)
+
+
+def _generates(subject: Subject, model: TextModel, prompt: str, size: int) -> None:
+    limit, most = model.info.context_length, 4
+    found = ending(lambda: model.generate(prompt, max_tokens=most, **evidence(subject)))
+    seen = f"a prompt of {size} tokens in a context of {limit} gave {len(found.tokens)} tokens, "
+    seen += f"{found.reason!r} and {found.error!r}"
+    if size > limit:
+        must(isinstance(found.error, PromptTooLongError) and not found.tokens, seen)
+        return
+    # The last token drawn needs no place of its own.
+    places = limit - size + 1
+    must(found.error is None and len(found.tokens) <= min(most, places), seen)
+    must(found.reason == "stop" or len(found.tokens) >= min(most, places - 2), seen)

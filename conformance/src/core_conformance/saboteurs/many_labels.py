@@ -1,0 +1,71 @@
+"""Saboteurs of labels: those beyond the sixteenth, the ends of long ones, and nested ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from array import array
+from collections.abc import Mapping
+
+from core.labels import LabelTrie, build_trie
+from core.types import ClassifyResult
+from core_conformance.proof.registry import saboteur
+from core_conformance.reference.classification import Classifier
+
+_FEW = 16  # labels
+_SHORT = 32  # tokens of a label
+_DEEP = 3  # labels that begin a label
+
+
+class Relabels(Classifier):
+    """A classifier that changes the logprobs of labels, and makes all the rest of them."""
+
+    def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
+        result = super().result(prompt, ids, logits)
+        if not result.logprobs:
+            return result
+        logprobs = self.changed(result.logprobs)
+        weights = {label: math.exp(value) for label, value in logprobs.items()}
+        total = math.fsum(weights.values())
+        return dataclasses.replace(
+            result,
+            logprobs=logprobs,
+            probabilities={label: weight / total for label, weight in weights.items()},
+            label=max(weights, key=weights.__getitem__),
+        )
+
+    def changed(self, logprobs: Mapping[str, float]) -> dict[str, float]:
+        """The logprobs that are given instead of these."""
+        raise NotImplementedError
+
+
+@saboteur(
+    "sixteen-labels",
+    "from the seventeenth label on, each has the logprob of one before it",
+    {"labels.many"},
+)
+class SixteenLabels(Relabels):
+    def changed(self, logprobs: Mapping[str, float]) -> dict[str, float]:
+        values = list(logprobs.values())
+        return {label: values[place % _FEW] for place, label in enumerate(logprobs)}
+
+
+@saboteur("labels-of-32-tokens", "of a label 32 tokens are read", {"labels.long"})
+class LabelsOf32Tokens(Classifier):
+    def _labels(self, prompt: str, ids: list[int]) -> tuple[int, LabelTrie]:
+        anchor, trie = super()._labels(prompt, ids)
+        return anchor, build_trie(trie.labels, [path[:_SHORT] for path in trie.paths])
+
+
+@saboteur(
+    "nested-labels",
+    "a label that begins with four others has the logprob of what it adds to them",
+    {"labels.nested"},
+)
+class NestedLabels(Relabels):
+    def changed(self, logprobs: Mapping[str, float]) -> dict[str, float]:
+        return {label: value - self._begun(label, logprobs) for label, value in logprobs.items()}
+
+    def _begun(self, label: str, logprobs: Mapping[str, float]) -> float:
+        others = [other for other in logprobs if other != label and label.startswith(other)]
+        return logprobs[max(others, key=len)] if len(others) > _DEEP else 0.0
