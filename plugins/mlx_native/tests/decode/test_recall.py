@@ -237,6 +237,24 @@ def test_rows_that_wait_side_by_side_share_what_they_begin_with(
         assert sum(read_tokens) < 40
 
 
+@pytest.mark.parametrize("directory", FAMILIES, indirect=True)
+def test_what_rows_share_goes_on_behind_what_is_kept(
+    directory: Path, cold: MlxModel, read_tokens: list[int]
+) -> None:
+    """Of a prompt longer than the windows its end alone is kept; what is shared lacks the rest."""
+    head = letters(random.Random(13), 60, 60)
+    texts = [head + LETTERS * 2 + end for end in ("~de", "!", "~d")]
+    with opened(directory, options=WHOLE | {"prefill_chunk": 128}) as model:
+        generated(model, head, max_tokens=1)
+        for _ in range(2):
+            wanted = [generated(cold, text) for text in texts]
+            read_tokens.clear()
+            for found, want in zip(batched(model, texts), wanted, strict=True):
+                same(found, want)
+            assert read_tokens[0] == 16  # behind the head
+            texts = [text[:76] + LETTERS * 2 + text[76:] for text in texts]
+
+
 def test_samples_of_equal_prompts_are_drawn_behind_one_prefill(
     directory: Path, read_tokens: list[int]
 ) -> None:
