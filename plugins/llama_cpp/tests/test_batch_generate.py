@@ -11,7 +11,9 @@ import pytest
 
 import core
 from core.errors import EmptyPromptError, GenerationCancelled, PromptTooLongError
+from core_llama_cpp.engine import Engine
 from core_llama_cpp.model import LlamaModel
+from core_runtime.waiting import Job
 
 PROMPTS = ["ab a", "b", "a b ab ab", "!?", "ab", "x y z", "Hello", "1 + 1 ="]
 
@@ -50,6 +52,41 @@ def test_typical_rows_are_what_generate_makes_whatever_their_neighbours_ask(
     streams = [tiny_model.submit(prompt, options) for prompt in PROMPTS]
     assert [[token.id for token in stream] for stream in streams] == wanted
     list(beside)
+
+
+@pytest.mark.parametrize("seed", [None, 7], ids=["greedy", "seeded"])
+def test_equal_prompts_are_computed_once(
+    tiny_model: LlamaModel, monkeypatch: pytest.MonkeyPatch, seed: int | None
+) -> None:
+    prompts = [PROMPTS[i * i % len(PROMPTS)] for i in range(20)]
+    heat = 0.0 if seed is None else 1.0
+    wanted = {prompt: alone(tiny_model, prompt, seed=seed) for prompt in prompts}
+    begun: list[int] = []
+    begin = Engine._begin
+
+    def counted(engine: Engine, job: Job) -> None:
+        begun.append(len(job.requests))
+        begin(engine, job)
+
+    monkeypatch.setattr(Engine, "_begin", counted)
+    rows = tiny_model.batch_generate(prompts, max_tokens=12, temperature=heat, seed=seed)
+    assert [[token.id for token in row.tokens] for row in rows] == [wanted[p] for p in prompts]
+    assert begun == [1] * len(wanted)
+    repeated = sum(len(tiny_model.encode(p)) for p in prompts) - sum(
+        len(tiny_model.encode(p)) for p in wanted
+    )
+    assert tiny_model.metrics.cached_prompt_tokens >= repeated > 0
+    assert tiny_model.metrics.generated_tokens == sum(len(row.tokens) for row in rows)
+
+    streamed: list[list[int]] = [[] for _ in prompts]
+    for row, token in tiny_model.batch_stream(prompts, max_tokens=12, temperature=heat, seed=seed):
+        streamed[row].append(token.id)
+    assert streamed == [wanted[prompt] for prompt in prompts]
+
+
+def test_without_a_seed_equal_prompts_draw_each_for_itself(tiny_model: LlamaModel) -> None:
+    rows = tiny_model.batch_generate(["ab"] * 4, max_tokens=30, temperature=2.0)
+    assert len({row.tokens for row in rows}) == 4
 
 
 def test_rows_of_a_real_model(real_model: LlamaModel) -> None:

@@ -112,8 +112,8 @@ WAITS = {
     "a stream that waits for a slot": "blocker = model.submit('ab', endless)\nfor _ in "
     "model.submit('ab', endless): pass",
     "a stream": "for _ in model.generate('ab', endless): pass",
-    "a batch": "model.batch_generate(['ab'] * 5, endless)",
-    "a batch stream": "for _ in model.batch_stream(['ab'] * 5, endless): pass",
+    "a batch": "model.batch_generate(list('abcde'), endless)",
+    "a batch stream": "for _ in model.batch_stream(list('abcde'), endless): pass",
 }
 INTERRUPTED = """
 def call():

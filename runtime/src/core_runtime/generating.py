@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,8 +19,8 @@ from core.support import checked_prompts
 from core.types import BatchResult, Conversation, GenerateMetrics, Token
 from core_runtime.engine import Engine
 from core_runtime.model import InProcessModel
-from core_runtime.request import End, Item, Request, Sink, reason_of
-from core_runtime.rows import checked_ids, ids_error, prompt_error
+from core_runtime.request import End, Item, Request, Sink, is_repeatable, own_error, reason_of
+from core_runtime.rows import checked_ids, ids_error, packed, prompt_error
 from core_runtime.served import ServedModel
 from core_runtime.stream import RequestStream
 from core_runtime.token_prompts import TokenIds, TokenSequence, token_prompts
@@ -42,7 +42,8 @@ class Prompt:
 class Generation:
     """One call that generates.
 
-    Its rows are numbered in the order of the prompts, samples of one prompt side by side.
+    Its rows are numbered in the order of the prompts, samples of one prompt side by side. With
+    ``equal_rows`` one request answers all rows that have the same tokens and draw alike.
     """
 
     def __init__(
@@ -52,84 +53,124 @@ class Generation:
         prompts: Sequence[Prompt],
         config: GenerateConfig,
         clock: RequestClock,
+        equal_rows: bool = True,
     ) -> None:
-        self._clock = clock
-        self._queue: SimpleQueue[tuple[int, Item]] = SimpleQueue()
+        self._clock, self._equal_rows = clock, equal_rows
+        self._queue: SimpleQueue[tuple[list[int], Item]] = SimpleQueue()
         self._engine = engine
         self._requests: list[Request] = []
+        self._rows: dict[Hashable, list[int]] = {}  # of each request in turn, by what decides them
+        self._repeated = 0  # tokens of prompts that have no request of their own
+        self._jobs: list[Job] = []  # submitted when the first token is asked for
         self.ends: dict[int, End] = {}
         self.rows = 0
 
-        jobs = []
         for prompt in prompts:
             if prompt.error is None:
-                jobs.append(self._job(model, prompt, config))
+                self._add(model, prompt, config)
             else:
                 failed = End(reason_of(prompt.error), prompt.error, GenerateMetrics())
                 self.ends.update((self.rows + i, failed) for i in range(prompt.samples))
                 self.rows += prompt.samples
-        self._jobs = jobs  # submitted when the first token is asked for
 
     def tokens(self) -> Iterator[tuple[int, Token]]:
         """Row and token, as they are made; afterwards ``ends`` has every row's end.
 
         Closed early, it stops the rows that still run.
         """
-        try:
-            self._engine.submit(self._jobs)
-
-            while len(self.ends) < self.rows:
-                row, item = self._engine.receive(self._queue, self._look)
-                if isinstance(item, End):
-                    self.ends[row] = item
-                elif row not in self.ends:  # a row that was given up may still send
-                    for token in item:
-                        yield row, token
-        finally:
-            for request in self._requests:
-                request.abandon()
+        with self._running() as made:
+            for rows, token in made:
+                for row in rows:
+                    yield row, token
 
     def results(self) -> list[BatchResult]:
         """Run every row to its end; their results in order."""
-        found: list[list[Token]] = [[] for _ in range(self.rows)]
-        for row, token in self.tokens():
-            found[row].append(token)
+        found: dict[int, list[Token]] = {rows[0]: [] for rows in self._rows.values()}
+        with self._running() as made:
+            for rows, token in made:
+                found[rows[0]].append(token)
+
+        # Equal rows share what cannot be changed.
+        tokens: dict[int, tuple[Token, ...]] = {}
+        for rows in self._rows.values():
+            tokens.update(dict.fromkeys(rows, tuple(found[rows[0]])))
         return [
-            BatchResult(tuple(tokens), self.ends[row].reason, self.ends[row].error)
-            for row, tokens in enumerate(found)
+            BatchResult(tokens.get(row, ()), self.ends[row].reason, self.ends[row].error)
+            for row in range(self.rows)
         ]
 
     @property
     def prompt_tokens(self) -> int:
         """How many tokens the prefill of each prompt that ran had, together."""
-        return sum(len(job.ids) for job in self._jobs)
+        return sum(len(job.ids) for job in self._jobs) + self._repeated
 
     @property
     def cached_prompt_tokens(self) -> int:
         """How many of them did not have to be computed."""
-        return sum(job.requests[0].cached for job in self._jobs)
+        return sum(job.requests[0].cached for job in self._jobs) + self._repeated
 
     @property
     def generated_tokens(self) -> int:
         """How many tokens all rows have sent, those that were stopped included."""
-        return sum(request.emitted for request in self._requests)
+        answered = zip(self._requests, self._rows.values(), strict=True)
+        return sum(request.emitted * len(rows) for request, rows in answered)
 
-    def _job(self, model: ServedModel, prompt: Prompt, config: GenerateConfig) -> Job:
+    def _add(self, model: ServedModel, prompt: Prompt, config: GenerateConfig) -> None:
+        """Number the prompt's rows; those that are equal to none before them get a request."""
         requests = []
         for sample in range(prompt.samples):
-            row, own = self.rows, _of_sample(config, sample)
-            sink = partial(self._put, row)
-            requests.append(Request(model, prompt.ids, own, sink, self._clock))
+            own = _of_sample(config, sample)
+            rows = self._rows.setdefault(self._key(prompt, own), [])
+            if not rows:
+                sink = partial(self._put, rows)
+                requests.append(Request(model, prompt.ids, own, sink, self._clock))
+            rows.append(self.rows)
             self.rows += 1
+
         self._requests += requests
-        return Job(prompt.ids, tuple(requests))
+        if requests:
+            self._jobs.append(Job(prompt.ids, tuple(requests)))
+        else:
+            self._repeated += len(prompt.ids)
+
+    def _key(self, prompt: Prompt, config: GenerateConfig) -> Hashable:
+        """What decides the tokens of the row that is numbered next."""
+        if not (self._equal_rows and is_repeatable(config)):
+            return self.rows
+        return packed(prompt.ids), config.seed if config.temperature else None
+
+    @contextmanager
+    def _running(self) -> Iterator[Iterator[tuple[list[int], Token]]]:
+        """Submit the requests, for as long as their tokens are read."""
+        try:
+            self._engine.submit(self._jobs)
+            yield self._made()
+        finally:
+            for request in self._requests:
+                request.abandon()
+
+    def _made(self) -> Iterator[tuple[list[int], Token]]:
+        """Yield each token, and the equal rows that it is for."""
+        while len(self.ends) < self.rows:
+            rows, item = self._engine.receive(self._queue, self._look)
+            if isinstance(item, End):
+                self.ends.update((row, _own_end(item)) for row in rows[1:])
+                self.ends[rows[0]] = item
+            elif rows[0] not in self.ends:  # a row that was given up may still send
+                for token in item:
+                    yield rows, token
 
     def _look(self) -> None:
         for request in self._requests:
             request.look()
 
-    def _put(self, row: int, item: Item) -> None:
-        self._queue.put((row, item))
+    def _put(self, rows: list[int], item: Item) -> None:
+        self._queue.put((rows, item))
+
+
+def _own_end(end: End) -> End:
+    """The end of a row that is equal to another: its error is its own."""
+    return end if end.error is None else dataclasses.replace(end, error=own_error(end.error))
 
 
 def checked(model: ServedModel, prompts: Sequence[str], check: Check) -> list[Prompt]:
@@ -299,7 +340,9 @@ class GeneratingModel(InProcessModel):
         """Make a call over many rows, and record its metrics when it has ended."""
         engine, clock = self._engine, RequestClock(config)
         before = engine.watch.read()
-        generation = Generation(self._served, engine, rows(clock.check), config, clock)
+        generation = Generation(
+            self._served, engine, rows(clock.check), config, clock, self.equal_rows
+        )
 
         try:
             yield generation

@@ -33,7 +33,7 @@ class InProcessModel(TextModelBase):
 
     ``capabilities``: what the backend declares. ``unsupported``: options that no capability stands
     for and that the backend does not honour, ``"top_k"`` say; they are refused by name.
-    ``equal_rows``: equal rows of a call that only reads are computed once.
+    ``equal_rows``: equal rows of a call are computed once.
     """
 
     unsupported: Collection[str] = ()

@@ -201,3 +201,8 @@ def seeded(config: GenerateConfig) -> GenerateConfig:
     if config.seed is not None:
         return config
     return dataclasses.replace(config, seed=int.from_bytes(os.urandom(8), "big"))
+
+
+def is_repeatable(config: GenerateConfig) -> bool:
+    """Whether equal prompts are continued alike: greedy, or with a seed."""
+    return config.temperature == 0.0 or config.seed is not None

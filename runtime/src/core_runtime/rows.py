@@ -22,6 +22,7 @@ from core.options import GenerateConfig
 from core.support import text_error
 from core.types import ClassifyResult
 from core_runtime.label_tokens import LabelQuestion, LabelTokens
+from core_runtime.request import is_repeatable
 from core_runtime.served import ContinuingTokenizer, ServedModel
 from core_runtime.tokenising import Tokenising
 
@@ -191,7 +192,7 @@ def draws_alike(config: GenerateConfig) -> bool:
 
     With `labels_alone` no token is drawn: the labels' probabilities know no temperature.
     """
-    return config.temperature == 0.0 or config.seed is not None or labels_alone(config)
+    return is_repeatable(config) or labels_alone(config)
 
 
 def of_labels(result: ClassifyResult) -> ClassifyResult:

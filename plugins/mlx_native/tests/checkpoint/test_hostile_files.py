@@ -215,7 +215,7 @@ for limit in (resource.RLIM_INFINITY, 2**36):
     assert child(checkpoint(), code).split() == ["True", "False", "False", "True"]
 
 
-@pytest.mark.parametrize("call", ["classify_iter(['ab'] * 9)", "batch_stream(['ab'] * 9)"])
+@pytest.mark.parametrize("call", ["classify_iter(['ab'] * 9)", "batch_stream(list('abcdefghi'))"])
 @pytest.mark.parametrize("begun", [True, False])
 def test_an_open_iterator_at_the_interpreters_end_is_silent(
     checkpoint: Checkpoint, call: str, begun: bool

@@ -24,7 +24,7 @@ from core_mlx_native.backend import Cpu
 from core_mlx_native.classify import labels, microbatch
 from core_mlx_native.classify.microbatch import ClassifyTask
 from core_mlx_native.classify.prefixes import Prefixes
-from core_mlx_native.classify.scheduler import MicroBatch, OnDevice, Scheduler
+from core_mlx_native.classify.scheduler import MicroBatch, Ran, Scheduler
 from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.loader import load
 from core_mlx_native.network.decoder import Decoder
@@ -229,7 +229,7 @@ def test_tokens_of_rows_that_fail_are_not_reused(
     """Out of memory, the row that does not fit counts for nothing, and the others as ever."""
     real = Scheduler._compute
 
-    def scarce(self: Scheduler[Any, Any, Any], batch: MicroBatch[Row]) -> OnDevice[Any] | Any:
+    def scarce(self: Scheduler[Any, Any, Any], batch: MicroBatch[Row]) -> Ran[Row, Any]:
         if any(row.index == 3 for row in batch.rows):
             raise RuntimeError("[malloc] Unable to allocate 1 bytes")
         return real(self, batch)
@@ -291,6 +291,43 @@ def test_a_few_short_prompts_are_tokenised_without_a_thread_of_its_own(
     assert results[0].probabilities == pytest.approx(short.probabilities, abs=1e-5)
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("kept", [0, 2**20], ids=["nothing kept", "prefixes kept"])
+def test_one_text_takes_one_job_of_the_owner_thread(
+    checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, overlap: bool, kept: int
+) -> None:
+    """It is compared with recent ones where it runs: to hand a job on is to wait for a thread."""
+    jobs: list[object] = []
+    submit, post = OwnerThread.submit, OwnerThread.post
+    texts = [f"{'ab c ' * 9}{end}" for end in "abcd"]
+
+    def noted(self: OwnerThread, job: Callable[[], Any]) -> Any:
+        jobs.append(job)
+        return submit(self, job)
+
+    def noted_post(self: OwnerThread, job: Callable[[], None]) -> bool:
+        jobs.append(job)
+        return post(self, job)
+
+    monkeypatch.setattr(OwnerThread, "submit", noted)
+    monkeypatch.setattr(OwnerThread, "post", noted_post)
+    config = core.LoadConfig(options={"prefix_cache": kept})
+    with Cpu().load_model(checkpoint(), config) as model:
+        wanted = model.classify(texts, labels=["a", "b"])
+        model._loaded.prefixes.clear()
+        model._loaded = replace(model._loaded, overlap=overlap)
+        for text, want in zip(texts, wanted, strict=True):
+            jobs.clear()
+            [found] = model.classify([text], labels=["a", "b"])
+            assert len(jobs) == (1 if kept or not overlap else 2)  # as every other micro-batch
+            assert found.logprobs == pytest.approx(want.logprobs, abs=1e-4)
+            shared = model.metrics.cached_prompt_tokens
+        assert (shared > 8) == bool(kept)  # it runs behind what the first ones began with
+        jobs.clear()
+        model.score([texts[0]], [" a"])
+        assert len(jobs) == (1 if kept or not overlap else 2)
+
+
 def test_an_error_that_is_kept_keeps_no_thread(
     checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,7 +374,7 @@ def test_a_call_that_ends_early_withdraws_what_has_not_begun(
     started: list[int] = []
     real = Scheduler._compute
 
-    def noted(self: Scheduler[Any, Any, Any], batch: MicroBatch[Row]) -> OnDevice[Any] | Any:
+    def noted(self: Scheduler[Any, Any, Any], batch: MicroBatch[Row]) -> Ran[Row, Any]:
         started.append(len(batch.rows))
         time.sleep(0.05)
         return real(self, batch)

@@ -275,6 +275,22 @@ def test_a_prefix_that_finds_no_memory_is_computed_without_what_is_kept(
     assert [result.error for result in results] == [None] * 4
 
 
+def test_one_text_that_finds_no_memory_for_its_prefix_runs_without(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(llama) as model, opened(llama, 0) as cold:
+        for first in "def":
+            asked(model, INSTRUCTION + first)
+
+        def scarce(*_: Any) -> prefill.Prefix:
+            raise RuntimeError("[malloc_or_wait] Unable to allocate 12 bytes.")
+
+        monkeypatch.setattr(PrefixStore, "cut", scarce)
+        same(asked(model, INSTRUCTION + "g"), asked(cold, INSTRUCTION + "g"))
+        assert model._loaded.prefixes.held == 0
+        assert model.metrics.cached_prompt_tokens == 0
+
+
 def test_less_is_kept_where_memory_is_scarce(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(llama) as model:
         store: PrefixStore = model._loaded.prefixes

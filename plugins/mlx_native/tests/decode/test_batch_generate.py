@@ -133,6 +133,46 @@ def test_without_a_seed_equal_prompts_differ(model: MlxModel) -> None:
     assert len({result.tokens for result in equal}) == 1
 
 
+@pytest.mark.parametrize("config", [core.GenerateConfig(max_tokens=12), SAMPLED])
+def test_equal_prompts_are_computed_once(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, config: core.GenerateConfig
+) -> None:
+    prompts = [PROMPTS[i * i % len(PROMPTS)] for i in range(30)]
+    sound = Prefilling.__init__
+    begun: list[int] = []
+
+    def counted(group: Prefilling, *args: Any) -> None:
+        sound(group, *args)
+        begun.append(sum(len(job.requests) for job in group.jobs))
+
+    monkeypatch.setattr(Prefilling, "__init__", counted)
+    with load(checkpoint, "gemma3", parallel_slots=4, options={"prefix_cache": 0}) as model:
+        results = model.batch_generate(prompts, config, return_logprobs=True)
+        assert sum(begun) == len(set(prompts))
+        lengths = {prompt: len(model.encode(prompt)) for prompt in prompts}
+        metrics = model.metrics
+        streamed: list[list[core.Token]] = [[] for _ in prompts]
+        for row, token in model.batch_stream(prompts, config, return_logprobs=True):
+            streamed[row].append(token)
+        assert sum(begun) == 2 * len(set(prompts))
+        alone = {prompt: tuple(model.generate(prompt, config)) for prompt in set(prompts)}
+
+    assert list(map(tuple, streamed)) == [result.tokens for result in results]
+    for prompt, result in zip(prompts, results, strict=True):
+        assert ids(result.tokens) == ids(alone[prompt])
+        assert (result.finish_reason, result.error) == ("length", None)
+    assert metrics.prompt_tokens == sum(lengths[prompt] for prompt in prompts)
+    assert metrics.cached_prompt_tokens == metrics.prompt_tokens - sum(lengths.values())
+    assert metrics.generated_tokens == 12 * len(prompts)
+
+
+def test_equal_prompts_run_each_without_that_fast_path(checkpoint: Checkpoint) -> None:
+    options = {"without": ["equal_rows"], "prefix_cache": 0}
+    with load(checkpoint, "llama", options=options) as model:
+        model.batch_generate(["ab"] * 3, max_tokens=2)
+        assert model.metrics.cached_prompt_tokens == 0
+
+
 def test_rows_end_for_their_own_reasons(model: MlxModel) -> None:
     plain = model.batch_generate(PROMPTS, SAMPLED)
     rows = [set(ids(result.tokens)) for result in plain]

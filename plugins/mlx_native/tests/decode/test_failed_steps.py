@@ -138,7 +138,7 @@ def test_a_prefill_that_fails_is_one_prompts_affair(
 def test_a_decode_step_that_fails_ends_its_rows_and_no_others(
     model: MlxModel, monkeypatch: Patch, error: Exception
 ) -> None:
-    prompts = PROMPTS * 3  # the last eight wait
+    prompts = [text + end for end in ("", " a", " b") for text in PROMPTS]  # the last eight wait
     expected = batch(model, prompts)
     real = DecodeBatch.step
     failed: list[Request] = []

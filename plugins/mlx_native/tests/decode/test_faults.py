@@ -103,6 +103,11 @@ def answer(model: MlxModel) -> list[int]:
     return within(lambda: ids(model.submit(PROMPT, SHORT)))
 
 
+def unlike(count: int) -> list[str]:
+    """Prompts that each run for themselves."""
+    return [f"{PROMPT} {number}" for number in range(count)]
+
+
 def active() -> int:
     gc.collect()
     return mx.get_active_memory()
@@ -241,7 +246,7 @@ def test_closing_ends_every_request_of_every_thread(load: Load) -> None:
     outcomes: list[object] = []
 
     def batch() -> None:
-        outcomes.extend(type(row.error) for row in model.batch_generate([PROMPT] * 5, ENDLESS))
+        outcomes.extend(type(row.error) for row in model.batch_generate(unlike(5), ENDLESS))
 
     def raising(work: Callable[[], object]) -> None:
         try:
@@ -253,7 +258,7 @@ def test_closing_ends_every_request_of_every_thread(load: Load) -> None:
         batch,
         *[partial(raising, lambda: ids(model.submit(PROMPT, ENDLESS))) for _ in range(4)],
         *[partial(raising, lambda: ids(model.generate(PROMPT, ENDLESS))) for _ in range(4)],
-        *[partial(raising, lambda: list(model.batch_stream([PROMPT] * 5, ENDLESS)))] * 2,
+        *[partial(raising, lambda: list(model.batch_stream(unlike(5), ENDLESS)))] * 2,
         partial(raising, lambda: [model.classify(["ab"] * 9) for _ in range(10**6)]),
         partial(raising, lambda: [model.score(["ab"], ["no"]) for _ in range(10**6)]),
     ]
@@ -491,7 +496,7 @@ def test_thousands_that_are_cancelled_while_they_wait_are_not_begun(
     cancel = threading.Event()
     config = core.GenerateConfig(max_tokens=10**9, cancel=cancel)
     outcomes: list[core.BatchResult] = []
-    thread = started(lambda: outcomes.extend(model.batch_generate([PROMPT] * 5000, config)))
+    thread = started(lambda: outcomes.extend(model.batch_generate(unlike(5000), config)))
     eventually(lambda: len(model._engine._waiting) == 5000)
     cancel.set()
     go.set()
@@ -509,7 +514,7 @@ def test_a_timeout_runs_while_the_request_waits(load: Load) -> None:
     waiting = model.submit(PROMPT, config)
     with pytest.raises(core.GenerationTimeout):
         within(lambda: next(waiting))
-    rows = within(lambda: model.batch_generate([PROMPT] * 3, config))
+    rows = within(lambda: model.batch_generate(unlike(3), config))
     assert {type(row.error) for row in rows} == {core.GenerationTimeout}
     assert next(blocker).id >= 0
     within(blocker.close)

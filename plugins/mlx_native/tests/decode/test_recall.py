@@ -20,6 +20,8 @@ from core_mlx_native.classify import prefixes
 from core_mlx_native.decode.engine import Engine
 from core_mlx_native.decode.prefilling import Prefilling
 from core_mlx_native.model import MlxModel
+from core_mlx_native.network import prefill
+from core_mlx_native.network.decoder import Decoder
 
 Checkpoint = Callable[..., Path]
 
@@ -180,6 +182,159 @@ def test_samples_and_penalties_are_those_of_a_cold_model(model: MlxModel, cold: 
         wanted = cold.generate_tokens([ids], options, num_samples=3)
         assert found == wanted
     assert model.metrics.cached_prompt_tokens >= 30 - 1
+
+
+# ------------------------------------------------------------------------- side by side
+
+
+@pytest.fixture
+def read_tokens(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many tokens each pass over prompts has: those of a group, or of a shared beginning."""
+    sizes: list[int] = []
+    step, run = Prefilling.step, prefill.run_prefix
+
+    def stepped(group: Prefilling, tokens: int) -> None:
+        before = group._done
+        step(group, tokens)
+        sizes.append((group._done - before) * group.rows)
+
+    def ran(decoder: Any, ids: Any, fast: Any, between: Any, behind: Any) -> Any:
+        sizes.append(len(ids) - behind.size)
+        return run(decoder, ids, fast, between, behind)
+
+    monkeypatch.setattr(Prefilling, "step", stepped)
+    monkeypatch.setattr("core_mlx_native.decode.engine.run_prefix", ran)
+    return sizes
+
+
+WHOLE: dict[str, Any] = {"prefill_chunk": 64}
+
+
+@pytest.mark.parametrize("directory", FAMILIES, indirect=True)
+def test_rows_that_wait_side_by_side_share_what_they_begin_with(
+    directory: Path, cold: MlxModel, read_tokens: list[int]
+) -> None:
+    """Longer than every window; a row that begins otherwise is among them."""
+    dice = random.Random(8)
+    head = letters(dice, 40, 40)
+    texts = [head + end for end in ("~de", "!", "~d")]
+    with opened(directory, options=WHOLE) as model:
+        ids = [len(model.encode(text)) for text in texts]
+        wanted = [generated(cold, text) for text in texts]
+        read_tokens.clear()
+        for found, want in zip(batched(model, texts), wanted, strict=True):
+            same(found, want)
+        assert read_tokens == [40, 3 * 3]  # tails, to the longest one's length
+        assert model.metrics.prompt_tokens == sum(ids)
+        assert model.metrics.cached_prompt_tokens == sum(ids) - (40 + 3 * 3)
+
+        # The next ones find it, and a row of another kind does not mind.
+        others = [head + "?", letters(dice, 9, 9) + "~", head + "??"]
+        wanted = [generated(cold, text) for text in others]
+        read_tokens.clear()
+        for found, want in zip(batched(model, others), wanted, strict=True):
+            same(found, want)
+        assert sum(read_tokens) < 40
+
+
+@pytest.mark.parametrize("directory", FAMILIES, indirect=True)
+def test_what_rows_share_goes_on_behind_what_is_kept(
+    directory: Path, cold: MlxModel, read_tokens: list[int]
+) -> None:
+    """Of a prompt longer than the windows its end alone is kept; what is shared lacks the rest."""
+    head = letters(random.Random(13), 60, 60)
+    texts = [head + LETTERS * 2 + end for end in ("~de", "!", "~d")]
+    with opened(directory, options=WHOLE | {"prefill_chunk": 128}) as model:
+        generated(model, head, max_tokens=1)
+        for _ in range(2):
+            wanted = [generated(cold, text) for text in texts]
+            read_tokens.clear()
+            for found, want in zip(batched(model, texts), wanted, strict=True):
+                same(found, want)
+            assert read_tokens[0] == 16  # behind the head
+            texts = [text[:76] + LETTERS * 2 + text[76:] for text in texts]
+
+
+def test_samples_of_equal_prompts_are_drawn_behind_one_prefill(
+    directory: Path, read_tokens: list[int]
+) -> None:
+    """Without a seed each draws for itself; all but its last token is read once for them."""
+    with opened(directory, options=WHOLE) as model:
+        text = letters(random.Random(9), 40, 40)
+        rows = model.batch_generate([text] * 3, max_tokens=20, temperature=2.0)
+        assert len({row.tokens for row in rows}) == 3
+        assert read_tokens == [39, 3]
+        assert model.metrics.cached_prompt_tokens == 39 * 2
+
+
+def test_a_chunk_is_the_most_that_is_shared(directory: Path, read_tokens: list[int]) -> None:
+    """A pass of its own holds up the rows that decode, as a chunk does."""
+    with opened(directory, options={"prefill_chunk": 16}) as model:
+        text = letters(random.Random(10), 40, 40)
+        model.batch_generate([text + end for end in "!?~"], max_tokens=2)
+        assert read_tokens[0] == 16
+        assert max(read_tokens) <= 18  # of three rows
+
+
+def test_several_beginnings_take_a_chunk_together(
+    checkpoint: Checkpoint, read_tokens: list[int]
+) -> None:
+    """Of four prompts two and two begin alike: one of the beginnings is shared now."""
+    heads = [letters(random.Random(seed), 20, 20) for seed in (11, 12)]
+    config = core.LoadConfig(parallel_slots=4, options={"prefill_chunk": 24})
+    with Cpu().load_model(checkpoint(max_position_embeddings=CONTEXT), config) as model:
+        model.batch_generate([head + end for head in heads for end in "!?"], max_tokens=2)
+    assert read_tokens[0] == 20
+    assert max(read_tokens[1:]) <= 24
+    assert 20 not in read_tokens[1:]
+
+
+@pytest.mark.parametrize("options", [{"prefix_cache": 0}, {"without": ["prefix"]}], ids=str)
+def test_nothing_is_shared_where_that_is_off(
+    directory: Path, options: dict[str, Any], read_tokens: list[int]
+) -> None:
+    with opened(directory, options={**WHOLE, **options}) as model:
+        model.batch_generate([LETTERS * 5 + end for end in "!?~"], max_tokens=2)
+        assert sum(read_tokens) == 41 * 3
+        assert model.metrics.cached_prompt_tokens == 0
+
+
+@pytest.mark.parametrize("error", ["[malloc] Unable to allocate 12 bytes.", "a kernel failed"])
+def test_a_shared_pass_that_fails_leaves_each_to_itself(
+    model: MlxModel, cold: MlxModel, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError(error)
+
+    monkeypatch.setattr("core_mlx_native.decode.engine.run_prefix", fails)
+    texts = [LETTERS * 5 + end for end in "!?~"]
+    for found, want in zip(batched(model, texts), batched(cold, texts), strict=True):
+        same(found, want)
+    assert model.metrics.cached_prompt_tokens == 0
+
+
+def test_a_cancel_ends_the_shared_pass(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cancel = threading.Event()
+    real: Callable[..., Any] = Decoder.__call__
+    layers: list[int] = []
+
+    def cancelling(self: Decoder, *given: Any) -> Any:
+        *rest, between = given
+
+        def looked() -> None:
+            between()
+            layers.append(1)
+
+        cancel.set()
+        return real(self, *rest, looked)
+
+    with opened(directory, options=WHOLE) as model:
+        monkeypatch.setattr(Decoder, "__call__", cancelling)
+        rows = model.batch_generate([LETTERS * 5 + end for end in "!?~"], cancel=cancel)
+        assert [type(row.error) for row in rows] == [core.GenerationCancelled] * 3
+        assert not layers
+        monkeypatch.undo()
+        assert model.batch_generate(["de", "df"], max_tokens=2)[0].error is None
 
 
 # ------------------------------------------------------------------------- attacks

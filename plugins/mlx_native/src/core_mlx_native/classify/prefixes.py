@@ -83,6 +83,11 @@ class Prefixes:
             else:
                 yield Group(some)
 
+    def behind_recent(self, row: Readable) -> Prefix:
+        """What is kept of recent prompts for a row that runs alone. On the owner thread."""
+        [(_, prefix)] = self._recent([row])
+        return prefix
+
     def learn(self, rows: Sequence[Readable], prefix: Prefix) -> list[int]:
         """Tell how much of each row, which runs alone, is to be kept. On the owner thread."""
         most = [min(self.model.prefixes.remember(row.ids), row.read_from) for row in rows]
@@ -145,6 +150,10 @@ class Prefixes:
     # ------------------------------------------------------------ rows that share nothing
 
     def _alone(self, rows: Sequence[R]) -> Iterator[Group[R]]:
+        if len(rows) == 1:  # not worth a job of its own: `behind_recent` is asked as it runs
+            yield Group(rows, alone=True)
+            return
+
         try:
             found = self._there(partial(self._recent, rows), max(len(row.ids) for row in rows))
         except RequestError as error:

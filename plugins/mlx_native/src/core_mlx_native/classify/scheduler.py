@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import mlx.core as mx
 
@@ -97,12 +97,19 @@ class MicroBatch(Group[R]):
         )
 
 
+class Ran(NamedTuple, Generic[R, H]):
+    """A micro-batch with the prefix that it ran behind, and its values."""
+
+    batch: MicroBatch[R]
+    values: OnDevice[H] | H
+
+
 @dataclass(frozen=True, slots=True)
 class InFlight(Generic[R, H]):
     """A micro-batch whose job is with the owner thread, or the error that kept it from there."""
 
     batch: MicroBatch[R]
-    job: Future[OnDevice[H] | H] | RequestError
+    job: Future[Ran[R, H]] | RequestError
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,33 +229,44 @@ class Scheduler(Generic[R, H, A]):
         except RequestError as refused:
             return InFlight(batch, refused)
 
-    def _compute(self, batch: MicroBatch[R]) -> OnDevice[H] | H:
-        """Run one micro-batch on the owner thread; on a CPU, read its values in the same job."""
+    def _compute(self, batch: MicroBatch[R]) -> Ran[R, H]:
+        """Run one micro-batch on the owner thread; on a CPU, read its values in the same job.
+
+        So it is for one text alone, behind which nothing is queued: it takes one job in all.
+        """
         self.check()
-        model, rows, task = self.model, batch.rows, self.task
-        prompts, positions = [row.ids for row in rows], task.positions(rows)
-        learned = self._prefixes.learn(rows, batch.prefix) if batch.alone else []
-        keep = task.keeps_cache(rows) or any(learned)
+        single = batch.alone and len(batch.rows) == 1
+        if single and not batch.prefix.size:
+            batch = replace(batch, prefix=self._prefixes.behind_recent(batch.rows[0]))
+        learned = self._prefixes.learn(batch.rows, batch.prefix) if batch.alone else []
 
-        # The network, for each lane's rows.
-        jobs = []
-        for part in lane_parts(self._own(rows, batch.prefix), model.lanes):
-            some, places = [prompts[row] for row in part], [positions[row] for row in part]
-            step, size = model.length_step, model.cuts.with_padding(len(some)) if model.cuts else 0
-            run = partial(read, model.decoder, some, places, batch.prefix, model.fast, step)
-            jobs.append(partial(run, keep=keep, batch_size=size))
-
-        if len(jobs) == 1:  # on all cores, or queued on a GPU
+        # The network: on all cores, or queued on a GPU; or in lanes.
+        jobs = self._lanes(batch, any(learned))
+        if len(jobs) == 1:
             parts = [jobs[0](self.check)]
         else:
             parts = lanes.run([partial(_evaluated, job) for job in jobs], self.check)
 
         # The head, and what is read off its logits.
-        queued = task.queue(rows, parts, self.check)
-        values = queued if self._overlaps else queued.read()
+        queued = self.task.queue(batch.rows, parts, self.check)
+        values = queued if self._overlaps and not single else queued.read()
         if any(learned):
-            self._prefixes.keep(rows, batch.prefix, parts, learned)
-        return values
+            self._prefixes.keep(batch.rows, batch.prefix, parts, learned)
+        return Ran(batch, values)
+
+    def _lanes(self, batch: MicroBatch[R], keep: bool) -> Sequence[lanes.Job[Prefill]]:
+        """The pass through the network of each lane's rows; ``keep``: with keys and values."""
+        model, rows, prefix = self.model, batch.rows, batch.prefix
+        prompts, positions = [row.ids for row in rows], self.task.positions(rows)
+        keep = keep or self.task.keeps_cache(rows)
+
+        jobs = []
+        for part in lane_parts(self._own(rows, prefix), model.lanes):
+            some, places = [prompts[row] for row in part], [positions[row] for row in part]
+            step, size = model.length_step, model.cuts.with_padding(len(some)) if model.cuts else 0
+            run = partial(read, model.decoder, some, places, prefix, model.fast, step)
+            jobs.append(partial(run, keep=keep, batch_size=size))
+        return jobs
 
     def _fetch(self, running: InFlight[R, H]) -> Fetched[R, H]:
         """Wait for a micro-batch, and on a GPU have the owner thread read its values."""
@@ -257,10 +275,10 @@ class Scheduler(Generic[R, H, A]):
             return Fetched(batch, None, job)
 
         try:
-            found = awaited(job, self.check)
-            if isinstance(found, OnDevice):
-                found = self.owner.run(found.read, self.check)
-            return Fetched(batch, found)
+            batch, values = awaited(job, self.check)
+            if isinstance(values, OnDevice):
+                values = self.owner.run(values.read, self.check)
+            return Fetched(batch, values)
         except RequestError as error:
             job.cancel()
             if isinstance(error, STOPPED):

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 
 import mlx.core as mx
 
 from core_mlx_native.decode.batch import DecodeBatch, Rows
 from core_mlx_native.decode.kv_cache import CacheShape
-from core_mlx_native.decode.prefilling import Prefilling, UnwantedError
-from core_mlx_native.decode.recall import SPARE, Recall
+from core_mlx_native.decode.prefilling import Prefilling, UnwantedError, look_at
+from core_mlx_native.decode.recall import SPARE, Recall, Shared
 from core_mlx_native.failures import is_out_of_memory, not_a_number, of_request
 from core_mlx_native.loader import LoadedModel
-from core_mlx_native.network.prefill import Prefix
+from core_mlx_native.network.prefill import Prefix, run_prefix
 from core_mlx_native.to_python import ints
 from core_runtime import engine
 from core_runtime.batches import micro_batches
@@ -85,8 +87,31 @@ class Engine(engine.Engine):
         self._admitted = jobs
 
         # Prompts of which a similar length is not known yet are prefilled together.
-        self._prefills += self._prefillings(jobs)
+        shared = self._shared(jobs)
+        self._prefills += self._prefillings(jobs, shared)
         self._admitted = []
+
+        # What was computed for several counts as that of one, which runs behind all of it.
+        for each in shared:
+            one = max(each.jobs, key=lambda job: job.requests[0].cached)
+            for request in one.requests:
+                request.cached = max(0, request.cached - each.computed)
+
+    def _shared(self, jobs: Sequence[Job]) -> list[Shared]:
+        """Compute what prompts that wait side by side begin with alike: a chunk's tokens at most.
+
+        What goes wrong goes wrong again where each runs for itself, and is told there.
+        """
+        model = self._model
+        if len(jobs) < 2 or not (model.prefixes.on and model.fast.prefix):
+            return []
+
+        def run(ids: Sequence[int], known: Prefix) -> Prefix:
+            return run_prefix(model.decoder, ids, model.fast, partial(look_at, jobs), known)
+
+        with self.watch.on("prefill"), suppress(Exception):
+            return list(self._recall.shared(jobs, model.prefill_chunk, run))
+        return []
 
     def _together(self, lengths: Sequence[int]) -> Iterable[list[int]]:
         """Prompts of similar length, by their indices, that are prefilled together."""
@@ -95,8 +120,8 @@ class Engine(engine.Engine):
             return micro_batches(lengths, budget)
         return cuts.micro_batches(lengths, lambda most: budget // most)
 
-    def _prefillings(self, jobs: Sequence[Job]) -> list[Prefilling]:
-        groups = self._recall.groups(jobs, self._together)
+    def _prefillings(self, jobs: Sequence[Job], shared: Sequence[Shared] = ()) -> list[Prefilling]:
+        groups = self._recall.groups(jobs, self._together, shared)
         return [self._prefilling(some, prefixes) for some, prefixes in groups]
 
     def _prefilling(self, jobs: Sequence[Job], prefixes: Sequence[Prefix]) -> Prefilling:

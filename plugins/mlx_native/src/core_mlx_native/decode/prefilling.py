@@ -6,7 +6,7 @@ Shapes: B rows, T columns of a chunk, V vocabulary.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import mlx.core as mx
 
@@ -19,6 +19,13 @@ from core_runtime.waiting import Job
 
 class UnwantedError(Exception):
     """Every request of a group has ended while it was prefilled."""
+
+
+def look_at(jobs: Iterable[Job]) -> None:
+    """End requests whose time is up; raise `UnwantedError` when there are no others."""
+    wanted = [job.wanted() for job in jobs]  # of each, for each may end here
+    if not any(wanted):
+        raise UnwantedError
 
 
 class Prefilling:
@@ -84,17 +91,12 @@ class Prefilling:
         self.cache.keep(rows)
 
     def _look(self) -> None:
-        """End requests whose time is up; raise `UnwantedError` when there are no others.
-
-        The decoder calls this between two layers.
-        """
+        """Do as `look_at`, now and then; the decoder calls this between two layers."""
         now = time.monotonic()
         if now - self._looked < LOOK_SECONDS:
             return
         self._looked = now
-        wanted = [job.wanted() for job in self.jobs]  # of each, for each may end here
-        if not any(wanted):
-            raise UnwantedError
+        look_at(self.jobs)
 
     def _column_ids(self, ids: Sequence[int], start: int, size: int) -> list[int]:
         pad = self._size - len(ids)

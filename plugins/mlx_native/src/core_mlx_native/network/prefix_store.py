@@ -79,6 +79,11 @@ class PrefixStore:
             return
         self._cache.keep(ids, prefix, size, self._least(prefix))
 
+    def entry(self, ids: Sequence[int], cache: Sequence[KeysValues]) -> Entry[Prefix]:
+        """What `longest` would find, had it been kept: each layer's last columns behind ``ids``."""
+        prefix = Prefix(len(ids), cache)
+        return Entry(tuple(ids), prefix, 0, self._least(prefix))
+
     def remember(self, ids: Sequence[int]) -> int:
         """Remember a prompt; how many tokens it begins with alike with a recent one, at most."""
         common = max((common_length(ids, recent) for recent in self._recent), default=0)
