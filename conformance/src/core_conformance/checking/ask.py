@@ -84,6 +84,13 @@ def speak(subject: Subject, model: TextModel, prompt: str, **options: Any) -> To
     return _STREAM[voice(subject)](model, prompt, options)
 
 
+def opened(
+    operation: Capability, model: TextModel, prompt: str, options: dict[str, Any]
+) -> TokenStream:
+    """A stream of this one of `SPEAKING`; see `speak`."""
+    return _STREAM[operation](model, prompt, options)
+
+
 def _generate(model: TextModel, prompt: str, options: dict[str, Any]) -> TokenStream:
     return model.generate(prompt, **options)
 
