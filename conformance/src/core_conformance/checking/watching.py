@@ -69,6 +69,10 @@ class Holdings:
     resident_bytes: int
     active_bytes: int
 
+    def times(self, count: int) -> Holdings:
+        """So many times as much."""
+        return Holdings(*(count * getattr(self, field.name) for field in fields(self)))
+
     def beyond(self, before: Holdings, least: Holdings) -> list[str]:
         """The names of what has grown since ``before``, by ``least`` or more."""
         grown = (
@@ -94,21 +98,22 @@ def growing(
 ) -> list[str]:
     """What grows by ``least`` or more in each of so many rounds, behind a first one.
 
-    What grows once may be a cache that fills, or another's doing. A thread that was told to end
-    has a moment for it.
+    What grows once may be a cache that fills, or another's doing. Who was told to end has a moment
+    for it.
     """
     once()
-    before, grown = holdings(active_bytes), {field.name for field in fields(Holdings)}
+    start = before = holdings(active_bytes)
+    grown = {field.name for field in fields(Holdings)}
     for _ in range(rounds):
         once()
-        deadline = time.monotonic() + _GRACE_SECONDS
-        while True:
-            now = holdings(active_bytes)
-            still = grown.intersection(now.beyond(before, least))
-            if not still or time.monotonic() > deadline:
-                break
-            time.sleep(0.05)
-        grown, before = still, now
+        now = holdings(active_bytes)
+        grown &= set(now.beyond(before, least))
+        before = now
         if not grown:
-            break
+            return []
+
+    deadline = time.monotonic() + _GRACE_SECONDS
+    while grown and time.monotonic() < deadline:
+        time.sleep(0.05)
+        grown &= set(holdings(active_bytes).beyond(start, least.times(rounds)))
     return sorted(grown)

@@ -152,16 +152,6 @@ def _cancelled(subject: Subject, turn: Turn, prompts: tuple[str, ...]) -> None:
             f"{what} of {turn.looks}, gave all {len(found)} prompts their whole answers: the "
             "backend was told that it is set, and went on to the end",
         )
-    if way.name is Capability.BATCH_GENERATE and 0.8 * turn.looks < turn.at <= turn.looks:
-        _keeps_tokens(found, what)
-
-
-def _keeps_tokens(found: list[Row], what: str) -> None:
-    stopped = [row for row in found if row.error is not None]
-    must(
-        not stopped or any(row.answer.tokens for row in found),
-        f"{what}, near its end, gave no row a token: a row that is stopped keeps those it had",
-    )
 
 
 # --------------------------------------------------------------------------- a long prompt
@@ -199,7 +189,7 @@ def _long_prompt(subject: Subject) -> tuple[str, int]:
     length = encoded_length(subject, _numbers(count))
     if length is None:
         return _numbers(count), count
-    text = _numbers((count * most) // length)
+    text = _numbers(count * most // max(1, length))
     return text, encoded_length(subject, text) or 0
 
 

@@ -7,6 +7,7 @@ go without a look for most of its time.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -33,16 +34,14 @@ from core_conformance.checking.rows import (
 )
 from core_conformance.checking.subject import Subject
 
-_LONG = 0.04  # seconds of a call in which something can be seen
+_LONG = 0.03  # seconds of a call in which something can be seen
 _MOST_PIECE = 0.75  # of the time, without a look
 _LATE = 3.5  # times the timeout
-_TRIES = 4  # of what a machine's noise could explain once
-_FEW, _SOME = 6, 8  # rows and tokens by which the speed is measured
+_SHARES = (0.75, 0.45, 0.9, 0.6)  # of the time, at which a row may have tokens
+_TRIES = len(_SHARES)  # of what a machine's noise could explain once
+_FEW, _SOME = 2, 8  # rows of a batch, so few that they run at once; and tokens
 _LEAST_ROWS, _MOST_ROWS = 160, 2000
 _LEAST_TOKENS = 24
-
-
-Wrong = Callable[["Long", Sequence[Row], float, float], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +102,15 @@ def _seconds(subject: Subject, way: Way, rows: int, tokens: int) -> float:
 def _look_at(subject: Subject, calls: list[Long]) -> None:
     one = pass_seconds(subject)
     calls.sort(key=lambda long: long.seconds)
-    for long in within(subject, calls, lambda long: 2 * long.seconds / one, "long calls"):
+    for long in within(subject, calls, lambda long: 3 * long.seconds / one, "long calls"):
         prompts = asked(long.rows)
         measured = replace(long, seconds=_alone(subject, long, prompts))
         with unless_refused("timeout"):
             _asks_for_timeout(subject, measured, prompts)
+        if long.way.name is Capability.BATCH_GENERATE and measured.seconds >= _LONG:
+            for option in _STOP:
+                with unless_refused(option):
+                    _keeps_tokens(subject, measured, prompts, option)
 
 
 def _alone(subject: Subject, long: Long, prompts: Sequence[str]) -> float:
@@ -144,39 +147,61 @@ def _unheard(long: Long, times: Sequence[float]) -> str:
 
 
 def _asks_for_timeout(subject: Subject, long: Long, prompts: Sequence[str]) -> None:
-    for share, wrong in ((0.2, _went_on), (0.7, _lost_tokens)):
-        if wrong is _lost_tokens and long.way.name is not Capability.BATCH_GENERATE:
-            continue
-        timeout = share * long.seconds
+    timeout = 0.2 * long.seconds
 
-        def strike(timeout: float = timeout, wrong: Wrong = wrong) -> str:
-            rows, took = timed(
-                subject, long.way, subject.model, prompts, long.tokens, timeout=timeout
-            )
-            kinds = {type(row.error) for row in rows} - {type(None)}
-            must(kinds <= {GenerationTimeout}, f"{long} with timeout={timeout:.3g} gave {kinds}")
-            return wrong(long, rows, took, timeout)
+    def strike() -> str:
+        rows, took = _late(subject, long, prompts, timeout)
+        if took < max(_LATE * timeout, _LONG):
+            return ""
+        stopped = sum(row.error is not None for row in rows)
+        return (
+            f"{long} with timeout={timeout:.3g} went on for {took:.3g} s ({stopped} rows were "
+            "stopped): look at the time between any two pieces of work"
+        )
 
-        _not_each_time(strike)
-
-
-def _went_on(long: Long, rows: Sequence[Row], took: float, timeout: float) -> str:
-    if took < max(_LATE * timeout, _LONG):
-        return ""
-    stopped = sum(row.error is not None for row in rows)
-    return (
-        f"{long} with timeout={timeout:.3g} went on for {took:.3g} s ({stopped} rows were "
-        "stopped): look at the time between any two pieces of work"
-    )
+    _not_each_time(strike)
 
 
-def _lost_tokens(long: Long, rows: Sequence[Row], took: float, timeout: float) -> str:
-    if any(row.error is None or row.answer.tokens for row in rows):
-        return ""
-    return (
-        f"{long}, stopped by timeout={timeout:.3g} when most of the time was over, gave no row a "
-        "token: a row that is stopped keeps those it had"
-    )
+def _keeps_tokens(subject: Subject, long: Long, prompts: Sequence[str], option: str) -> None:
+    """Stop it at several times: at one of them a row has tokens that has not ended."""
+    shares = iter(_SHARES)
+
+    def strike() -> str:
+        seconds = next(shares) * long.seconds
+        rows, _ = _STOP[option](subject, long, prompts, seconds)
+        stopped = [row for row in rows if row.error is not None]
+        if not stopped or any(row.answer.tokens for row in stopped):
+            return ""
+        return (
+            f"{long}, stopped by its {option} {seconds:.3g} s behind the call, of "
+            f"{long.seconds:.3g}, and several times before that, never had a row with tokens that "
+            "had not ended: a row that is stopped keeps those it had"
+        )
+
+    _not_each_time(strike)
+
+
+def _late(
+    subject: Subject, long: Long, prompts: Sequence[str], seconds: float
+) -> tuple[list[Row], float]:
+    rows, took = timed(subject, long.way, subject.model, prompts, long.tokens, timeout=seconds)
+    kinds = {type(row.error) for row in rows} - {type(None)}
+    must(kinds <= {GenerationTimeout}, f"{long} with timeout={seconds:.3g} gave {kinds}")
+    return rows, took
+
+
+def _cancelled(
+    subject: Subject, long: Long, prompts: Sequence[str], seconds: float
+) -> tuple[list[Row], float]:
+    cancel = CancelAfter()
+    timer = threading.Timer(seconds, setattr, (cancel, "now", True))
+    timer.start()
+    found = timed(subject, long.way, subject.model, prompts, long.tokens, cancel=cancel)
+    timer.cancel()
+    return found
+
+
+_STOP = {"timeout": _late, "cancel": _cancelled}
 
 
 def _not_each_time(strike: Callable[[], str]) -> None:

@@ -7,6 +7,7 @@ timeout with what was made until then; and what is right in any case is looked a
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,8 +40,8 @@ from core_conformance.checking.subject import Subject
 
 _ROWS, _TOKENS = 7, 8
 _SHARES = (0.5, 0.2, 0.8)
-_TICK = 0.02  # seconds: the coarsest clock
-_WAIT = 0.04  # seconds in line
+_TICK = 0.002 + 2 * time.get_clock_info("monotonic").resolution  # seconds: clocks are rounded
+_WAIT = 0.02  # seconds in line
 _PATIENCE, _PASSES = 4.0, 200  # seconds and passes in which one leaves the line
 _STOPS = {"timeout": GenerationTimeout, "cancel": GenerationCancelled}
 
