@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from core.errors import CoreError
@@ -31,7 +32,9 @@ _TOKENS = 6
 _ROUNDS = 3  # behind the first
 _LEAST = Holdings(threads=1, descriptors=1, resident_bytes=2 << 20, active_bytes=1 << 9)
 _LARGE = 8 << 20  # bytes: a model that shows in the memory of the process
-_LOADS_SECONDS = 8.0
+_OF_TEXT = 12  # bytes in memory for each byte of a tokenizer's file, at most
+_LOADS_SECONDS = 6.0
+_LONGEST = 20_000  # tokens: a context of which no prompt is too long in a moment
 _AT_ONCE = 1e-9  # seconds
 _ITERATORS = (Capability.BATCH_STREAMING, Capability.CLASSIFY_STREAMING)
 
@@ -211,7 +214,8 @@ def failures(subject: Subject) -> None:
 def _wrong(subject: Subject) -> Iterator[tuple[str, dict[str, Any]]]:
     """Prompts and options with which a request fails: at the call, at once, and midway."""
     yield "", {}
-    yield "a, " * subject.model.info.context_length, {}
+    if subject.model.info.context_length <= _LONGEST:
+        yield "a, " * subject.model.info.context_length, {}
     yield asked(1)[0], {"timeout": -1.0}
     yield asked(1)[0], {"no_such_option": 1}
     for stop in ({"cancel": already_set()}, {"cancel": CancelAfter(3)}, {"timeout": _AT_ONCE}):
@@ -243,7 +247,8 @@ def loads(subject: Subject) -> None:
     if size < _LARGE:
         tally.left_out(f"the memory of this process: a model adds {size} bytes to it")
     active = _active(subject, subject.model)
-    least = Holdings(1, 1, max(size, _LARGE) // 2, max(1 << 9, active() // 200))
+    weights = max(size, _LARGE) // 2 + _tokenizer(subject.path)
+    least = Holdings(1, 1, weights, max(1 << 9, active() // 200))
     grown = growing(rounds, lambda: _load_and_close(subject, callers, kept, held), least, active)
     must(
         not grown,
@@ -253,6 +258,15 @@ def loads(subject: Subject) -> None:
     held.clear()
     alive = kept.alive()
     must(not alive, f"several models that were closed and dropped are still referred to: {alive}")
+
+
+def _tokenizer(path: str) -> int:
+    """What a tokenizer may take, which a closed model keeps as long as somebody holds it."""
+    place = Path(path).expanduser()
+    if place.is_file():
+        return _OF_TEXT * min(place.stat().st_size, _LARGE)
+    texts = (file for kind in ("json", "txt", "model") for file in place.glob(f"*.{kind}"))
+    return _OF_TEXT * sum(file.stat().st_size for file in texts)
 
 
 def _load_and_close(subject: Subject, callers: list[Way], kept: Kept, held: list[TextModel]) -> int:

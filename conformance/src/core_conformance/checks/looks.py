@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
 
-from core.errors import GenerationTimeout
+from core.errors import GenerationCancelled, GenerationTimeout, UnsupportedOptionError
 from core.protocols import Capability
 from core_conformance.checking import tally
 from core_conformance.checking.ask import SPEAKING
@@ -27,7 +28,6 @@ from core_conformance.checking.rows import (
     Row,
     Way,
     asked,
-    run,
     timed,
     undisturbed,
     ways,
@@ -35,10 +35,12 @@ from core_conformance.checking.rows import (
 from core_conformance.checking.subject import Subject
 
 _LONG = 0.03  # seconds of a call in which something can be seen
-_MOST_PIECE = 0.75  # of the time, without a look
-_LATE = 3.5  # times the timeout
-_SHARES = (0.75, 0.45, 0.9, 0.6)  # of the time, at which a row may have tokens
-_TRIES = len(_SHARES)  # of what a machine's noise could explain once
+_POINTS = (("cancel", 0.2, 0.75), ("cancel", 0.55, 0.95), ("timeout", 0.2, 0.75))
+"""What comes when a share of the time is over; and the share of the work that is done then."""
+
+_KINDS = {"cancel": GenerationCancelled, "timeout": GenerationTimeout}
+_TRIES, _STRIKES = 6, 3  # a machine's noise does not explain so many
+_SHARES = (0.6, 0.75, 0.5, 0.85, 0.7, 0.4)  # of a batch of which one row has ended
 _FEW, _SOME = 2, 8  # rows of a batch, so few that they run at once; and tokens
 _LEAST_ROWS, _MOST_ROWS = 160, 2000
 _LEAST_TOKENS = 24
@@ -104,111 +106,102 @@ def _look_at(subject: Subject, calls: list[Long]) -> None:
     calls.sort(key=lambda long: long.seconds)
     for long in within(subject, calls, lambda long: 3 * long.seconds / one, "long calls"):
         prompts = asked(long.rows)
-        measured = replace(long, seconds=_alone(subject, long, prompts))
-        with unless_refused("timeout"):
-            _asks_for_timeout(subject, measured, prompts)
-        if long.way.name is Capability.BATCH_GENERATE and measured.seconds >= _LONG:
-            for option in _STOP:
-                with unless_refused(option):
-                    _keeps_tokens(subject, measured, prompts, option)
+        whole, seconds = timed(subject, long.way, subject.model, prompts, long.tokens)
+        undisturbed(whole, str(long))
+        if seconds < _LONG:
+            tally.left_out(f"{long}: it takes {seconds:.3f} s, in which little can be seen")
+            continue
+        for option, share, most in _POINTS:
+            with unless_refused(option):
+                _stops(subject, long, prompts, seconds, option, share, most * _work(whole))
+        if long.way.name is Capability.BATCH_GENERATE:
+            for option in _KINDS:
+                with suppress(UnsupportedOptionError):  # this one, or the stop string
+                    _keeps(subject, long, prompts, whole, option)
 
 
-def _alone(subject: Subject, long: Long, prompts: Sequence[str]) -> float:
-    """How long the call takes when it is not stopped; its cancel is asked for all along."""
-    seconds = math.inf
-
-    def strike() -> str:
-        nonlocal seconds
-        calm, start = CancelAfter(), time.perf_counter()
-        rows = run(subject, long.way, subject.model, prompts, long.tokens, cancel=calm)
-        end = time.perf_counter()
-        seconds = min(seconds, end - start)
-        undisturbed(rows, f"{long} with a cancel that is never set")
-        return _unheard(long, [start, *calm.times, end])
-
-    with unless_refused("cancel"):
-        _not_each_time(strike)
-        return seconds
-    return timed(subject, long.way, subject.model, prompts, long.tokens)[1]
-
-
-def _unheard(long: Long, times: Sequence[float]) -> str:
-    whole = times[-1] - times[0]
-    piece = max(later - earlier for earlier, later in pairwise(times))
-    if whole < _LONG:
-        tally.left_out(f"{long}: it takes {whole:.3f} s, in which little can be seen")
-        return ""
-    if piece <= _MOST_PIECE * whole:
-        return ""
-    return (
-        f"{long} took {whole:.3f} s, and for {piece:.3f} s of them nobody looked at its cancel "
-        f"({len(times) - 2} looks): look at it between any two pieces of work"
+def _stops(
+    subject: Subject,
+    long: Long,
+    prompts: Sequence[str],
+    seconds: float,
+    option: str,
+    share: float,
+    most: float,
+) -> None:
+    """Stop it when a share of its time is over: then not ``most`` of its work is done."""
+    wrong = []
+    for _ in range(_TRIES):
+        rows, took, on_time = _stopped(subject, long, prompts, share * seconds, option)
+        if not on_time:
+            continue
+        if _work(rows) <= most:
+            must(True, "")
+            return
+        wrong.append(f"{share * seconds:.3g} of {took:.3g} s")
+        seconds = min(seconds, took)  # it is faster than it was
+    must(
+        len(wrong) < _STRIKES,
+        f"{long} did all its work though its {option} came after {', '.join(wrong)}: look at it "
+        "between any two pieces of work",
     )
 
 
-def _asks_for_timeout(subject: Subject, long: Long, prompts: Sequence[str]) -> None:
-    timeout = 0.2 * long.seconds
+def _keeps(
+    subject: Subject, long: Long, prompts: Sequence[str], whole: Sequence[Row], option: str
+) -> None:
+    """Stop a batch whose first row has ended by then, and the other has not."""
+    first, other = (row.answer for row in whole)
+    early = "".join(token.text for token in first.tokens[2:6])
+    if not early or "\ufffd" in early or early in other.text or first.text.find(early) < 1:
+        tally.left_out(f"whether a {option} leaves finished rows whole: no row ends early")
+        return
+    options: dict[str, Any] = {"stop": (early,)}
+    way, model, calm = long.way, subject.model, CancelAfter()
+    seen = {"cancel": calm} if option == "cancel" else {}
+    seconds = timed(subject, way, model, prompts, long.tokens, **options, **seen)[1]
 
-    def strike() -> str:
-        rows, took = _late(subject, long, prompts, timeout)
-        if took < max(_LATE * timeout, _LONG):
-            return ""
-        stopped = sum(row.error is not None for row in rows)
-        return (
-            f"{long} with timeout={timeout:.3g} went on for {took:.3g} s ({stopped} rows were "
-            "stopped): look at the time between any two pieces of work"
-        )
-
-    _not_each_time(strike)
-
-
-def _keeps_tokens(subject: Subject, long: Long, prompts: Sequence[str], option: str) -> None:
-    """Stop it at several times: at one of them a row has tokens that has not ended."""
-    shares = iter(_SHARES)
-
-    def strike() -> str:
-        seconds = next(shares) * long.seconds
-        rows, _ = _STOP[option](subject, long, prompts, seconds)
-        stopped = [row for row in rows if row.error is not None]
-        if not stopped or any(row.answer.tokens for row in stopped):
-            return ""
-        return (
-            f"{long}, stopped by its {option} {seconds:.3g} s behind the call, of "
-            f"{long.seconds:.3g}, and several times before that, never had a row with tokens that "
-            "had not ended: a row that is stopped keeps those it had"
-        )
-
-    _not_each_time(strike)
-
-
-def _late(
-    subject: Subject, long: Long, prompts: Sequence[str], seconds: float
-) -> tuple[list[Row], float]:
-    rows, took = timed(subject, long.way, subject.model, prompts, long.tokens, timeout=seconds)
-    kinds = {type(row.error) for row in rows} - {type(None)}
-    must(kinds <= {GenerationTimeout}, f"{long} with timeout={seconds:.3g} gave {kinds}")
-    return rows, took
-
-
-def _cancelled(
-    subject: Subject, long: Long, prompts: Sequence[str], seconds: float
-) -> tuple[list[Row], float]:
-    cancel = CancelAfter()
-    timer = threading.Timer(seconds, setattr, (cancel, "now", True))
-    timer.start()
-    found = timed(subject, long.way, subject.model, prompts, long.tokens, cancel=cancel)
-    timer.cancel()
-    return found
-
-
-_STOP = {"timeout": _late, "cancel": _cancelled}
-
-
-def _not_each_time(strike: Callable[[], str]) -> None:
-    """Raise `Violation` when something is wrong as often as it is tried."""
-    wrong = ""
-    for _ in range(_TRIES):
-        wrong = strike()
-        if not wrong:
+    wrong = []
+    for share in _SHARES:
+        if option == "cancel":  # by looks, whatever the machine does meanwhile
+            options["cancel"] = CancelAfter(int(share * calm.seen))
+        else:
+            options["timeout"] = share * seconds
+        rows, took = timed(subject, way, model, prompts, long.tokens, **options)
+        if rows[1].error is None:
+            seconds = min(seconds, took)
+        elif rows[0].error is None and rows[0].answer.tokens and rows[1].answer.tokens:
+            must(True, "")
             return
-    must(False, wrong)
+        else:
+            wrong.append(f"at {share:.0%}: {rows!r:.300}")
+    must(
+        len(wrong) < 2,
+        f"{long}, one row of which ends early, the other late, is stopped by its {option}: a row "
+        f"keeps the tokens it had, and what has ended stays whole; but {'; '.join(wrong)}",
+    )
+
+
+def _stopped(
+    subject: Subject, long: Long, prompts: Sequence[str], seconds: float, option: str
+) -> tuple[list[Row], float, bool]:
+    """The rows, how long they took, and whether the stop came when it was to come."""
+    cancel, start, came = CancelAfter(), time.perf_counter(), list[float]()
+
+    def come() -> None:
+        cancel.now = True
+        came.append(time.perf_counter() - start)
+
+    timer = threading.Timer(seconds, come)
+    stop: dict[str, Any] = {"timeout": seconds} if option == "timeout" else {"cancel": cancel}
+    timer.start()
+    rows, took = timed(subject, long.way, subject.model, prompts, long.tokens, **stop)
+    timer.cancel()
+    kinds = {type(row.error) for row in rows} - {type(None)}
+    must(kinds <= {_KINDS[option]}, f"{long}, stopped by its {option}, gave {kinds}")
+    return rows, took, option == "timeout" or bool(came and came[0] < 1.3 * seconds)
+
+
+def _work(rows: Sequence[Row]) -> int:
+    """How much was done: tokens, or prompts that were read."""
+    return sum(len(row.answer.tokens) or row.error is None for row in rows)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from core.clock import RequestClock
-from core.errors import GenerationTimeout, RequestError
+from core.errors import GenerationCancelled, GenerationTimeout, RequestError
 from core.options import GenerateConfig, RequestOptions
 from core.protocols import Capability
 from core.types import BatchResult, ClassifyResult, Score, Token
@@ -40,6 +40,22 @@ class TimedOutRowsLoseTokens(Batch):
     def _result(self, row: int, tokens: list[Token]) -> BatchResult:
         late = isinstance(self.errors.get(row), GenerationTimeout)
         return super()._result(row, [] if late else tokens)
+
+
+@saboteur(
+    "cancel-takes-the-finished",
+    "of a batch that is cancelled, the rows that had finished are lost as well",
+    kills={"cancel.looks-generating"},
+)
+class CancelTakesTheFinished(Batch):
+    """Gives every row the error of the call."""
+
+    def _result(self, row: int, tokens: list[Token]) -> BatchResult:
+        errors = (e for e in self.errors.values() if isinstance(e, GenerationCancelled))
+        error = next(errors, None)
+        if error is None or row in self.errors:
+            return super()._result(row, tokens)
+        return BatchResult((), "cancelled", error)
 
 
 @saboteur(
