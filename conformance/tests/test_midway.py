@@ -32,7 +32,7 @@ from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.stream import ReferenceStream, SubmittedStream
 
-AREAS = {"cancel_midway", "timeout_midway", "looks", "closing", "abandoned"}
+AREAS = {"cancel_midway", "prefill_midway", "timeout_midway", "looks", "closing", "abandoned"}
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +169,7 @@ def test_a_call_that_hangs_is_a_violation_and_one_that_raises_raises(subject: Su
         promptly(subject, never.wait, "reading", 0.05)
     never.set()
     with pytest.raises(KeyError):
-        promptly(subject, lambda: {}["nothing"], "reading")
+        promptly(subject, partial(dict[str, int]().__getitem__, "nothing"), "reading")
     assert promptly(subject, lambda: 3, "reading") == 3
 
 

@@ -7,7 +7,7 @@ then. It never hangs, and never looks complete when it is not. What is asked lat
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -39,7 +39,7 @@ from core_conformance.checking.rows import (
 from core_conformance.checking.subject import Subject
 
 _LENGTH = 40  # tokens of a stream that is to be open when its model is closed
-_ROWS, _TOKENS = 24, 6
+_ROWS, _TOKENS = 18, 6
 _SHARES = (0.5, 0.1, 0.8)
 _TAKEN = 2  # results of an iterator that is then left
 
@@ -217,6 +217,7 @@ def _closed_meanwhile(
     def call(way: Way) -> list[Row]:
         return way.ask(model, prompts, way.options(subject, _TOKENS))
 
-    calls = [*(partial(call, way) for way in callers), close, close]
+    calls: list[Callable[[], list[Row]]] = [partial(call, way) for way in callers]
+    calls += [close, close]
     what = f"{len(callers)} calls, and close() by two threads {seconds:.3g} s behind them,"
     return promptly(subject, lambda: together(*calls), what)[: len(callers)]

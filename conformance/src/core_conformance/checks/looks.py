@@ -17,6 +17,7 @@ from typing import Any
 from core.errors import GenerationCancelled, GenerationTimeout, UnsupportedOptionError
 from core.protocols import Capability
 from core_conformance.checking import tally
+from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING
 from core_conformance.checking.budget import pass_seconds, within
 from core_conformance.checking.calls import CancelAfter, unless_refused
@@ -108,6 +109,8 @@ def _look_at(subject: Subject, calls: list[Long]) -> None:
         prompts = asked(long.rows)
         whole, seconds = timed(subject, long.way, subject.model, prompts, long.tokens)
         undisturbed(whole, str(long))
+        if long.way.generates:
+            goes_on(subject, [row.answer.tokens for row in whole], long.way.name)
         if seconds < _LONG:
             tally.left_out(f"{long}: it takes {seconds:.3f} s, in which little can be seen")
             continue
@@ -162,7 +165,7 @@ def _keeps(
     seconds = timed(subject, way, model, prompts, long.tokens, **options, **seen)[1]
 
     wrong = []
-    for share in _SHARES:
+    for share in _SHARES * 2:
         if option == "cancel":  # by looks, whatever the machine does meanwhile
             options["cancel"] = CancelAfter(int(share * calm.seen))
         else:
