@@ -21,7 +21,7 @@ from core.protocols import Capability, TextModel
 from core_conformance.checking import tally
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, opened
-from core_conformance.checking.calls import CancelAfter, already_set, promptly
+from core_conformance.checking.calls import CancelAfter, already_set, promptly, raised
 from core_conformance.checking.check import must
 from core_conformance.checking.registry import check
 from core_conformance.checking.rows import Way, asked, run, same_rows, ways
@@ -32,6 +32,7 @@ _TOKENS = 6
 _ROUNDS = 3  # behind the first
 _LEAST = Holdings(threads=1, descriptors=1, resident_bytes=2 << 20, active_bytes=1 << 9)
 _LARGE = 8 << 20  # bytes: a model that shows in the memory of the process
+_SLOW_LOAD = 20.0  # seconds
 _OF_TEXT = 12  # bytes in memory for each byte of a tokenizer's file, at most
 _LOADS_SECONDS = 6.0
 _LONGEST = 20_000  # tokens: a context of which no prompt is too long in a moment
@@ -241,7 +242,12 @@ def loads(subject: Subject) -> None:
     before, start = holdings(), time.perf_counter()
     size = _load_and_close(subject, callers, kept, held) - before.resident_bytes
     each = time.perf_counter() - start
-    rounds = max(2, min(4, int(_LOADS_SECONDS / each)))
+    rounds = max(1, min(4, int(_LOADS_SECONDS / each)))
+    if each > _SLOW_LOAD:
+        error = raised(held[0].close)
+        must(error is None, f"a second close() raised {error!r}")
+        tally.left_out(f"several loads: one takes {each:.0f} s")
+        return
 
     # Of its weights, half would show; what frees them is close(), for the models are still held.
     if size < _LARGE:

@@ -41,6 +41,7 @@ from core_conformance.checking.subject import Subject
 _LENGTH = 40  # tokens of a stream that is to be open when its model is closed
 _ROWS, _TOKENS = 18, 6
 _SHARES = (0.5, 0.1, 0.8)
+_ITERATORS = (Capability.BATCH_STREAMING, Capability.CLASSIFY_STREAMING)
 _TAKEN = 2  # results of an iterator that is then left
 
 
@@ -111,24 +112,34 @@ def _cut_off(subject: Subject, held: Held, wanted: list[Row], what: str) -> None
     "lifecycle.close-iterators",
     "A batch_stream or classify_iter that is half read when its model is closed MUST give the rest "
     "or raise ModelClosedError: it never ends as if there were no more",
-    (Capability.BATCH_STREAMING, Capability.CLASSIFY_STREAMING),
+    _ITERATORS,
     broad=True,
 )
 def close_under_iterators(subject: Subject) -> None:
-    prompts = asked(_ROWS)
-    for way in ways(subject, Capability.BATCH_STREAMING, Capability.CLASSIFY_STREAMING):
-        wanted = run(subject, way, subject.model, prompts, _TOKENS)
-        undisturbed(wanted, f"{way.name} of sound prompts")
-        for taken in (_TAKEN, 0):
-            with closing(subject.load()) as model:
-                left = _Left(way, subject, model, prompts)
-                left.take(taken)
-                promptly(subject, model.close, f"close() with a {way.name} half read")
-                what = f"{way.name}, whose model was closed behind {taken} results,"
-                rows = promptly(subject, left.rest, what)
-                same_rows(subject, wanted, rows, what, ModelClosedError)
-                begun = any(row.error is None for row in rows)
-                must(taken > 0 or not begun, f"{what} began to work: {rows!r:.200}")
+    prompts, wanted = asked(_ROWS), dict[Way, list[Row]]()
+    for way in ways(subject, *_ITERATORS):
+        wanted[way] = run(subject, way, subject.model, prompts, _TOKENS)
+        undisturbed(wanted[way], f"{way.name} of sound prompts")
+        with closing(subject.load()) as model:
+            left = _Left(way, subject, model, prompts)
+            left.take(_TAKEN)
+            promptly(subject, model.close, f"close() with a {way.name} half read")
+            what = f"{way.name}, whose model was closed behind {_TAKEN} results,"
+            same_rows(
+                subject, wanted[way], promptly(subject, left.rest, what), what, ModelClosedError
+            )
+
+    with closing(subject.load()) as model:
+        unread = [_Left(way, subject, model, prompts) for way in wanted]
+        promptly(subject, model.close, "close() with iterators that were not begun")
+        for left in unread:
+            what = "an iterator that was begun when its model was closed"
+            rows = promptly(subject, left.rest, what)
+            errors = [row.error for row in rows]
+            must(
+                all(isinstance(error, ModelClosedError) for error in errors),
+                f"{what} gave {rows!r:.200}: it has to raise ModelClosedError",
+            )
 
 
 class _Left:
