@@ -99,6 +99,13 @@ def begin(
     return _STREAM[operation](model, prompt, options)
 
 
+def opened(
+    operation: Capability, model: TextModel, prompt: str, options: dict[str, Any]
+) -> TokenStream:
+    """A stream of this one of `SPEAKING`; see `speak`."""
+    return _STREAM[operation](model, prompt, options)
+
+
 def _generate(model: TextModel, prompt: str, options: dict[str, Any]) -> TokenStream:
     return model.generate(prompt, **options)
 

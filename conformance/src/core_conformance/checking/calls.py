@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -16,6 +19,7 @@ from core.protocols import Capability, TextModel, TokenStream
 from core.types import FinishReason, Message, Token
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import PLAIN, Answer, speak, voice
+from core_conformance.checking.budget import pass_seconds
 from core_conformance.checking.check import must, well_formed
 from core_conformance.checking.compare import difference
 from core_conformance.checking.material import own
@@ -38,6 +42,7 @@ OPERATIONS = (Capability.GENERATE, Capability.CHAT, *ROW_OPERATIONS)
 
 ENOUGH = 8  # tokens
 _MOMENT = 0.2  # seconds
+_PATIENCE, _PASSES = 6.0, 400  # seconds, and passes, in which any call of the suite ends
 _longest: WeakKeyDictionary[Subject, tuple[str, int]] = WeakKeyDictionary()
 
 
@@ -225,15 +230,53 @@ def already_set() -> threading.Event:
 
 
 class CancelAfter:
-    """A cancel that is set from the ``looks``-th look on, or once ``now`` is true."""
+    """A cancel that is set from the ``looks``-th look on, or once ``now`` is true.
 
-    def __init__(self, looks: int) -> None:
-        self._looks, self.seen, self.now = looks, 0, False
+    Any thread may look. ``times``: when each look was, by the clock `time.perf_counter`; ``heard``:
+    how many looks there had been when it was first said to be set; 0 until then.
+    """
+
+    def __init__(self, looks: float = math.inf) -> None:
+        self._looks, self.now, self.heard = looks, False, 0
+        self.times: list[float] = []
+
+    @property
+    def seen(self) -> int:
+        """How often it was looked at."""
+        return len(self.times)
 
     def is_set(self) -> bool:
         """See `core.CancelToken`."""
-        self.seen += 1
-        return self.now or self.seen >= self._looks
+        self.times.append(time.perf_counter())
+        answer = self.now or self.seen >= self._looks
+        if answer and not self.heard:
+            self.heard = self.seen
+        return answer
+
+
+def promptly(subject: Subject, run: Callable[[], T], what: str, seconds: float | None = None) -> T:
+    """Run a call in another thread, and return what it does; `Violation` where it does not end.
+
+    It may take ``seconds``; by default, as many as any call of the suite takes.
+    """
+    patience = seconds or _PATIENCE + _PASSES * pass_seconds(subject)
+    done: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
+
+    def work() -> None:
+        try:
+            done.put((run(), None))
+        except BaseException as error:  # noqa: BLE001 - raised again where the check can see it
+            done.put((None, error))
+
+    threading.Thread(target=work, name="conformance-call", daemon=True).start()
+    try:
+        result, error = done.get(timeout=patience)
+    except Empty:
+        must(False, f"{what} did not end within {patience:.0f} s: it hangs")
+        raise
+    if error is not None:
+        raise error
+    return cast("T", result)
 
 
 def close_quietly(stream: TokenStream | None) -> None:

@@ -1,4 +1,4 @@
-"""Seeing what a backend does besides answering: threads that stay, text on stdout."""
+"""Seeing what a backend does besides answering: what stays behind, text on stdout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, fields
 
 _GRACE_SECONDS = 2.0  # a thread that was told to end may still be about to
 
@@ -57,3 +58,62 @@ def _flush() -> None:
             stream.flush()
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).fflush(None)  # C's own buffer: a printf of a native library
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """What this process holds at a moment; 0 where the system does not tell."""
+
+    threads: int
+    descriptors: int
+    resident_bytes: int
+    active_bytes: int
+
+    def times(self, count: int) -> Holdings:
+        """So many times as much."""
+        return Holdings(*(count * getattr(self, field.name) for field in fields(self)))
+
+    def beyond(self, before: Holdings, least: Holdings) -> list[str]:
+        """The names of what has grown since ``before``, by ``least`` or more."""
+        grown = (
+            (field.name, getattr(self, field.name) - getattr(before, field.name))
+            for field in fields(self)
+        )
+        return [name for name, more in grown if more >= getattr(least, name)]
+
+
+def holdings(active_bytes: Callable[[], int] = lambda: 0) -> Holdings:
+    """Count them. ``active_bytes`` is what the backend itself reports."""
+    gc.collect()
+    with contextlib.suppress(OSError):
+        with open("/proc/self/statm", encoding="ascii") as file:
+            resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        tasks, descriptors = (len(os.listdir(f"/proc/self/{name}")) for name in ("task", "fd"))
+        return Holdings(tasks, descriptors, resident, active_bytes())
+    return Holdings(threading.active_count(), 0, 0, active_bytes())
+
+
+def growing(
+    rounds: int, once: Callable[[], object], least: Holdings, active_bytes: Callable[[], int]
+) -> list[str]:
+    """What grows by ``least`` or more in each of so many rounds, behind a first one.
+
+    What grows once may be a cache that fills, or another's doing. Who was told to end has a moment
+    for it.
+    """
+    once()
+    start = before = holdings(active_bytes)
+    grown = {field.name for field in fields(Holdings)}
+    for _ in range(rounds):
+        once()
+        now = holdings(active_bytes)
+        grown &= set(now.beyond(before, least))
+        before = now
+        if not grown:
+            return []
+
+    deadline = time.monotonic() + _GRACE_SECONDS
+    while grown and time.monotonic() < deadline:
+        time.sleep(0.05)
+        grown &= set(holdings(active_bytes).beyond(start, least.times(rounds)))
+    return sorted(grown)

@@ -11,6 +11,7 @@ from core.protocols import Capability, TextModel
 from core.types import AttentionSnapshot, MemoryReport
 from core_conformance.checking import ask
 from core_conformance.checking.ask import Answer, classify, is_floats, read, speaks, tokenizing
+from core_conformance.checking.budget import within
 from core_conformance.checking.check import NotTestable, Violation, must, testable
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
@@ -21,6 +22,7 @@ _TOO_LARGE = (
     f"the context cannot be made smaller, and to fill it would take too long: take a model whose "
     f"context holds at most {_LARGE} tokens"
 )
+_FILLER, _ROOM = "So it is. ", 48  # what fills a large one, but for so many tokens
 _UNIFORM = 1e4  # a temperature
 _ENDS = (
     "behind each of some prompts the model ends before the context is full, and there is no "
@@ -42,9 +44,11 @@ def context_ends_generation(subject: Subject) -> None:
         model = subject.load()  # a backend may refuse to make it smaller
     with model:
         limit = model.info.context_length
-        testable(limit <= _LARGE, _TOO_LARGE)
-        prompt, answer = _fill(subject, model)
-        _ends_within(subject, prompt, limit, answer)
+        small = limit <= _LARGE
+        prompts = ask.PLAIN if small else _nearly_full(subject, limit)
+        many = _BEYOND + (limit if small else _ROOM)
+        prompt, answer = _fill(subject, model, prompts, many)
+        _ends_within(subject, prompt, limit, answer, many)
 
 
 @check(
@@ -57,7 +61,7 @@ def rotation_goes_on(subject: Subject) -> None:
     with subject.loaded(context_len=_SMALL, context_overflow="rotate") as model:
         limit = model.info.context_length
         testable(limit <= _LARGE, _TOO_LARGE)
-        _, answer = _fill(subject, model)
+        _, answer = _fill(subject, model, ask.PLAIN, limit + _BEYOND)
         must(
             len(answer.tokens) == limit + _BEYOND,
             f"with a rotating context of {limit}, max_tokens={limit + _BEYOND} gave "
@@ -65,18 +69,32 @@ def rotation_goes_on(subject: Subject) -> None:
         )
 
 
-def _fill(subject: Subject, model: TextModel) -> tuple[str, Answer]:
+def _nearly_full(subject: Subject, limit: int) -> list[str]:
+    """Prompts behind so much other text that some twenty tokens fit behind them."""
+    cost = limit / 20
+    told = subject.declares(Capability.TOKENIZING)
+    for _ in within(subject, [limit] if told else [], lambda _: cost, "filling a context of"):
+        each = len(tokenizing(subject).encode(_FILLER * _LARGE)) / _LARGE
+        front = _FILLER * int((limit - _ROOM) / each)
+        return [front + prompt for prompt in ask.PLAIN]
+    raise NotTestable(
+        f"the context cannot be made smaller than {limit} tokens, and to fill it takes too long"
+    )
+
+
+def _fill(
+    subject: Subject, model: TextModel, prompts: Sequence[str], many: int
+) -> tuple[str, Answer]:
     """A prompt that the model continues to the end of its context, and the answer.
 
     Where every greedy answer ends by itself, tokens are drawn with about the same probability each,
     so that the end-of-text token is rare.
     """
     speaks(subject, Capability.GENERATE)
-    many = model.info.context_length + _BEYOND
     ways: tuple[dict[str, Any], ...] = ({}, {"temperature": _UNIFORM})
 
     for options in ways:
-        for prompt in ask.PLAIN:
+        for prompt in prompts:
             try:
                 answer = read(model.generate(prompt, max_tokens=many, **options), prompt)
             except UnsupportedOptionError as error:
@@ -91,10 +109,10 @@ def _fill(subject: Subject, model: TextModel) -> tuple[str, Answer]:
     )
 
 
-def _ends_within(subject: Subject, prompt: str, limit: int, answer: Answer) -> None:
+def _ends_within(subject: Subject, prompt: str, limit: int, answer: Answer, many: int) -> None:
     count, reason = len(answer.tokens), answer.finish_reason
     must(
-        reason == "length" and 0 < count < limit + _BEYOND,
+        reason == "length" and 0 < count < many,
         f"a context of {limit} ended a generation after {count} tokens with {reason!r}; with "
         "'length', and before max_tokens, was expected",
     )

@@ -45,6 +45,8 @@ PASSES = frozenset(
         # who does nothing leaves nothing behind, and changes nothing
         "errors.inputs-unchanged",
         "lifecycle.close-twice",
+        "lifecycle.failures",
+        "lifecycle.loads",
         "lifecycle.open-stream",
         "lifecycle.other-models",
         "lifecycle.silence",

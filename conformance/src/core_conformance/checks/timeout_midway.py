@@ -1,0 +1,160 @@
+"""Checks of a timeout that comes on the way: a share of the time that the whole run takes.
+
+A machine's noise may let a run end in time or not. So both are right: the whole answer, or the
+timeout with what was made until then; and what is right in any case is looked at.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from core.errors import GenerationCancelled, GenerationTimeout
+from core.protocols import Capability, TextModel
+from core_conformance.checking.applies import goes_on
+from core_conformance.checking.ask import SPEAKING, Answer, read, speak, voice
+from core_conformance.checking.budget import pass_seconds, within
+from core_conformance.checking.calls import (
+    CancelAfter,
+    greedy_options,
+    promptly,
+    unless_refused,
+)
+from core_conformance.checking.check import must
+from core_conformance.checking.compare import same_answers
+from core_conformance.checking.registry import check
+from core_conformance.checking.rows import (
+    Row,
+    Way,
+    asked,
+    run,
+    same_rows,
+    timed,
+    undisturbed,
+    ways,
+)
+from core_conformance.checking.subject import Subject
+
+_ROWS, _TOKENS = 7, 8
+_SHARES = (0.5, 0.2, 0.8)
+_TICK = 0.002 + 2 * time.get_clock_info("monotonic").resolution  # seconds: clocks are rounded
+_WAIT = 0.02  # seconds in line
+_PATIENCE, _PASSES = 4.0, 200  # seconds and passes in which one leaves the line
+_STOPS = {"timeout": GenerationTimeout, "cancel": GenerationCancelled}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An operation that takes ``seconds``, and gets a share of them as its timeout."""
+
+    way: Way
+    share: float
+    seconds: float
+    wanted: list[Row]
+
+    def __str__(self) -> str:
+        return f"{self.way.name} at {self.share:.0%} of its time"
+
+
+@check(
+    "cancel.timeout-midway",
+    "A timeout that comes midway MUST leave each row whole or stopped by GenerationTimeout with "
+    "the tokens it had, never come early, and leave a model that works",
+    broad=True,
+)
+def midway(subject: Subject) -> None:
+    prompts = asked(_ROWS)
+    with unless_refused("timeout"):
+        measured = [_measured(subject, way, prompts) for way in ways(subject)]
+        cases = [replace(case, share=share) for share in _SHARES for case in measured]
+        one = pass_seconds(subject)
+        for case in within(subject, cases, lambda c: 2 * c.seconds / one, "timeouts midway"):
+            _timed_out(subject, case, prompts)
+
+
+def _measured(subject: Subject, way: Way, prompts: Sequence[str]) -> Case:
+    runs = [timed(subject, way, subject.model, prompts, _TOKENS) for _ in range(2)]
+    undisturbed(runs[0][0], f"{way.name} of sound prompts")
+    return Case(way, 0.0, min(took for _, took in runs), runs[0][0])
+
+
+def _timed_out(subject: Subject, case: Case, prompts: Sequence[str]) -> None:
+    way, timeout = case.way, case.share * case.seconds
+    found, took = timed(subject, way, subject.model, prompts, _TOKENS, timeout=timeout)
+    what = f"{way.name} of {len(prompts)} prompts with timeout={timeout:.4g}"
+    same_rows(subject, case.wanted, found, what, GenerationTimeout)
+    for row in found:
+        _in_time(row, timeout, took, what)
+    again = run(subject, way, subject.model, prompts, _TOKENS)
+    same_rows(subject, case.wanted, again, f"{what}, and then again without it")
+
+
+def _in_time(row: Row, timeout: float, took: float, what: str) -> None:
+    if row.error is None:
+        return
+    said = getattr(row.error, "seconds", None)
+    must(said == timeout, f"{what}: GenerationTimeout.seconds is {said}")
+    must(
+        took >= timeout - _TICK,
+        f"{what} raised {row.error!r} {took:.4g} s behind the call: a timeout is in seconds, from "
+        "the call on",
+    )
+
+
+# --------------------------------------------------------------------------- in line
+
+
+@check(
+    "cancel.waiting",
+    "A request that waits in line MUST be stopped there, by its cancel and by its timeout, which "
+    "begins with the call; and the one that it waits for goes on",
+    SPEAKING,
+    broad=True,
+)
+def waiting(subject: Subject) -> None:
+    prompts = asked(3)
+    one_slot = {"parallel_slots": 1} if subject.declares(Capability.PARALLEL) else {}
+    options = greedy_options(subject, _TOKENS)
+    with subject.loaded(**one_slot) as model:
+        alone = read(speak(subject, model, prompts[2], **options), prompts[2])
+        goes_on(subject, [alone.tokens])
+        wanted = {way: run(subject, way, model, prompts[:2], 2) for way in ways(subject)}
+
+        # It is held in this thread, and the others wait in threads of their own.
+        held = speak(subject, model, prompts[2], **options)
+        tokens = [token for token in (next(held, None),) if token is not None]
+        for way, rows in wanted.items():
+            for option in ("timeout", "cancel"):
+                with unless_refused(option):
+                    _in_line(subject, model, way, prompts[:2], rows, option)
+        found = Answer((*tokens, *held), held.finish_reason)
+        own = alone if voice(subject) is not Capability.CHAT else replace(alone, prompt="")
+        same_answers(subject, [(own, found)], "a stream alone, and with others in line behind it")
+
+        # Whoever gave up has given its place back as well.
+        for way, rows in wanted.items():
+            again = run(subject, way, model, prompts[:2], 2)
+            same_rows(subject, rows, again, f"{way.name} behind requests that left the line")
+
+
+def _in_line(
+    subject: Subject,
+    model: TextModel,
+    way: Way,
+    prompts: Sequence[str],
+    wanted: list[Row],
+    option: str,
+) -> None:
+    cancel = CancelAfter()
+    stop: dict[str, Any] = {"timeout": _WAIT} if option == "timeout" else {"cancel": cancel}
+    timer = threading.Timer(_WAIT, setattr, (cancel, "now", True))
+    timer.start()
+    what = f"{way.name} in line behind an open stream, whose {option} came after {_WAIT:g} s,"
+    options = way.options(subject, 2) | stop
+    patience = _PATIENCE + _PASSES * pass_seconds(subject)
+    rows = promptly(subject, lambda: way.ask(model, prompts, options), what, patience)
+    timer.cancel()
+    same_rows(subject, wanted, rows, what, _STOPS[option])

@@ -1,0 +1,188 @@
+"""Saboteurs that close well when nothing runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary, WeakSet
+
+from core.errors import ModelClosedError
+from core.options import GenerateConfig
+from core.types import ClassifyResult, Token
+from core_conformance.proof.registry import saboteur
+from core_conformance.reference.classification import Classifier
+from core_conformance.reference.engine import Engine, Generation
+from core_conformance.reference.meter import Meter
+from core_conformance.reference.optional import ReferenceModel
+from core_conformance.reference.stream import ReferenceStream, SubmittedStream
+
+_FOR_EVER = 15.0  # seconds: longer than the check waits; it shall not stay in the tests for ever
+_UNREAD = 12  # tokens
+
+
+class Bounded(SubmittedStream):
+    """A request whose worker waits for its reader, who may be gone."""
+
+    made: ClassVar[WeakKeyDictionary[Engine, WeakSet[Bounded]]] = WeakKeyDictionary()
+
+    def __init__(self, *arguments: Any) -> None:
+        self._read = threading.Event()
+        super().__init__(*arguments)
+        self.made.setdefault(self._stream.engine, WeakSet()).add(self)
+
+    def __next__(self) -> Token:
+        self._read.set()
+        return super().__next__()
+
+    def close(self) -> None:
+        """Stops the worker."""
+        self._read.set()
+        super().close()
+
+    def _work(self, queue: Any) -> None:
+        try:
+            for count, token in enumerate(self._stream):
+                if count >= _UNREAD:
+                    self._read.wait(_FOR_EVER)
+                queue.put(token)
+            queue.put(StopIteration())
+        except Exception as error:  # noqa: BLE001 - as in the sound one
+            queue.put(error)
+
+    def wait(self) -> None:
+        """Wait for the worker."""
+        self._worker.join()
+
+
+@saboteur(
+    "close-waits-for-the-unread",
+    "close() waits for submitted requests, whose workers wait for a reader",
+    kills={"lifecycle.close-streams"},
+)
+class CloseWaitsForTheUnread(ReferenceModel):
+    """Joins every worker."""
+
+    submitted_class = Bounded
+
+    def release(self) -> None:
+        """Waits for what was submitted, read or not."""
+        for stream in list(Bounded.made.get(self.engine, ())):
+            stream.wait()
+        super().release()
+
+
+@saboteur(
+    "submitted-hangs-at-close",
+    "who reads a submitted request of a closed model waits for ever",
+    kills={"lifecycle.close-streams"},
+)
+class SubmittedHangsAtClose(SubmittedStream):
+    """Has a worker that ends without a word when the model is closed."""
+
+    def _work(self, queue: Any) -> None:
+        try:
+            for token in self._stream:
+                queue.put(token)
+            queue.put(StopIteration())
+        except ModelClosedError:
+            return
+        except Exception as error:  # noqa: BLE001 - as in the sound one
+            queue.put(error)
+
+
+@saboteur(
+    "cut-off-says-stop",
+    "a stream that is cut off by close() ends as if it were complete",
+    kills={"lifecycle.close-streams"},
+)
+class CutOffSaysStop(ReferenceStream):
+    """Leaves its loop when the model is closed, by the way of a complete answer."""
+
+    def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
+        """Yields the tokens of a row, as long as the model is open."""
+        try:
+            yield from super().generate(row, meter)
+        except ModelClosedError:
+            row.reason = "stop"
+
+
+@saboteur(
+    "batch-stream-ends-at-close",
+    "a batch_stream whose model is closed ends as if all rows were complete",
+    kills={"lifecycle.close-iterators"},
+)
+class BatchStreamEndsAtClose(ReferenceModel):
+    """Stops in peace."""
+
+    def _streamed(self, prompts: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
+        self.check_open()
+        try:
+            yield from super()._streamed(prompts, config)
+        except ModelClosedError:
+            return
+
+
+@saboteur(
+    "classify-iter-ends-at-close",
+    "a classify_iter whose model is closed gives no more results, as if there were no more prompts",
+    kills={"lifecycle.close-iterators"},
+)
+class ClassifyIterEndsAtClose(ReferenceModel):
+    """Stops in peace, once it has begun."""
+
+    def _classified(
+        self, prompts: Iterator[str], config: GenerateConfig
+    ) -> Iterator[ClassifyResult]:
+        self.check_open()
+        try:
+            yield from super()._classified(prompts, config)
+        except ModelClosedError:
+            return
+
+
+@saboteur(
+    "frees-twice",
+    "two threads that close a model at once free it twice",
+    kills={"lifecycle.close-calls"},
+)
+class FreesTwice(ReferenceModel):
+    """Looks whether it is open, and then closes."""
+
+    _freed = False
+
+    def close(self) -> None:
+        """Closes the model, unless it is closed by now."""
+        if self._closed:
+            return
+        time.sleep(0.05)
+        self._closed = True
+        self.release()
+
+    def release(self) -> None:
+        """Raises where there is nothing to free."""
+        if self._freed:
+            raise RuntimeError("free(): double free detected")
+        self._freed = True
+        super().release()
+
+
+@saboteur(
+    "classify-returns-what-it-has",
+    "a classify whose model is closed returns the rows that it has",
+    kills={"lifecycle.close-calls"},
+)
+class ClassifyReturnsWhatItHas(Classifier):
+    """Leaves its loop when the model is closed; a long list takes its time."""
+
+    def _results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
+        done: list[ClassifyResult] = []
+        for start in range(0, len(prompts), 8):
+            try:
+                self._engine.check_open()
+            except ModelClosedError:
+                return done
+            done += super()._results(prompts[start : start + 8])
+            time.sleep(0.02 if len(prompts) > 8 else 0)
+        return done
