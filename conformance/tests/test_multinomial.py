@@ -58,7 +58,7 @@ def test_another_temperature_shows_in_a_few_hundred_draws(drawn: float, expected
 
 def test_ids_that_are_never_drawn_show() -> None:
     found = [token for token in draws(1e30, 600, 1) if token < SIZE * 3 // 4]
-    assert "by their ids" in surprise(logprobs(1e30), found, 0.0)
+    assert surprise(logprobs(1e30), found, 0.0).startswith("tokens in 10 groups")
 
 
 def test_what_cannot_be_drawn_needs_no_statistics() -> None:
@@ -70,8 +70,8 @@ def test_what_cannot_be_drawn_needs_no_statistics() -> None:
 
 
 def test_noise_within_the_slack_is_no_surprise_however_many_are_drawn() -> None:
-    tolerance = 0.05
-    moved = [value + tolerance * (-1) ** token for token, value in enumerate(LOGITS)]
+    tolerance = 0.1
+    moved = [value + math.copysign(tolerance, value - 3) for value in LOGITS]
     weights = [math.exp(value) for value in log_softmax(moved)]
     drawn = Random(3).choices(range(SIZE), weights, k=100_000)
     assert surprise(logprobs(1.0), drawn, 2 * tolerance) == ""

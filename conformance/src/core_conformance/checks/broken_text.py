@@ -94,7 +94,7 @@ def surrogates_stop_nothing(subject: Subject) -> None:
 )
 def control_characters_are_read(subject: Subject) -> None:
     texts = [f"one{character}two" for character in _CONTROLS]
-    for name, errors in _errors_of_rows(subject, [*texts, *_CONTROLS[1:3]]):
+    for name, errors in _errors_of_rows(subject, texts):
         for text, error in errors:
             must(error is None, f"{name} of {text!r} ended with {error!r}")
 
