@@ -37,6 +37,7 @@ _BEHIND = " nobody knew, but the harbour was quiet and"
     "errors.surrogates",
     "A text that is no valid Unicode MUST fail alone with a CoreError, or be read: as a prompt, a "
     "message or a continuation, in every operation",
+    broad=True,
 )
 def surrogates_fail_alone(subject: Subject) -> None:
     for name, error_of in _operations(subject):
@@ -74,6 +75,7 @@ def surrogates_in_options_raise_at_the_call(subject: Subject) -> None:
     "stop.surrogates",
     "A stop string that is no valid Unicode MUST raise OptionError at the call, or change nothing",
     SPEAKING,
+    broad=True,
 )
 def surrogates_stop_nothing(subject: Subject) -> None:
     free = generate(subject, _GOOD[0], 6)
@@ -163,8 +165,8 @@ def _row_error(call: Callable[[list[str]], Sequence[Any]], text: str) -> Excepti
     must(len(rows) == 3, f"a call of three rows, one of them {text!r}, gave {len(rows)}")
     for row in (rows[0], rows[2]):
         must(row.error is None, f"a good row next to {text!r} ended with {row.error!r}")
-    error: Exception | None = rows[1].error
-    return error
+    own: Exception | None = rows[1].error
+    return own
 
 
 def _errors_of_rows(

@@ -188,6 +188,7 @@ def mappings_are_messages(subject: Subject) -> None:
     "A conversation longer than the context MUST raise PromptTooLongError, whole as it is; the "
     "next one is answered",
     Capability.CHAT,
+    broad=True,
 )
 def long_conversations_are_refused(subject: Subject) -> None:
     with short_context(subject) as model:

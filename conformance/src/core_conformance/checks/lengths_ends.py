@@ -24,6 +24,7 @@ _NEEDS = (*SPEAKING, Capability.BATCH_GENERATE)
     "streaming.max-tokens-one",
     'max_tokens=1 MUST give the first token of the longer answer, and end with "length"',
     _NEEDS,
+    broad=True,
 )
 def one_token(subject: Subject) -> None:
     for name, prompt, free in _answers(subject):
@@ -40,6 +41,7 @@ def one_token(subject: Subject) -> None:
     "streaming.max-tokens-huge",
     "A max_tokens larger than any context MUST be taken, and change nothing before the end",
     _NEEDS,
+    broad=True,
 )
 def any_number_of_tokens(subject: Subject) -> None:
     for name, prompt, free in _answers(subject):

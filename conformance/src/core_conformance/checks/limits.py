@@ -77,6 +77,7 @@ def rotation_goes_on(subject: Subject) -> None:
     "context.rotate-too-long",
     'A prompt longer than the context MUST be refused with context_overflow="rotate" all the same',
     Capability.ROTATE,
+    broad=True,
 )
 def rotation_takes_no_longer_prompts(subject: Subject) -> None:
     with subject.loaded(context_len=SMALL_CONTEXT, context_overflow="rotate") as model:

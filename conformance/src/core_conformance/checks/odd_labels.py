@@ -20,6 +20,7 @@ _NUL = ("good", "good\0bad", "bad")
     "A label MUST be taken as it is given, blanks in front and behind included",
     Capability.CLASSIFY,
     Capability.LABELS,
+    broad=True,
 )
 def blanks_belong_to_labels(subject: Subject) -> None:
     for prefix in (" ", ""):

@@ -127,6 +127,7 @@ def tiny_top_p_is_greedy(subject: Subject) -> None:
     "sampling.coldest",
     "A temperature next to 0, the smallest float too, MUST give what greedy gives",
     SPEAKING,
+    broad=True,
 )
 def coldest_is_greedy(subject: Subject) -> None:
     for temperature in (1e-6, 1e-30, _LEAST):
@@ -137,6 +138,7 @@ def coldest_is_greedy(subject: Subject) -> None:
     "sampling.top-p-least",
     "A top_p next to 0, the smallest float too, MUST give what greedy gives, at any temperature",
     SPEAKING,
+    broad=True,
 )
 def least_top_p_is_greedy(subject: Subject) -> None:
     for top_p in (1e-9, _LEAST):

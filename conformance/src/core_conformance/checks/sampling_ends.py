@@ -40,6 +40,7 @@ _PENALTIES = (1e30, _HUGE, 1e-30, _TINY)
     "Seeds that differ in any of their 64 bits MUST be different seeds",
     (*SPEAKING, Capability.CLASSIFY, Capability.BATCH_GENERATE),
     Capability.SEED,
+    broad=True,
 )
 def all_bits_of_a_seed_count(subject: Subject) -> None:
     cases = [(name, fold) for fold in _FOLDS for name in drawing(subject)]
@@ -62,6 +63,7 @@ def all_bits_of_a_seed_count(subject: Subject) -> None:
     "change nothing",
     (*SPEAKING, Capability.CLASSIFY, Capability.BATCH_GENERATE),
     Capability.SEED,
+    broad=True,
 )
 def filters_that_drop_nothing_change_nothing(subject: Subject) -> None:
     size = subject.model.info.vocab_size
@@ -92,6 +94,7 @@ def filters_that_drop_nothing_change_nothing(subject: Subject) -> None:
     Capability.CLASSIFY,
     Capability.LOGITS,
     Capability.TOKENIZING,
+    broad=True,
 )
 def penalties_at_their_ends(subject: Subject) -> None:
     asked = (*ask.REPEATING, ask.LONG)

@@ -26,6 +26,7 @@ _WORD = "\u2603never\u2603"
     "A stop string that stands in the prompt, or begins there, MUST change nothing: stops are "
     "looked for in what is generated",
     _NEEDS,
+    broad=True,
 )
 def prompts_hold_no_stops(subject: Subject) -> None:
     for name, prompt, free in _answers(subject):
@@ -39,6 +40,7 @@ def prompts_hold_no_stops(subject: Subject) -> None:
     "stop.nul",
     "A stop string MUST be matched whole, what stands behind a NUL in it too",
     _NEEDS,
+    broad=True,
 )
 def nul_ends_no_stop(subject: Subject) -> None:
     for name, prompt, free in _answers(subject):
@@ -50,6 +52,7 @@ def nul_ends_no_stop(subject: Subject) -> None:
     "stop.tokens-beyond",
     "An id of stop_tokens that is no token of the vocabulary MUST stop nothing",
     _NEEDS,
+    broad=True,
 )
 def ids_beyond_the_vocabulary_stop_nothing(subject: Subject) -> None:
     size = subject.model.info.vocab_size
@@ -63,6 +66,7 @@ def ids_beyond_the_vocabulary_stop_nothing(subject: Subject) -> None:
     "stop.none",
     "An empty list of stop strings, or of stop tokens, MUST be taken and change nothing",
     _NEEDS,
+    broad=True,
 )
 def no_stops_stop_nothing(subject: Subject) -> None:
     for name, prompt, free in _answers(subject):

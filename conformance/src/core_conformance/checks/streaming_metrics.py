@@ -25,6 +25,7 @@ Open = Callable[[], TokenStream]
     "The metrics behind chat and submit MUST count their prompt and the tokens given, and be "
     "those of the model once the stream was read.",
     _STREAMS[1:],
+    broad=True,
 )
 def streams_count_their_tokens(subject: Subject) -> None:
     streams = list(_streams(subject, _STREAMS[1:]))
@@ -51,6 +52,7 @@ def streams_count_their_tokens(subject: Subject) -> None:
     "metrics.abandoned",
     "A stream that is closed before its end MUST have metrics of what it did, as the model's too.",
     _STREAMS,
+    broad=True,
 )
 def closed_streams_count_what_they_did(subject: Subject) -> None:
     begun = []
@@ -81,6 +83,7 @@ def closed_streams_count_what_they_did(subject: Subject) -> None:
     "The metrics of batch_stream and classify_iter MUST count all rows that were given, once they "
     "were read to their end.",
     (Capability.BATCH_STREAMING, Capability.CLASSIFY_STREAMING),
+    broad=True,
 )
 def streams_of_rows_count_their_rows(subject: Subject) -> None:
     model: Any = subject.model
@@ -100,6 +103,7 @@ def streams_of_rows_count_their_rows(subject: Subject) -> None:
     "metrics.abandoned-rows",
     "A batch_stream or classify_iter that is closed early MUST have metrics of its own.",
     (Capability.BATCH_STREAMING, Capability.CLASSIFY_STREAMING),
+    broad=True,
 )
 def closed_streams_of_rows_count_what_they_did(subject: Subject) -> None:
     model: Any = subject.model

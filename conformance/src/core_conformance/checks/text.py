@@ -164,6 +164,7 @@ def white_space_is_kept(subject: Subject) -> None:
     "The texts of tokens MUST join to what decode makes of the ids, in every form of generation",
     (Capability.GENERATE, Capability.BATCH_GENERATE),
     Capability.TOKENIZING,
+    broad=True,
 )
 def every_form_gives_the_text(subject: Subject) -> None:
     names = [name for name in drawing(subject) if name in _FORMS]

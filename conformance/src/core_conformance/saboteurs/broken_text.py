@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -118,7 +119,7 @@ class LabelsEndAtNul(AsksOtherwise):
         return super()._labels(prompt, ids)
 
 
-@saboteur("labels-stripped", "labels are stripped of blanks", {"labels.blanks"})
+@saboteur("labels-stripped", "labels are stripped of blanks", {"labels.blanks", "labels.prefix"})
 class LabelsStripped(AsksOtherwise):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
         return {"labels": tuple(dict.fromkeys(label.strip() for label in config.labels))}
@@ -130,6 +131,6 @@ def _cleaned(text: str) -> str:
 
 def _with_labels(config: GenerateConfig, labels: Sequence[str]) -> GenerateConfig:
     """The config with other labels, equal ones among them."""
-    changed = GenerateConfig(label_prefix=config.label_prefix)
+    changed = dataclasses.replace(config)
     object.__setattr__(changed, "labels", tuple(labels))
     return changed

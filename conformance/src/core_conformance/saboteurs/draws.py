@@ -19,7 +19,8 @@ from core_conformance.saboteurs.sampling import ClassifiesOtherwise, OtherOption
 @saboteur(
     "hot-is-two",
     "classify takes temperatures above 2 for 2",
-    {"sampling.draws", "sampling.draws-filtered", "sampling.draws-seeded"},
+    {"sampling.draws", "sampling.draws-filtered", "sampling.draws-seeded"}
+    | {"sampling.frequencies", "classify.first-token-seeded"},
 )
 class HotIsTwo(ClassifiesOtherwise):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
@@ -73,7 +74,7 @@ class SeedsDrawCoarsely(Generation):
 @saboteur(
     "filtered-is-not-warm",
     "what a filter leaves is drawn at temperature 1",
-    {"sampling.draws-filtered"},
+    {"sampling.draws-filtered", "classify.first-token-seeded"},
 )
 class FilteredIsNotWarm(ClassifiesOtherwise):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:

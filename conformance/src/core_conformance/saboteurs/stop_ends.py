@@ -32,7 +32,7 @@ class PromptIsMatched(Generation):
 @saboteur(
     "border-is-matched",
     "a stop string may begin with the last characters of the prompt",
-    {"stop.in-prompt"},
+    {"stop.in-prompt", "batch.stops"},
 )
 class BorderIsMatched(Generation):
     def take(self, logits: Sequence[float]) -> list[Token]:

@@ -140,7 +140,7 @@ class DecodeCleansUp(ReferenceModel):
 @saboteur(
     "batches-drop-blanks",
     "in a batch, the tokens behind the first lose the blank that they begin with",
-    {"text.forms"},
+    {"text.forms", "batch.equals-generate", "batch.options", "batch.stop"},
 )
 class BatchesDropBlanks(Batch):
     def _result(self, row: int, tokens: list[Token]) -> BatchResult:
