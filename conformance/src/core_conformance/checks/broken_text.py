@@ -8,11 +8,11 @@ from typing import Any
 
 from core.errors import CoreError, OptionError
 from core.options import GenerateConfig
-from core.protocols import Capability
+from core.protocols import Capability, TokenStream
 from core.types import Message
 from core_conformance.checking import ask
 from core_conformance.checking.applies import has_template
-from core_conformance.checking.ask import SPEAKING, generate, scoring, tokenizing
+from core_conformance.checking.ask import SPEAKING, generate
 from core_conformance.checking.calls import ending, must_raise, raised
 from core_conformance.checking.check import must
 from core_conformance.checking.compare import same_answers
@@ -192,24 +192,24 @@ def _errors_of_rows(
 def _counts(subject: Subject) -> Iterator[tuple[str, Callable[[str], int]]]:
     """The operations, as what gives the number of tokens that one reads of a text."""
     model: Any = subject.model
-    one: dict[Capability, Callable[[str], object]] = {
-        Capability.GENERATE: lambda text: list(model.generate(text, max_tokens=1)),
-        Capability.CLASSIFY: lambda text: model.classify([text]),
-        Capability.BATCH_GENERATE: lambda text: model.batch_generate([text], max_tokens=1),
-    }
-    if subject.declares(Capability.CHAT) and has_template(subject):
-        one[Capability.CHAT] = lambda text: list(model.chat([Message("user", text)], max_tokens=1))
 
-    def count(run: Callable[[str], object], text: str) -> int:
-        run(text)
+    def of_stream(stream: TokenStream) -> int:
+        list(stream)
+        return stream.metrics.prompt_tokens
+
+    def of_rows(_: Sequence[object]) -> int:
         read: int = model.metrics.prompt_tokens
         return read
 
-    yield from ((str(name), partial(count, one[name])) for name in one if subject.declares(name))
-    if subject.declares(Capability.TOKENIZING):
-        yield "encode", lambda text: len(tokenizing(subject).encode(text))
-    if subject.declares(Capability.SCORING):
-        yield (
-            "score (the continuation)",
-            lambda text: len(scoring(subject).score(["A"], [text])[0].token_logprobs),
+    one: dict[Capability, Callable[[str], int]] = {
+        Capability.GENERATE: lambda text: of_stream(model.generate(text, max_tokens=1)),
+        Capability.CLASSIFY: lambda text: of_rows(model.classify([text])),
+        Capability.BATCH_GENERATE: lambda text: of_rows(model.batch_generate([text], max_tokens=1)),
+        Capability.TOKENIZING: lambda text: len(model.encode(text)),
+        Capability.SCORING: lambda text: len(model.score(["A"], [text])[0].token_logprobs),
+    }
+    if subject.declares(Capability.CHAT) and has_template(subject):
+        one[Capability.CHAT] = lambda text: of_stream(
+            model.chat([Message("user", text)], max_tokens=1)
         )
+    yield from ((str(name), one[name]) for name in one if subject.declares(name))
