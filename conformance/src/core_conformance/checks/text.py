@@ -151,6 +151,7 @@ def white_space_is_kept(subject: Subject) -> None:
     model = tokenizing(subject)
     for text in _SPACED:
         ids = model.encode(text)
+        must(bool(ids), f"encode() has no ids for {text!r}")
         back = model.decode(ids)
         # What the tokenizer itself makes one is encoded alike.
         must(
