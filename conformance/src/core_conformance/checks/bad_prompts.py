@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from core.errors import (
     CoreError,
     EmptyPromptError,
-    PromptTooLongError,
-    UnsupportedOptionError,
 )
 from core.protocols import Capability, TextModel
 from core_conformance.checking.calls import (
@@ -27,11 +23,11 @@ from core_conformance.checking.calls import (
     texts,
 )
 from core_conformance.checking.check import must
+from core_conformance.checking.contexts import must_be_too_long, overlong, short_context
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _SURROGATE = "half a character: \ud83d"
-_SMALL_CONTEXT, _LARGE_CONTEXT = 128, 65_536  # tokens
 
 
 @check(
@@ -40,11 +36,11 @@ _SMALL_CONTEXT, _LARGE_CONTEXT = 128, 65_536  # tokens
     Capability.GENERATE,
 )
 def too_long(subject: Subject) -> None:
-    with _short_context(subject) as model:
+    with short_context(subject) as model:
         before = greedy(subject, model, PROMPTS[0], 3)
-        prompt = _too_long(model)
+        prompt = overlong(model)
         end = ending(lambda: model.generate(prompt, max_tokens=1))
-        _must_be_too_long(model, end.error, encoded_length(subject, prompt))
+        must_be_too_long(model, end.error, encoded_length(subject, prompt))
         after = ending(lambda: model.generate(PROMPTS[0], **greedy_options(subject, 3)))
         _must_work_as_before(subject, before, after)
 
@@ -55,11 +51,11 @@ def too_long(subject: Subject) -> None:
     ROW_OPERATIONS,
 )
 def too_long_rows(subject: Subject) -> None:
-    with _short_context(subject) as model:
+    with short_context(subject) as model:
         for name in declared(subject, *ROW_OPERATIONS):
-            prompt = _too_long(model)
+            prompt = overlong(model)
             errors = _rows_around(model, name, prompt)
-            _must_be_too_long(model, errors, encoded_length(subject, prompt))
+            must_be_too_long(model, errors, encoded_length(subject, prompt))
 
 
 @check(
@@ -88,46 +84,6 @@ def lone_surrogate(subject: Subject) -> None:
             f"a lone surrogate in {name}() ended with {error!r}: it has to be a core.RequestError "
             "of this prompt",
         )
-
-
-@contextmanager
-def _short_context(subject: Subject) -> Iterator[TextModel]:
-    """A model whose context is soon exceeded: the shared one, unless its context is large."""
-    if subject.model.info.context_length <= _LARGE_CONTEXT:
-        yield subject.model
-        return
-    try:
-        model = subject.load(context_len=_SMALL_CONTEXT)
-    except UnsupportedOptionError:
-        yield subject.model
-        return
-    with model:
-        yield model
-
-
-def _too_long(model: TextModel) -> str:
-    # A number is one token at least, whatever the vocabulary; twice as many to be safe.
-    return " ".join(str(number) for number in range(2 * model.info.context_length))
-
-
-def _must_be_too_long(model: TextModel, error: Exception | None, length: int | None) -> None:
-    must(
-        isinstance(error, PromptTooLongError),
-        f"a prompt longer than the context of {model.info.context_length} tokens ended with "
-        f"{error!r}: it has to be PromptTooLongError",
-    )
-
-    # Its two numbers are right, and in this order.
-    assert isinstance(error, PromptTooLongError)
-    must(
-        0 < error.limit <= model.info.context_length < error.length,
-        f"PromptTooLongError says length {error.length} and limit {error.limit}, and the context "
-        f"holds {model.info.context_length}",
-    )
-    must(
-        length in (None, error.length),
-        f"PromptTooLongError says length {error.length}, and encode() makes {length} tokens",
-    )
 
 
 def _must_work_as_before(subject: Subject, before: list[Any], after: Ending) -> None:

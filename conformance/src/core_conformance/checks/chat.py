@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from core.errors import ChatTemplateError, InvalidOptionError
+from core.errors import ChatTemplateError, CoreError, InvalidOptionError
 from core.protocols import Capability, TextModel
 from core.types import Conversation, Message
 from core_conformance.checking.ask import Answer, evidence, generate, read, speaks, tokenizing
 from core_conformance.checking.calls import ending
 from core_conformance.checking.check import must, testable, well_formed
 from core_conformance.checking.compare import same_speech
+from core_conformance.checking.contexts import must_be_too_long, overlong, short_context
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
@@ -182,6 +183,57 @@ def mappings_are_messages(subject: Subject) -> None:
             f"chat of a conversation whose message 1 is {wrong!r} gave {error!r}: it has to be a "
             f"{kind.__name__} that names the index",
         )
+
+
+@check(
+    "chat.too-long",
+    "A conversation longer than the context MUST raise PromptTooLongError, whole as it is; the "
+    "next one is answered",
+    Capability.CHAT,
+    broad=True,
+)
+def long_conversations_are_refused(subject: Subject) -> None:
+    with short_context(subject) as model:
+        before = _chat(subject, _HELLO, model)
+        long = overlong(model)
+        half = len(long) // 2
+        for turns in (
+            [Message("user", long)],
+            [Message("user", long[:half]), Message("assistant", long[half:]), _TURNS[-1]],
+            [Message("user", "Hello"), Message("assistant", long), _TURNS[-1]],
+        ):
+            error = ending(partial(model.chat, turns, max_tokens=1)).error
+            if not isinstance(error, ChatTemplateError):
+                must_be_too_long(model, error, _length(subject, turns))
+        after = _chat(subject, _HELLO, model)
+    if before is not None and after is not None:
+        same_speech(subject, [(before, after)], "chat before, and behind what was too long")
+
+
+@check(
+    "chat.empty",
+    "A conversation without a message MUST be refused; one whose message is empty is answered, or "
+    "raises a CoreError",
+    Capability.CHAT,
+)
+def empty_conversations(subject: Subject) -> None:
+    error = ending(partial(subject.model.chat, [], max_tokens=1)).error
+    must(
+        isinstance(error, CoreError | TypeError | ValueError),
+        f"chat of no messages gave {error!r}: it has to be refused, as a ChatTemplateError",
+    )
+    for content in ("", " ", "\n"):
+        end = ending(partial(subject.model.chat, [Message("user", content)], max_tokens=1))
+        must(
+            isinstance(end.error, CoreError) or end.reason in ("stop", "length"),
+            f"chat of the message {content!r} ended with {end.error!r} and {end.reason!r}",
+        )
+
+
+def _length(subject: Subject, turns: Conversation) -> int | None:
+    if not subject.declares(Capability.TOKENIZING):
+        return None
+    return len(tokenizing(subject).encode(tokenizing(subject).render_chat(turns)))
 
 
 def _render(subject: Subject, turns: tuple[Message, ...]) -> str | None:

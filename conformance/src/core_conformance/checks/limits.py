@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 from core.errors import OptionError, UnsupportedOptionError
 from core.extensions import AttentionInspector, MemoryReporting
 from core.protocols import Capability, TextModel
-from core.types import AttentionSnapshot, MemoryReport
+from core.types import AttentionSnapshot, MemoryReport, Message
 from core_conformance.checking import ask
+from core_conformance.checking.applies import has_template
 from core_conformance.checking.ask import Answer, classify, is_floats, read, speaks, tokenizing
 from core_conformance.checking.budget import within
+from core_conformance.checking.calls import (
+    PROMPTS,
+    ROW_OPERATIONS,
+    declared,
+    encoded_length,
+    ending,
+)
 from core_conformance.checking.check import NotTestable, Violation, must, testable
+from core_conformance.checking.contexts import SMALL_CONTEXT, must_be_too_long, overlong
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
@@ -67,6 +77,30 @@ def rotation_goes_on(subject: Subject) -> None:
             f"with a rotating context of {limit}, max_tokens={limit + _BEYOND} gave "
             f"{len(answer.tokens)} tokens and {answer.finish_reason!r}",
         )
+
+
+@check(
+    "context.rotate-too-long",
+    'A prompt longer than the context MUST be refused with context_overflow="rotate" all the same',
+    Capability.ROTATE,
+    broad=True,
+)
+def rotation_takes_no_longer_prompts(subject: Subject) -> None:
+    with subject.loaded(context_len=SMALL_CONTEXT, context_overflow="rotate") as model:
+        long = overlong(model)
+        length = encoded_length(subject, long)
+        for name in declared(subject):
+            if name in ROW_OPERATIONS:
+                rows: Any = getattr(model, name.value)([PROMPTS[0], long, PROMPTS[1]])
+                errors = [row.error for row in rows]
+                must(errors[::2] == [None, None], f"{name} beside a prompt too long: {errors}")
+                must_be_too_long(model, errors[1], length)
+            elif name is Capability.GENERATE:
+                end = ending(partial(model.generate, long, max_tokens=1))
+                must_be_too_long(model, end.error, length)
+            elif has_template(subject):
+                end = ending(partial(model.chat, [Message("user", long)], max_tokens=1))
+                must_be_too_long(model, end.error, None)
 
 
 def _nearly_full(subject: Subject, limit: int) -> list[str]:

@@ -35,6 +35,7 @@ _WARM = 10.0  # so warm that a filter which is left out lets something else thro
 _EVENLY = 1e4  # so hot that all tokens are about as likely
 _EVEN_BEST = {"temperature": _EVENLY, "top_k": 8}
 _SEEDS, _STEPS = 5, 3  # seeds that are tried; tokens, and seeds, that tell something
+_LEAST = 5e-324  # the smallest float
 _HOT = 50.0  # the logits of any model but one that allows a single token are near even here
 
 
@@ -124,6 +125,28 @@ def top_k_one_is_greedy(subject: Subject) -> None:
 )
 def tiny_top_p_is_greedy(subject: Subject) -> None:
     _is_greedy(subject, top_p=1e-6, temperature=_WARM)
+
+
+@check(
+    "sampling.coldest",
+    "A temperature next to 0, the smallest float too, MUST give what greedy gives",
+    SPEAKING,
+    broad=True,
+)
+def coldest_is_greedy(subject: Subject) -> None:
+    for temperature in (1e-6, 1e-30, _LEAST):
+        _is_greedy(subject, temperature=temperature)
+
+
+@check(
+    "sampling.top-p-least",
+    "A top_p next to 0, the smallest float too, MUST give what greedy gives, at any temperature",
+    SPEAKING,
+    broad=True,
+)
+def least_top_p_is_greedy(subject: Subject) -> None:
+    for top_p in (1e-9, _LEAST):
+        _is_greedy(subject, top_p=top_p, temperature=_WARM)
 
 
 @check(

@@ -14,6 +14,7 @@ from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import Answer, generate, is_id, seeds, tokenizing
 from core_conformance.checking.budget import passes
 from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.drawing import draw, drawing
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
@@ -34,6 +35,13 @@ _ONLY_ASCII = (
     "behind emoji, Japanese and Cyrillic the model says nothing but ASCII: take one that continues "
     "these in kind"
 )
+_SPACED = (
+    "Hello , world ! It 's fine . Is it ? We do n't know , they 've said so ; I 'm not .",
+    "one  two   three    four",
+    "first\n\n second\n\n\nthird \n fourth",
+    '( a ) [ b ] { c } " d " : e / f',
+)
+_FORMS = (Capability.GENERATE, Capability.SUBMITTING, Capability.BATCH_GENERATE)
 
 
 @check(
@@ -231,6 +239,45 @@ def _tells_apart(subject: Subject, text: str) -> bool:
     characters = {character for character in text if not character.isascii()}
     found = {tuple(tokenizing(subject).encode(character)) for character in characters}
     return len(found) == len(characters) > 1
+
+
+@check(
+    "tokenizing.spacing",
+    "decode MUST keep white space as it was encoded: in front of punctuation, in contractions, "
+    "several blanks and lines",
+    Capability.TOKENIZING,
+)
+def white_space_is_kept(subject: Subject) -> None:
+    model = tokenizing(subject)
+    for text in _SPACED:
+        ids = model.encode(text)
+        must(bool(ids), f"encode() has no ids for {text!r}")
+        back = model.decode(ids)
+        # What the tokenizer itself makes one is encoded alike.
+        must(
+            back.lstrip(" ") == text.lstrip(" ") or model.encode(back) == ids,
+            f"decode(encode({text!r})) is {back!r}, and that is encoded otherwise",
+        )
+
+
+@check(
+    "text.forms",
+    "The texts of tokens MUST join to what decode makes of the ids, in every form of generation",
+    (Capability.GENERATE, Capability.BATCH_GENERATE),
+    Capability.TOKENIZING,
+    broad=True,
+)
+def every_form_gives_the_text(subject: Subject) -> None:
+    names = [name for name in drawing(subject) if name in _FORMS]
+    answers = [
+        (prompt, answer)
+        for name in names
+        for options in _ways(subject)
+        for prompt, answer in zip(_SPACED, draw(subject, name, _SPACED, 16, **options), strict=True)
+    ]
+    for prompt, answer in answers:
+        _is_decoded(subject, prompt, answer)
+    goes_on(subject, [answer.ids for _, answer in answers], names[0])
 
 
 def _is_list_of_ids(found: object, size: int) -> bool:

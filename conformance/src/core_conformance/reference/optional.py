@@ -10,7 +10,13 @@ from core.chat import RenderedPrompt
 from core.clock import RequestClock
 from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, RequestOptions
 from core.protocols import Capability, TokenStream
-from core.support import checked_conversation, checked_pairs, checked_prompts, checked_stream
+from core.support import (
+    checked_conversation,
+    checked_pairs,
+    checked_prompts,
+    checked_stream,
+    unicode_error,
+)
 from core.types import (
     AttentionSnapshot,
     Choice,
@@ -50,6 +56,8 @@ class ReferenceModel(ReferenceCore):
     def encode(self, text: str) -> list[int]:
         """Token ids as the model reads this prompt, a leading BOS included."""
         self.check_open()
+        if error := unicode_error(text):
+            raise error
         return vocabulary.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -122,3 +122,26 @@ class ChatHasTwoBos(ReferenceModel):
 )
 class LastAnswerIsKept(TakesAll):
     least = _OF_AN_ANSWER
+
+
+@saboteur(
+    "long-chats-forget",
+    "of a conversation that does not fit, the oldest messages are left out in silence",
+    {"chat.too-long"},
+)
+class LongChatsForget(ReferenceModel):
+    def chat(self, messages: Any, *config: Any, **options: Any) -> TokenStream:
+        turns = list(messages)
+        while len(turns) > 1 and len(self.encode(self.render_chat(turns))) > self._room:
+            turns = turns[1:]
+        return super().chat(turns, *config, **options)
+
+    @property
+    def _room(self) -> int:
+        return self.info.context_length
+
+
+@saboteur("chat-of-nothing", "chat answers a conversation without a message", {"chat.empty"})
+class ChatOfNothing(ReferenceModel):
+    def chat(self, messages: Any, *config: Any, **options: Any) -> TokenStream:
+        return super().chat(messages or [Message("user", "")], *config, **options)

@@ -120,7 +120,7 @@ class LogprobsAmongLabels(Relabels):
 @saboteur(
     "first-token-of-labels",
     "labels are read at their first token alone",
-    {"labels.steps", "labels.scores"},
+    {"labels.steps", "labels.scores", "labels.nul"},
 )
 class FirstTokenOfLabels(Classifier):
     def _ask(self, ids: list[int], trie: LabelTrie) -> list[list[float]]:

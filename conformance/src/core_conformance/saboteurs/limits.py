@@ -47,6 +47,17 @@ class RotateIgnored(Engine):
         return super().generation(prompt, config)
 
 
+@saboteur(
+    "rotation-takes-all",
+    'with context_overflow="rotate" a prompt of any length is read',
+    {"context.rotate-too-long"},
+)
+class RotationTakesAll(Engine):
+    def check_length(self, length: int) -> None:
+        if not self._rotates:
+            super().check_length(length)
+
+
 @saboteur("keys-of-one-head", "the keys of all heads lie in one array", {"inspection.sizes"})
 class KeysOfOneHead(Language):
     def keys(self, ids: Sequence[int]) -> Keys:

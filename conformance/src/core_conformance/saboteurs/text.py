@@ -10,9 +10,11 @@ from core.errors import EmptyPromptError
 from core.options import GenerateConfig
 from core.protocols import Backend
 from core.text_stream import TokenAssembler
+from core.types import BatchResult, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference import vocabulary
 from core_conformance.reference.backend import Reference
+from core_conformance.reference.batch import Batch
 from core_conformance.reference.engine import Engine, Generation, check_text
 from core_conformance.reference.language import Language
 from core_conformance.reference.optional import ReferenceModel
@@ -207,3 +209,34 @@ class SpecialForEveryone(ReferenceModel):
         if not isinstance(text, RenderedPrompt):
             return ids
         return super().encode(RenderedPrompt(str.__str__(text), text.marker))
+
+
+_CLEANED = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" n't", "n't"), (" 's", "'s"))
+
+
+def cleaned(text: str) -> str:
+    """Text as ``clean_up_tokenization_spaces`` of transformers leaves it."""
+    for spaced, plain in _CLEANED:
+        text = text.replace(spaced, plain)
+    return text
+
+
+@saboteur(
+    "decode-cleans-up",
+    "decode leaves the blanks in front of punctuation out",
+    {"tokenizing.spacing"},
+)
+class DecodeCleansUp(ReferenceModel):
+    def decode(self, ids: Sequence[int]) -> str:
+        return cleaned(super().decode(ids))
+
+
+@saboteur(
+    "batches-drop-blanks",
+    "in a batch, the tokens behind the first lose the blank that they begin with",
+    {"text.forms", "batch.equals-generate", "batch.options", "batch.stop"},
+)
+class BatchesDropBlanks(Batch):
+    def _result(self, row: int, tokens: list[Token]) -> BatchResult:
+        stripped = [Token(each.id, each.text.lstrip(" "), each.logprob) for each in tokens[1:]]
+        return super()._result(row, tokens[:1] + stripped)

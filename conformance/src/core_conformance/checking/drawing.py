@@ -1,0 +1,56 @@
+"""The operations that draw tokens, asked alike, and equal rows that are drawn for each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from core.protocols import Capability
+from core_conformance.checking import budget
+from core_conformance.checking.ask import (
+    SPEAKING,
+    Answer,
+    answer,
+    batch,
+    classify,
+    generate,
+    sampled,
+    voice,
+)
+from core_conformance.checking.subject import Subject
+
+_LEAST = 8  # rows of the first call: it may be that equal rows are not computed once
+
+
+def drawing(subject: Subject) -> list[Capability]:
+    """The operations that draw, of those declared: one that gives streams, and those with rows."""
+    streams = [voice(subject)] if any(map(subject.declares, SPEAKING)) else []
+    rows = (Capability.CLASSIFY, Capability.BATCH_GENERATE)
+    return [*streams, *filter(subject.declares, rows)]
+
+
+def draw(
+    subject: Subject, name: Capability, prompts: Sequence[str], max_tokens: int = 1, **options: Any
+) -> list[Answer]:
+    """Each prompt's answer of so many tokens; of ``classify``, the one token that it draws."""
+    if name is Capability.CLASSIFY:
+        results = classify(subject, prompts, **options)
+        return [sampled(row, each) for row, each in zip(results, prompts, strict=True)]
+    if name is Capability.BATCH_GENERATE:
+        rows = batch(subject, prompts, max_tokens, **options)
+        return [answer(row, each) for row, each in zip(rows, prompts, strict=True)]
+    return [generate(subject, each, max_tokens, **options) for each in prompts]
+
+
+def equal_rows(
+    subject: Subject, name: Capability, prompt: str, most: int, seconds: float, **options: Any
+) -> list[Answer]:
+    """Draws without a seed, as rows of one prompt: at most so many, and as time allows."""
+    size = max(_LEAST, int(seconds / budget.pass_seconds(subject)))
+    end = time.perf_counter() + seconds
+    found: list[Answer] = []
+    while len(found) < most and (not found or time.perf_counter() < end):
+        found += draw(subject, name, [prompt] * min(size, most - len(found)), **options)
+        size *= 2
+    return found

@@ -1,0 +1,218 @@
+"""Text that is no Unicode, and control characters, wherever a text can be given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from core.errors import CoreError, OptionError
+from core.options import GenerateConfig
+from core.protocols import Capability, TokenStream
+from core.types import Message
+from core_conformance.checking import ask
+from core_conformance.checking.applies import has_template
+from core_conformance.checking.ask import SPEAKING, generate
+from core_conformance.checking.calls import ending, must_raise, raised
+from core_conformance.checking.check import must
+from core_conformance.checking.compare import same_answers
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
+
+_BROKEN = {
+    "a high surrogate at the end": "half a character: \ud83d",
+    "a low surrogate in front": "\ude00 is half a character",
+    "a pair of surrogates": "two halves \ud83d\ude00 of one",  # as UTF-16 read unit by unit gives
+    "surrogates in the wrong order": "two halves \ude00\ud83d of one",
+}
+_GOOD = ask.PLAIN[:2]
+_CONTROLS = (
+    *map(chr, (0x00, 0x01, 0x07, 0x08, 0x0B, 0x1A, 0x1B, 0x1F, 0x7F, 0x85, 0x9B)),
+    *"\u200b\u200f\u2028\u202e\ufeff\ufffd\ufffe\uffff\ue000\U0010ffff",
+)
+_BEHIND = " nobody knew, but the harbour was quiet and"
+
+
+@check(
+    "errors.surrogates",
+    "A text that is no valid Unicode MUST fail alone with a CoreError, or be read: as a prompt, a "
+    "message or a continuation, in every operation",
+    broad=True,
+)
+def surrogates_fail_alone(subject: Subject) -> None:
+    for name, error_of in _operations(subject):
+        for what, text in _BROKEN.items():
+            error = error_of(text)
+            # A tokenizer asked by itself may say what Python says.
+            typed = CoreError if name != Capability.TOKENIZING else (CoreError, UnicodeError)
+            must(
+                error is None or isinstance(error, typed),
+                f"{what}, {text!r}, in {name} ended with {error!r}: it has to be a "
+                "core.RequestError of this text",
+            )
+
+
+@check(
+    "errors.surrogate-options",
+    "A label or a label_prefix that is no valid Unicode MUST raise OptionError at the call",
+    (Capability.CLASSIFY, Capability.CLASSIFY_STREAMING),
+    Capability.LABELS,
+)
+def surrogates_in_options_raise_at_the_call(subject: Subject) -> None:
+    model: Any = subject.model
+    calls = {Capability.CLASSIFY: "classify", Capability.CLASSIFY_STREAMING: "classify_iter"}
+    for name in filter(subject.declares, calls):
+        for text in _BROKEN.values():
+            for options in (
+                {"labels": ("good", text)},
+                {"labels": ("a", "b"), "label_prefix": text},
+            ):
+                call = partial(getattr(model, calls[name]), list(_GOOD), **options)
+                must_raise(OptionError, call, f"{calls[name]} with {options!r}")
+
+
+@check(
+    "stop.surrogates",
+    "A stop string that is no valid Unicode MUST raise OptionError at the call, or change nothing",
+    SPEAKING,
+    broad=True,
+)
+def surrogates_stop_nothing(subject: Subject) -> None:
+    free = generate(subject, _GOOD[0], 6)
+    letter = next(filter(str.isalnum, free.text), "e")
+    for stop in ("\ud83d", f"{letter}\ud83d", f"\ude00{letter}"):
+        try:
+            found = generate(subject, _GOOD[0], 6, stop=stop)
+        except OptionError:
+            continue
+        same_answers(subject, [(free, found)], f"without, and with stop={stop!r}", stops=(stop,))
+
+
+@check(
+    "text.control-characters",
+    "A prompt MUST be read whatever characters it holds: NUL, other control characters, marks of "
+    "direction, those that stand for no character",
+    (Capability.CLASSIFY, Capability.BATCH_GENERATE, *SPEAKING),
+)
+def control_characters_are_read(subject: Subject) -> None:
+    texts = [f"one{character}two" for character in _CONTROLS]
+    for name, text, wrong in _asked(subject, texts):
+        must(not wrong, f"{name} of {text!r} gave {wrong}")
+
+
+@check(
+    "text.nul",
+    "A NUL MUST NOT end a text: what stands behind it is read, in every operation",
+    (Capability.CLASSIFY, Capability.BATCH_GENERATE, *SPEAKING),
+)
+def nul_ends_no_text(subject: Subject) -> None:
+    for name, count in _counts(subject):
+        for front in _GOOD:
+            cut, whole = count(front), count(f"{front}\0{_BEHIND}")
+            must(
+                whole > cut + 1,
+                f"{name} of {front!r} read {cut} tokens, and with a NUL and {_BEHIND!r} behind it "
+                f"{whole}",
+            )
+
+
+def _operations(subject: Subject) -> Iterator[tuple[str, Callable[[str], Exception | None]]]:
+    """Each operation that reads a text, as what gives the error that a text ends with."""
+    model: Any = subject.model
+    one: dict[Capability, Callable[[str], Exception | None]] = {
+        Capability.GENERATE: lambda text: ending(lambda: model.generate(text, max_tokens=1)).error,
+        Capability.CHAT: lambda text: _chat_error(model, text),
+        Capability.SUBMITTING: lambda text: (
+            ending(lambda: model.submit(text, GenerateConfig(max_tokens=1))).error
+        ),
+        Capability.CLASSIFY: lambda text: _row_error(model.classify, text),
+        Capability.BATCH_GENERATE: lambda text: _row_error(
+            partial(model.batch_generate, max_tokens=1), text
+        ),
+        Capability.CLASSIFY_STREAMING: lambda text: _row_error(
+            lambda rows: list(model.classify_iter(iter(rows))), text
+        ),
+        Capability.BATCH_STREAMING: lambda text: raised(
+            lambda: list(model.batch_stream([_GOOD[0], text, _GOOD[1]], max_tokens=1))
+        ),
+        Capability.SCORING: lambda text: _row_error(
+            lambda rows: model.score(rows, ["a"] * 3), text
+        ),
+        Capability.ATTENTION_INSPECTOR: lambda text: raised(lambda: model.inspect_attention(text)),
+        Capability.TOKENIZING: lambda text: raised(lambda: model.encode(text)),
+    }
+    yield from ((str(name), one[name]) for name in filter(subject.declares, one))
+    if subject.declares(Capability.SCORING):
+        yield (
+            "score (the continuation)",
+            lambda text: _row_error(lambda rows: model.score([_GOOD[0]] * 3, rows), text),
+        )
+
+
+def _chat_error(model: Any, text: str) -> Exception | None:
+    turns = [Message("user", "Hello"), Message("assistant", text), Message("user", text)]
+    return ending(lambda: model.chat(turns, max_tokens=1)).error
+
+
+def _row_error(call: Callable[[list[str]], Sequence[Any]], text: str) -> Exception | None:
+    """The error of a row between two good ones, which have to finish."""
+    try:
+        rows = call([_GOOD[0], text, _GOOD[1]])
+    except Exception as error:  # noqa: BLE001 - no error of one text may come out here
+        must(False, f"{text!r} among the rows of a call raised {error!r}: it is its row's error")
+        return None
+    must(len(rows) == 3, f"a call of three rows, one of them {text!r}, gave {len(rows)}")
+    for row in (rows[0], rows[2]):
+        must(_is_answer(row), f"a good row next to {text!r} came out as {row!r:.200}")
+    own: Exception | None = rows[1].error
+    must(own is not None or _is_answer(rows[1]), f"{text!r} came out as {rows[1]!r:.200}")
+    return own
+
+
+def _is_answer(row: Any) -> bool:
+    """Whether a row has what it was asked for; one of a batch may be empty, for models may end."""
+    parts = (getattr(row, name, True) for name in ("token", "token_logprobs"))
+    return row.error is None and all(parts)
+
+
+def _asked(subject: Subject, texts: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """What went wrong with each text: all in one call where there are rows, some in streams."""
+    model: Any = subject.model
+    rows: dict[Capability, Callable[[], Sequence[Any]]] = {
+        Capability.CLASSIFY: lambda: model.classify(texts),
+        Capability.BATCH_GENERATE: lambda: model.batch_generate(texts, max_tokens=1),
+        Capability.SCORING: lambda: model.score([_GOOD[0]] * len(texts), texts),
+    }
+    for name in filter(subject.declares, rows):
+        for text, row in zip(texts, rows[name](), strict=True):
+            yield str(name), text, "" if _is_answer(row) else f"{row!r:.200}"
+    if subject.declares(Capability.GENERATE):
+        for text in texts[::5]:
+            end = ending(partial(model.generate, text, max_tokens=1))
+            yield "generate", text, "" if end.error is None else repr(end.error)
+
+
+def _counts(subject: Subject) -> Iterator[tuple[str, Callable[[str], int]]]:
+    """The operations, as what gives the number of tokens that one reads of a text."""
+    model: Any = subject.model
+
+    def of_stream(stream: TokenStream) -> int:
+        list(stream)
+        return stream.metrics.prompt_tokens
+
+    def of_rows(_: Sequence[object]) -> int:
+        read: int = model.metrics.prompt_tokens
+        return read
+
+    one: dict[Capability, Callable[[str], int]] = {
+        Capability.GENERATE: lambda text: of_stream(model.generate(text, max_tokens=1)),
+        Capability.CLASSIFY: lambda text: of_rows(model.classify([text])),
+        Capability.BATCH_GENERATE: lambda text: of_rows(model.batch_generate([text], max_tokens=1)),
+        Capability.TOKENIZING: lambda text: len(model.encode(text)),
+        Capability.SCORING: lambda text: len(model.score(["A"], [text])[0].token_logprobs),
+    }
+    if subject.declares(Capability.CHAT) and has_template(subject):
+        one[Capability.CHAT] = lambda text: of_stream(
+            model.chat([Message("user", text)], max_tokens=1)
+        )
+    yield from ((str(name), one[name]) for name in one if subject.declares(name))

@@ -1,0 +1,94 @@
+"""``max_tokens`` at the ends of its range: one token, and more than any machine can count."""
+
+from __future__ import annotations
+
+from core.errors import GenerationTimeout
+from core.protocols import Capability
+from core_conformance.checking import ask, tally
+from core_conformance.checking.applies import goes_on
+from core_conformance.checking.ask import SPEAKING, Answer, answer, batch, evidence, speak
+from core_conformance.checking.calls import close_quietly
+from core_conformance.checking.check import must
+from core_conformance.checking.compare import Pair, same_answers
+from core_conformance.checking.drawing import draw, drawing
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
+
+_LENGTH = 6
+_HUGE = (2**31, 2**32 + 1, 2**63, 2**64 + 1)
+_PATIENCE = 10.0  # seconds, for a batch that a stop token is to end at once
+_NEEDS = (*SPEAKING, Capability.BATCH_GENERATE)
+
+
+@check(
+    "streaming.max-tokens-one",
+    'max_tokens=1 MUST give the first token of the longer answer, and end with "length"',
+    _NEEDS,
+    broad=True,
+)
+def one_token(subject: Subject) -> None:
+    for name, prompt, free in _answers(subject):
+        (found,) = draw(subject, name, [prompt], 1)
+        first = Answer(free.tokens[:1], "length", free.prompt)
+        same_answers(subject, [(first, found)], f"{name} of {prompt!r}, and with max_tokens=1")
+        must(
+            found.ids != first.ids or found.finish_reason == "length",
+            f"{name} with max_tokens=1 gave {found.ids} and ended with {found.finish_reason!r}",
+        )
+
+
+@check(
+    "streaming.max-tokens-huge",
+    "A max_tokens larger than any context MUST be taken, and change nothing before the end",
+    _NEEDS,
+    broad=True,
+)
+def any_number_of_tokens(subject: Subject) -> None:
+    for name, prompt, free in _answers(subject):
+        for count in _HUGE:
+            rows = name is Capability.BATCH_GENERATE
+            pair = (_rows if rows else _stream)(subject, prompt, free, count)
+            what = f"{name} of {prompt!r} with max_tokens={_LENGTH}, and with {count}"
+            if pair is None:
+                tally.left_out(f"{what}: it did not end at a stop token")
+            else:
+                same_answers(subject, [pair], what)
+
+
+def _answers(subject: Subject) -> list[tuple[Capability, str, Answer]]:
+    """A greedy answer of some tokens from each operation that generates."""
+    names = [name for name in drawing(subject) if name is not Capability.CLASSIFY]
+    asked = [
+        (name, prompt, found)
+        for name in names
+        for prompt, found in zip(ask.PLAIN, draw(subject, name, ask.PLAIN, _LENGTH), strict=True)
+    ]
+    goes_on(subject, [found.ids for _, _, found in asked], names[0])
+    return [max((each for each in asked if each[0] is name), key=_length) for name in names]
+
+
+def _length(asked: tuple[Capability, str, Answer]) -> int:
+    return len(asked[2].ids)
+
+
+def _stream(subject: Subject, prompt: str, free: Answer, max_tokens: int) -> Pair:
+    """As many tokens of a stream as the shorter answer had, or all where it ended before."""
+    stream = speak(subject, subject.model, prompt, max_tokens=max_tokens, **evidence(subject))
+    try:
+        tokens = tuple(token for _, token in zip(free.tokens, stream, strict=False))
+        ended = len(tokens) < len(free.tokens)
+        return free, Answer(tokens, stream.finish_reason if ended else None, free.prompt)
+    finally:
+        close_quietly(stream)
+
+
+def _rows(subject: Subject, prompt: str, free: Answer, max_tokens: int) -> Pair | None:
+    """A row that ends at its second token or so; None where it went on for too long."""
+    stops = set(free.ids[1:]) - {free.ids[0]}
+    end = next((place for place, token in enumerate(free.ids) if token in stops), None)
+    if end is None:
+        return None
+    (row,) = batch(subject, [prompt], max_tokens, stop_tokens=tuple(stops), timeout=_PATIENCE)
+    if isinstance(row.error, GenerationTimeout):
+        return None
+    return Answer(free.tokens[:end], "stop", free.prompt), answer(row, prompt)

@@ -1,0 +1,116 @@
+"""Checks of the paths that a model is loaded from: any that the system takes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from core.errors import CoreError
+from core.protocols import Capability, TextModel
+from core_conformance.checking import ask
+from core_conformance.checking.ask import Answer, evidence, read, sampled, speak
+from core_conformance.checking.calls import at
+from core_conformance.checking.check import must, testable
+from core_conformance.checking.compare import same_speech
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
+
+_NAME = "modèle avec blancs 模型 Ω"
+_NOT_UTF8 = b"mod\xe8le"
+
+
+@check(
+    "loading.odd-paths",
+    "A model MUST load from any path: not ASCII, with blanks, through links, with a slash behind",
+)
+def odd_paths(subject: Subject) -> None:
+    with _folder(subject) as (folder, path):
+        _must_load(subject, path)
+        link = folder / "link to it"
+        link.symlink_to(folder / _NAME, target_is_directory=True)
+        inside = link / os.path.relpath(path, folder / _NAME)
+        roundabout = os.path.join(folder, _NAME, os.pardir, os.path.relpath(inside, folder))
+        _must_load(subject, os.path.join(roundabout, "") if os.path.isdir(path) else roundabout)
+
+
+@check(
+    "loading.relative-path",
+    "A model that was loaded from a relative path MUST work wherever the program goes then",
+)
+def relative_paths(subject: Subject) -> None:
+    with _folder(subject) as (folder, path):
+        before = os.getcwd()
+        os.chdir(folder)
+        try:
+            model = at(subject, os.path.relpath(path, folder)).load()
+            os.chdir(os.path.sep)
+            with model:
+                _must_answer(subject, model, "a relative path, in another working directory")
+        finally:
+            os.chdir(before)
+
+
+@check(
+    "loading.path-bytes",
+    "A path whose bytes are no UTF-8 MUST load, or raise a CoreError",
+)
+def paths_of_any_bytes(subject: Subject) -> None:
+    with _folder(subject) as (folder, path):
+        odd = Path(os.fsdecode(os.path.join(os.fsencode(folder), _NOT_UTF8)))
+        try:
+            (folder / _NAME).rename(odd)
+        except (OSError, UnicodeError):
+            testable(False, "this system has no file names but Unicode ones: take another")
+        try:
+            model = at(subject, str(odd / os.path.relpath(path, folder / _NAME))).load()
+        except CoreError as error:
+            must(bool(str(error)), f"a path of the bytes {_NOT_UTF8!r} raised {error!r}")
+            return
+        with model:
+            _must_answer(subject, model, f"a path of the bytes {_NOT_UTF8!r}")
+
+
+@contextmanager
+def _folder(subject: Subject) -> Iterator[tuple[Path, str]]:
+    """A folder with the model under test in another of an odd name: links, and no copies."""
+    source = Path(os.path.abspath(os.path.expanduser(subject.path)))
+    testable(source.exists(), f"{subject.path!r} is no file: take a model that is one here")
+    files = sorted(source.iterdir()) if source.is_dir() else [source]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        odd = folder / _NAME
+        odd.mkdir()
+        try:
+            for file in files:
+                (odd / file.name).symlink_to(file, target_is_directory=file.is_dir())
+        except OSError:
+            testable(False, "this system lets nobody make links to files: take another")
+        yield folder, str(odd if source.is_dir() else odd / source.name)
+
+
+def _must_load(subject: Subject, path: str) -> None:
+    try:
+        model = at(subject, path).load()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the model was not loaded
+        must(False, f"a load from {path!r}, which leads to the model under test, raised {error!r}")
+        return
+    with model:
+        _must_answer(subject, model, repr(path))
+
+
+def _must_answer(subject: Subject, model: TextModel, what: str) -> None:
+    found = _answer(subject, model)
+    same_speech(subject, [(_answer(subject, subject.model), found)], f"loaded from {what}")
+
+
+def _answer(subject: Subject, model: TextModel) -> Answer:
+    prompt, asked = ask.PLAIN[0], evidence(subject)
+    if subject.declares(Capability.CLASSIFY):
+        return sampled(model.classify([prompt], **asked)[0], prompt)
+    if not subject.declares(Capability.BATCH_GENERATE):
+        return read(speak(subject, model, prompt, max_tokens=3, **asked), prompt)
+    (row,) = model.batch_generate([prompt], max_tokens=3, **asked)
+    return Answer(row.tokens, row.finish_reason, prompt)

@@ -1,0 +1,137 @@
+"""Options of sampling at the ends of their ranges, and beyond the model's vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from core.errors import UnsupportedOptionError
+from core.protocols import Capability
+from core_conformance.checking import ask, budget
+from core_conformance.checking.ask import (
+    EVEN,
+    SPEAKING,
+    classify,
+    is_token,
+    logits,
+    token,
+    tokenizing,
+)
+from core_conformance.checking.check import must
+from core_conformance.checking.compare import same_draws
+from core_conformance.checking.drawing import draw, drawing
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
+
+_PROMPTS = ask.PLAIN[:2]
+_EVENLY = 1e4  # a temperature at which all tokens are about as likely
+_SEEDS = (3, 99, 12_345, 7_654_321, 2**31 - 1)
+_FOLDS = {
+    "cut to 32 bits": [(seed, 2**32 + seed) for seed in _SEEDS],
+    "without their sign": [(seed, 2**63 + seed) for seed in _SEEDS],
+    "rounded to a float": [(2**63 - seed, 2**63 - seed - 1) for seed in range(1, 10, 2)],
+}
+_HUGE, _TINY = 1.7976931348623157e308, 5e-324  # the largest and the smallest float
+_PENALTIES = (1e30, _HUGE, 1e-30, _TINY)
+
+
+@check(
+    "sampling.seed-bits",
+    "Seeds that differ in any of their 64 bits MUST be different seeds",
+    (*SPEAKING, Capability.CLASSIFY, Capability.BATCH_GENERATE),
+    Capability.SEED,
+    broad=True,
+)
+def all_bits_of_a_seed_count(subject: Subject) -> None:
+    cases = [(name, fold) for fold in _FOLDS for name in drawing(subject)]
+    for name, fold in budget.within(subject, cases, _passes, "seeds of"):
+        options = {"temperature": _EVENLY}
+        drawn = [
+            [draw(subject, name, _PROMPTS[:1], 3, seed=seed, **options)[0].ids for seed in pair]
+            for pair in _FOLDS[fold]
+        ]
+        must(
+            any(one != other for one, other in drawn),
+            f"{name} with {options} draws the same with both seeds of {_FOLDS[fold]}, as if they "
+            f"were {fold}: {drawn}",
+        )
+
+
+@check(
+    "sampling.ends-off",
+    "A filter at the end of its range that drops nothing, or wider than the vocabulary, MUST "
+    "change nothing",
+    (*SPEAKING, Capability.CLASSIFY, Capability.BATCH_GENERATE),
+    Capability.SEED,
+    broad=True,
+)
+def filters_that_drop_nothing_change_nothing(subject: Subject) -> None:
+    size = subject.model.info.vocab_size
+    off: list[dict[str, Any]] = [
+        *({"top_k": count} for count in (size, size + 1, 2**31, 2**32 + 1)),
+        {"top_p": 1.0},
+        {"min_p": _TINY},
+        {"typical_p": 1.0},
+    ]
+    cases = [(name, option) for option in off for name in drawing(subject)]
+    warm = {"temperature": EVEN["temperature"], "seed": 5}
+    for name, option in budget.within(subject, cases, lambda case: 4.0, "filters of"):
+        free = draw(subject, name, _PROMPTS, 2, **warm)
+        try:
+            found = draw(subject, name, _PROMPTS, 2, **warm, **option)
+        except UnsupportedOptionError as error:
+            if error.option not in option:
+                raise
+            continue
+        same_draws(
+            subject, list(zip(free, found, strict=True)), f"{name} with {warm}, and {option}"
+        )
+
+
+@check(
+    "sampling.penalty-ends",
+    "A repeat_penalty at either end of its range MUST still take the best of the penalised logits",
+    Capability.CLASSIFY,
+    Capability.LOGITS,
+    Capability.TOKENIZING,
+    broad=True,
+)
+def penalties_at_their_ends(subject: Subject) -> None:
+    asked = (*ask.REPEATING, ask.LONG)
+    rows = logits(subject, asked)
+    for penalty in _PENALTIES:
+        for options in ({}, {"temperature": 1e-6}):
+            results = classify(subject, asked, repeat_penalty=penalty, **options)
+            for prompt, row, result in zip(asked, rows, results, strict=True):
+                seen = set(tokenizing(subject).encode(prompt))
+                allowed = _best(row, seen, penalty, 2 * subject.tolerance + 1e-3)
+                must(
+                    is_token(result.token, len(row)) and token(result).id in allowed,
+                    f"repeat_penalty={penalty:g} and {options} on {prompt!r} gave "
+                    f"{result.token!r}, whose logit is {row[token(result).id]:.4g}: with it the "
+                    f"best tokens are {sorted(allowed)[:8]}",
+                )
+
+
+def _passes(case: tuple[Capability, str]) -> float:
+    return 2.0 * len(_SEEDS) * (1 if case[0] is Capability.CLASSIFY else 3)
+
+
+def _best(
+    row: Sequence[float], seen: Collection[int], penalty: float, slack: float
+) -> Collection[int]:
+    """The tokens that may be the best after an enormous or a minute penalty.
+
+    Enormous: of a positive logit that was seen nothing is left, and a negative one is impossible.
+    Minute: a positive one is beyond all others, and of a negative one nothing is left.
+    """
+    positive = {token for token in seen if row[token] > slack}
+    unsure = {token for token in seen if abs(row[token]) <= slack}
+    if penalty < 1 and positive:
+        return positive | unsure
+
+    nothing = positive if penalty > 1 else set(seen)  # of their logits nothing is left
+    others = {token: value for token, value in enumerate(row) if token not in seen}
+    best = max([*others.values(), *(0.0 for _ in nothing)])
+    left = {token for token, value in others.items() if value >= best - slack}
+    return left | unsure | (nothing if best <= slack else set())
