@@ -182,7 +182,8 @@ def _recording(kind: type[M], number: int) -> type[M]:
         if _is_method(found := inspect.getattr_static(kind, name, None))
     }
     space |= {"__slots__": (), "__module__": kind.__module__, "__qualname__": kind.__qualname__}
-    return type(kind)(kind.__name__, (kind,), space)
+    made: type[M] = type(kind).__call__(type(kind), kind.__name__, (kind,), space)
+    return made
 
 
 def _is_method(found: object) -> bool:

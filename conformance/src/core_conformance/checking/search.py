@@ -45,8 +45,10 @@ def search(
     run: Run,
     cost: Callable[[Input], float],
     most: int = 60,
-) -> None:
+) -> int:
     """Run ``run`` on generated inputs; raises the `Violation` of the smallest that fails.
+
+    Returns the number of generated tokens that were compared.
 
     ``cost`` is the number of passes that an input takes, and ``most`` the number of inputs that
     are enough, unless the run is deep.
@@ -56,6 +58,7 @@ def search(
         error = found.failure()
     if error is not None:
         raise error
+    return found.tokens
 
 
 _Found = tuple[Input, BaseException, str]  # an input, its error, and the calls that led to it
@@ -95,9 +98,16 @@ class _Search(Generic[Input]):
             return
         if self._smallest is None:
             self._first(found, error)
-        elif len(script := record.script(whole=True)) < len(self._smallest[2]):
+            if not self.failed:
+                return  # hypothesis would try it alone
+        elif len(script := record.script(whole=True)) <= len(self._smallest[2]):
             self._smallest = found, error, script
         raise error
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of all answers that were compared."""
+        return self._world.tokens
 
     def failure(self) -> BaseException | None:
         """The error of the smallest input that failed, with its call; None if all passed."""

@@ -19,6 +19,7 @@ from core.extensions import BatchStreaming, ClassifyStreaming
 from core.protocols import Capability
 from core.types import BatchResult, ClassifyResult, Score, Token
 from core_conformance.checking import strategies
+from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import (
     SPEAKING,
     Answer,
@@ -69,7 +70,8 @@ def any_texts(subject: Subject) -> None:
 def any_batches(subject: Subject) -> None:
     speaks(subject, Capability.BATCH_GENERATE)
     inputs = st.tuples(strategies.rows(), st.integers(1, _LENGTH), strategies.sampling(subject))
-    search(subject, inputs, _batched, lambda found: 2 * len(found[0]) * found[1])
+    tokens = search(subject, inputs, _batched, lambda found: 2 * len(found[0]) * found[1])
+    goes_on(subject, [range(tokens)], Capability.BATCH_GENERATE)
 
 
 @check(
@@ -87,7 +89,8 @@ def any_answers(subject: Subject) -> None:
         st.tuples(st.integers(0, 40), st.integers(1, 8)),
         st.sampled_from(("", "NFD", "NFC", "\u0301", "NFKC")),
     )
-    search(subject, inputs, _answered, lambda found: 3 * found[1])
+    tokens = search(subject, inputs, _answered, lambda found: 3 * found[1])
+    goes_on(subject, [range(tokens)])
 
 
 @check(

@@ -29,7 +29,7 @@ class Target:
     backend: str
     model: str
     options: Mapping[str, object] = field(default_factory=dict)
-    effort: Effort = Effort()
+    effort: Effort = field(default_factory=Effort)
 
     def found(self) -> Backend:
         """The backend, available or not. Raises `BackendError`.
