@@ -30,8 +30,10 @@ Run = Callable[[World, Any], None]
 # small inputs for longer. Where there is time for a few only, they have to differ.
 _AT_ONCE = 9
 _TRIES = 20  # times the inputs that are enough: where there are fewer, they come again and again
-_SHRINKING = 2.0  # seconds at least, and this many attempts; a deep run takes ten times as long
-_ATTEMPTS = 12
+# Seconds of making small: at least, and at most; between them, time for so many attempts. A deep
+# run takes ten times as long.
+_SHRINKING, _LONGEST = 2.0, 20.0
+_ATTEMPTS = 60
 _AGAIN = 2  # runs of the smallest input, to say whether it fails every time
 
 
@@ -167,7 +169,7 @@ class _Search(Generic[Input]):
         own = self._error(found)
         if own is not None:
             self._smallest = self._whole = found, own, record.script(whole=True)
-            seconds = max(_SHRINKING, _ATTEMPTS * (time.monotonic() - start))
+            seconds = max(_SHRINKING, min(_LONGEST, _ATTEMPTS * (time.monotonic() - start)))
             self._end = time.monotonic() + seconds * (10 if self._subject.effort.deep else 1)
 
 
