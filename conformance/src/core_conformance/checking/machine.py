@@ -96,8 +96,15 @@ class Machine:
     def close(self) -> None:
         """Close what is still open."""
         for stream in self.open:
-            with suppress(Exception):  # whether it does what it should is for other checks
-                stream.stream.close()
+            record.note(f"{stream.name}.close()")
+            stream.stream.close()
+        self.open.clear()
+
+    def finish(self) -> None:
+        """Read what is still open to its end."""
+        for stream in list(self.open):
+            with suppress(ModelBusyError):
+                self.read(stream, MOST)
 
     def begin(self, step: Step, operation: Capability, cancel: Named | None = None) -> Open | None:
         """Open a stream, and read some of its tokens; all of them at the highest number."""
@@ -118,7 +125,7 @@ class Machine:
     def read(self, stream: Open, count: int) -> bool:
         """Read tokens and see that they are the wanted ones; False when the stream has ended."""
         whole = count >= MOST
-        record.note(reading(stream.name, None if whole else count))
+        line = record.note(reading(stream.name, None if whole else count))
         try:
             for _ in range(10**6 if whole else count):
                 stream.tokens.append(next(stream.stream))
@@ -127,10 +134,12 @@ class Machine:
             self._ended(stream)
             return False
         except ModelBusyError:
+            line.raised = True
             self.open.remove(stream)
             stream.stream.close()
             raise
         except RequestError as error:
+            line.raised = True
             self.open.remove(stream)
             if not isinstance(error, GenerationCancelled) or stream.cancel is None:
                 same_error(stream.wanted[1], error, self._where(stream))

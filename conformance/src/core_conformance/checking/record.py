@@ -95,9 +95,11 @@ def named(name: str) -> Call | None:
     return call
 
 
-def note(line: str) -> None:
+def note(line: str) -> Call:
     """Write down a line of the check's own, such as the reading of a stream that has a name."""
-    _calls.add(Call(-1, "", line))
+    call = Call(-1, "", line)
+    _calls.add(call)
+    return call
 
 
 def last() -> Call | None:
@@ -146,15 +148,18 @@ def _is_about(call: Call, told: str) -> bool:
 
 
 def _line(call: Call, names: dict[int, str]) -> str:
-    if call.model not in names:
-        return call.arguments
-    asked = f"{names[call.model]}.{call.operation}({call.arguments})"
+    line = call.arguments if call.model not in names else _asked(call, names[call.model])
+    if not call.raised:
+        return line
+    return f"try:\n    {line}\nexcept Exception as error:\n    print(repr(error))"
+
+
+def _asked(call: Call, model: str) -> str:
+    asked = f"{model}.{call.operation}({call.arguments})"
     if call.operation == "close":
         return asked
     if call.name:
         return f"{call.name} = {asked}"
-    if call.raised:
-        return f"try:\n    {asked}\nexcept Exception as error:\n    print(repr(error))"
     if call.operation in STREAMS:
         return f"print(list({asked}))"
     if "return_logits=True" in call.arguments:
@@ -182,7 +187,8 @@ def _recording(kind: type[M], number: int) -> type[M]:
         if _is_method(found := inspect.getattr_static(kind, name, None))
     }
     space |= {"__slots__": (), "__module__": kind.__module__, "__qualname__": kind.__qualname__}
-    return type(kind)(kind.__name__, (kind,), space)
+    made: type[M] = type(kind).__call__(type(kind), kind.__name__, (kind,), space)
+    return made
 
 
 def _is_method(found: object) -> bool:

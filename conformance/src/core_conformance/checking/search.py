@@ -30,8 +30,10 @@ Run = Callable[[World, Any], None]
 # small inputs for longer. Where there is time for a few only, they have to differ.
 _AT_ONCE = 9
 _TRIES = 20  # times the inputs that are enough: where there are fewer, they come again and again
-_SHRINKING = 2.0  # seconds at least, and this many attempts; a deep run takes ten times as long
-_ATTEMPTS = 12
+# Seconds of making small: at least, and at most; between them, time for so many attempts. A deep
+# run takes ten times as long.
+_SHRINKING, _LONGEST = 2.0, 20.0
+_ATTEMPTS = 60
 _AGAIN = 2  # runs of the smallest input, to say whether it fails every time
 
 
@@ -45,8 +47,10 @@ def search(
     run: Run,
     cost: Callable[[Input], float],
     most: int = 60,
-) -> None:
+) -> int:
     """Run ``run`` on generated inputs; raises the `Violation` of the smallest that fails.
+
+    Returns the number of generated tokens that were compared.
 
     ``cost`` is the number of passes that an input takes, and ``most`` the number of inputs that
     are enough, unless the run is deep.
@@ -56,6 +60,7 @@ def search(
         error = found.failure()
     if error is not None:
         raise error
+    return found.tokens
 
 
 _Found = tuple[Input, BaseException, str]  # an input, its error, and the calls that led to it
@@ -95,9 +100,16 @@ class _Search(Generic[Input]):
             return
         if self._smallest is None:
             self._first(found, error)
-        elif len(script := record.script(whole=True)) < len(self._smallest[2]):
+            if not self.failed:
+                return  # hypothesis would try it alone
+        elif len(script := record.script(whole=True)) <= len(self._smallest[2]):
             self._smallest = found, error, script
         raise error
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of all answers that were compared."""
+        return self._world.tokens
 
     def failure(self) -> BaseException | None:
         """The error of the smallest input that failed, with its call; None if all passed."""
@@ -157,7 +169,7 @@ class _Search(Generic[Input]):
         own = self._error(found)
         if own is not None:
             self._smallest = self._whole = found, own, record.script(whole=True)
-            seconds = max(_SHRINKING, _ATTEMPTS * (time.monotonic() - start))
+            seconds = max(_SHRINKING, min(_LONGEST, _ATTEMPTS * (time.monotonic() - start)))
             self._end = time.monotonic() + seconds * (10 if self._subject.effort.deep else 1)
 
 

@@ -69,6 +69,8 @@ def _text(text: str) -> str:
     plain = ascii(str.__str__(text))
     if len(text) <= _LONG:
         return plain
+
+    # Of a repetition, the part that is repeated.
     unit = next((size for size in range(1, 9) if text == (text[:size] * len(text))[: len(text)]), 0)
     if not unit:
         return plain
@@ -76,11 +78,10 @@ def _text(text: str) -> str:
     return f"{text[:unit]!a} * {times}" + (f" + {text[:rest]!a}" if rest else "")
 
 
-def _number(value: float) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"float({str(float(value))!r})"
-    plain = float(value) if isinstance(value, float) else int(value)
-    return repr(plain)
+def _number(value: int | float) -> str:
+    if isinstance(value, int):
+        return repr(int(value))
+    return repr(float(value)) if math.isfinite(value) else f"float({str(float(value))!r})"
 
 
 def _fields(value: Any) -> list[str]:

@@ -40,7 +40,17 @@ _RANGES = (
     (0x10000, 0x10FFFF),
     (0x1F300, 0x1FAFF),
 )
-_MARKED = ("\0", "e\u0301", "\u0301", "\U0001f389", "\U0001d518", "\ufeff", "\u200d", "\ufffd")
+_MARKED = (
+    "\0",
+    "a\0b",
+    "e\u0301",
+    "\u0301",
+    "\U0001f389",
+    "\U0001d518",
+    "\ufeff",
+    "\u200d",
+    "\ufffd",
+)
 _SPACE = ("", " ", "\n", "\t", "\u3000", "  ", "\r\n", "\0")
 
 
@@ -77,7 +87,7 @@ def rows(draw: st.DrawFn, most: int = 9) -> list[str]:
 @st.composite
 def labels(draw: st.DrawFn) -> tuple[str, ...]:
     """One to five labels; some are the beginning of another."""
-    short = st.lists(_pieces(), min_size=1, max_size=2).map(lambda parts: "".join(parts)[:12])
+    short = st.lists(_pieces(), min_size=1, max_size=2).map(lambda parts: "".join(parts)[:8])
     found = draw(st.lists(st.one_of(st.sampled_from(ask.LABELS), short), min_size=1, max_size=3))
     longer = draw(st.lists(st.tuples(st.sampled_from(found), short).map("".join), max_size=2))
     return tuple(dict.fromkeys([*found, *longer]))
@@ -88,8 +98,8 @@ def prefixes() -> SearchStrategy[str]:
     return st.sampled_from((" ", "", ": ", "\n", " \u0301"))
 
 
-def sampling(subject: Subject) -> SearchStrategy[dict[str, Any]]:
-    """Options of drawing whose answer never changes: greedy, or with a seed."""
+def sampling(subject: Subject, plain: bool = True) -> SearchStrategy[dict[str, Any]]:
+    """Options of drawing whose answer never changes: greedy, or with a seed; ``plain``: or none."""
     honoured = {name: value for name, value in _options().items() if _honours(subject, name)}
     greedy = st.fixed_dictionaries({}, optional=_among(honoured, ("repeat_penalty",)))
     if not subject.declares(Capability.SEED) or "temperature" not in honoured:
@@ -99,7 +109,7 @@ def sampling(subject: Subject) -> SearchStrategy[dict[str, Any]]:
         {"temperature": st.sampled_from((1.0, 0.5, 20.0)), "seed": _seeds()},
         optional=_among(honoured, names),
     )
-    return st.one_of(st.just({}), greedy, drawn)
+    return st.one_of(st.just({}), greedy, drawn) if plain else drawn
 
 
 def _options() -> dict[str, SearchStrategy[Any]]:

@@ -39,6 +39,7 @@ class World:
         self._yardstick = subject.load()
         self._answers: dict[str, tuple[Any, record.Call | None]] = {}
         self._seen: list[Pair] = []
+        self.tokens = 0  # of all answers that were compared
 
     def renew(self) -> None:
         """Load both models anew, and forget all answers."""
@@ -81,6 +82,7 @@ class World:
 
         Where a margin cannot be read, all that was compared in this search says what noise is.
         """
+        self.tokens += sum(len(wanted.ids) for wanted, _ in pairs)
         found = difference(self.subject, pairs, drawn=drawn)
         if found is not None and not found.clear:
             found = difference(self.subject, [*self._seen, *pairs], drawn=drawn)

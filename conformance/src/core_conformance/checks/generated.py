@@ -19,6 +19,7 @@ from core.extensions import BatchStreaming, ClassifyStreaming
 from core.protocols import Capability
 from core.types import BatchResult, ClassifyResult, Score, Token
 from core_conformance.checking import strategies
+from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import (
     SPEAKING,
     Answer,
@@ -57,7 +58,7 @@ _STEPS = 6
     broad=True,
 )
 def any_texts(subject: Subject) -> None:
-    search(subject, strategies.rows(), _classified_together, lambda rows: 2 * len(rows))
+    search(subject, strategies.rows(), _classified_together, lambda rows: 2 * len(rows), most=40)
 
 
 @check(
@@ -69,7 +70,8 @@ def any_texts(subject: Subject) -> None:
 def any_batches(subject: Subject) -> None:
     speaks(subject, Capability.BATCH_GENERATE)
     inputs = st.tuples(strategies.rows(), st.integers(1, _LENGTH), strategies.sampling(subject))
-    search(subject, inputs, _batched, lambda found: 2 * len(found[0]) * found[1])
+    tokens = search(subject, inputs, _batched, _batch_cost, most=40)
+    goes_on(subject, [range(tokens)], Capability.BATCH_GENERATE)
 
 
 @check(
@@ -87,7 +89,8 @@ def any_answers(subject: Subject) -> None:
         st.tuples(st.integers(0, 40), st.integers(1, 8)),
         st.sampled_from(("", "NFD", "NFC", "\u0301", "NFKC")),
     )
-    search(subject, inputs, _answered, lambda found: 3 * found[1])
+    tokens = search(subject, inputs, _answered, lambda found: 3 * found[1])
+    goes_on(subject, [range(tokens)])
 
 
 @check(
@@ -104,7 +107,7 @@ def any_labels(subject: Subject) -> None:
         strategies.prefixes(),
         st.randoms(use_true_random=False),
     )
-    search(subject, inputs, _labelled, lambda found: 3 * len(found[0]) * (1 + len(found[1])))
+    search(subject, inputs, _labelled, _labels_cost, most=20)
 
 
 @check(
@@ -116,7 +119,7 @@ def any_labels(subject: Subject) -> None:
 def any_scores(subject: Subject) -> None:
     pair = st.tuples(strategies.texts(3), strategies.texts(2).map(lambda text: text[:16]))
     inputs = st.lists(pair, min_size=1, max_size=5)
-    search(subject, inputs, _scored, lambda pairs: 8 * len(pairs))
+    search(subject, inputs, _scored, lambda pairs: 8 * len(pairs), most=30)
 
 
 @check(
@@ -126,7 +129,17 @@ def any_scores(subject: Subject) -> None:
     broad=True,
 )
 def any_tokens(subject: Subject) -> None:
-    search(subject, strategies.texts(), _encoded, lambda text: 0.1, most=200)
+    search(subject, strategies.texts(), _encoded, lambda text: 0.1, most=100)
+
+
+def _batch_cost(found: tuple[list[str], int, Options]) -> float:
+    rows, most, _ = found
+    return 2.0 * len(rows) * most
+
+
+def _labels_cost(found: tuple[list[str], tuple[str, ...], str, Any]) -> float:
+    prompts, labels, *_ = found
+    return 3.0 * len(prompts) * (1 + len(labels))
 
 
 def _classified_together(world: World, rows: list[str]) -> None:

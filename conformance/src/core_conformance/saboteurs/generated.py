@@ -6,16 +6,18 @@ import dataclasses
 import unicodedata
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import Any
+from itertools import islice
+from typing import Any, ClassVar
 
 from core.options import GenerateConfig
 from core.text_stream import TokenAssembler
-from core.types import ClassifyResult, Score
+from core.types import ClassifyResult, Score, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference import vocabulary
 from core_conformance.reference.batch import Batch
-from core_conformance.reference.classification import Classifier
+from core_conformance.reference.classification import MICRO_BATCH, Classifier
 from core_conformance.reference.engine import Engine, Generation
+from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.stream import ReferenceStream, SubmittedStream
 
@@ -93,7 +95,7 @@ class BehindAClosedRequest(ReferenceModel):
             self._given = 0
             super().__init__(*arguments)
 
-        def __next__(self) -> Any:
+        def __next__(self) -> Token:
             token = super().__next__()
             self._given += 1
             return token
@@ -107,25 +109,24 @@ class BehindAClosedRequest(ReferenceModel):
 
 @saboteur(
     "behind-another-close",
-    "behind the close of another model scores have no tokens",
-    {"generated.calls", "scoring.empty"},
+    "a stream that is open while another model is closed forgets its last token then",
+    {"generated.calls"},
 )
 class BehindAnotherClose(ReferenceModel):
-    closed: int = 0
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._born = BehindAnotherClose.closed
+    closed: ClassVar[int] = 0
 
     def release(self) -> None:
         super().release()
         BehindAnotherClose.closed += 1
 
-    def score(self, prompts: Sequence[str], *rest: Any, **options: Any) -> list[Score]:
-        scores = super().score(prompts, *rest, **options)
-        if self._born == BehindAnotherClose.closed:
-            return scores
-        return [dataclasses.replace(each, token_logprobs=()) for each in scores]
+    class stream_class(ReferenceStream):
+        def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
+            closed = BehindAnotherClose.closed
+            for token in super().generate(row, meter):
+                yield token
+                if closed != BehindAnotherClose.closed:
+                    closed = BehindAnotherClose.closed
+                    del row.context[-1:]
 
 
 @saboteur(
@@ -208,7 +209,7 @@ class ScoredInWhiteSpace(ReferenceModel):
 )
 class BesideABegunStream(ReferenceModel):
     class stream_class(ReferenceStream):
-        def generate(self, row: Generation, meter: Any) -> Iterator[Any]:
+        def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
             begun = self.engine.__dict__.setdefault("begun", [])
             begun.append(self.config)
             try:
@@ -240,12 +241,13 @@ class AbandonedResults(ReferenceModel):
         left, self._left = self._left, []
         return [*left, *results][: len(results)] if len(results) > 1 else results
 
-    def _classified(self, prompts: Iterator[str], config: GenerateConfig) -> Iterator[Any]:
-        results = [*super()._classified(prompts, config)]
-        given = 0
+    def _classified(
+        self, prompts: Iterator[str], config: GenerateConfig
+    ) -> Iterator[ClassifyResult]:
+        results, given = super()._classified(prompts, config), 0
         try:
             for result in results:
                 given += 1
                 yield result
         finally:
-            self._left = results[given:]
+            self._left = list(islice(results, -given % MICRO_BATCH))

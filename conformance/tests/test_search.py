@@ -1,0 +1,163 @@
+"""Generated inputs: the same for a seed, shrunk in bounded time, and nothing written anywhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from core_conformance.checking import strategies
+from core_conformance.checking.check import Violation, must
+from core_conformance.checking.effort import Effort
+from core_conformance.checking.registry import generated
+from core_conformance.checking.search import search
+from core_conformance.checking.subject import Subject
+from core_conformance.reference import Reference, write_model
+
+Check = Callable[[Any, Any], None]
+NUMBERS = st.lists(st.integers(0, 1000), max_size=20)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A reference model."""
+    return str(write_model(tmp_path_factory.mktemp("models") / "reference"))
+
+
+def inputs(path: str, seed: int = 0, most: int = 30, **effort: Any) -> list[Any]:
+    """The inputs of a search."""
+    subject, seen = Subject(Reference(), path, effort=Effort(seed=seed, **effort)), list[Any]()
+    search(subject, strategies.rows(), lambda world, found: seen.append(found), len, most)
+    return seen
+
+
+def violation(path: str, run: Check, **effort: Any) -> Violation:
+    """What a search raises."""
+    subject = Subject(Reference(), path, effort=Effort(**effort))
+    with pytest.raises(Violation) as raised:
+        search(subject, NUMBERS, run, len)
+    return raised.value
+
+
+def test_a_seed_stands_for_its_inputs_however_many_there_is_time_for(path: str) -> None:
+    few, many = inputs(path, most=10), inputs(path, most=40)
+    assert len(few) == 10
+    assert many[:10] == few
+    assert inputs(path, 1, 10) != few
+
+
+def test_passes_are_the_limit(path: str) -> None:
+    rows = inputs(path, most=1000, seconds=1e-9, least=40)
+    assert sum(map(len, rows[:-1])) < 40 <= sum(map(len, rows))
+
+
+def test_a_deep_search_takes_its_time(path: str) -> None:
+    start = time.monotonic()
+    found = inputs(path, most=1, seconds=0.3, deep=True)
+    assert 0.3 <= time.monotonic() - start < 60
+    assert len(found) > 9
+
+
+def test_inputs_differ(path: str) -> None:
+    seen = inputs(path, most=60)
+    assert len({repr(rows) for rows in seen}) == 60
+    text = "".join("".join(rows) for rows in seen)
+    assert "\0" in text
+    assert any(ord(character) > 0xFFFF for character in text)
+    assert any(0x300 <= ord(character) < 0x370 for character in text)
+    assert "</s>" in text
+
+
+def test_what_fails_is_made_small(path: str) -> None:
+    seen: list[list[int]] = []
+
+    def run(world: Any, found: list[int]) -> None:
+        world.model.encode(repr(found))
+        if sum(found) > 500:
+            seen.append(found)
+            must(False, f"{sum(found)} is too much")
+
+    error = violation(path, run)
+    assert str(error).startswith("501 is too much [generated input ")
+    assert "of --seed 0" in str(error)
+    assert "it failed in 2 of 2 more runs" in str(error)
+    assert error.call.endswith("print(model.encode('[501]'))")
+
+
+def test_making_small_ends_in_time(path: str) -> None:
+    def run(world: Any, found: list[int]) -> None:
+        time.sleep(0.05)
+        must(len(found) < 5, "too long")
+
+    start = time.monotonic()
+    violation(path, run)
+    assert time.monotonic() - start < 30
+
+
+def test_what_fails_now_and_then_is_reported_as_it_was_seen(path: str) -> None:
+    calls: list[list[int]] = []
+
+    def run(world: Any, found: list[int]) -> None:
+        calls.append(found)
+        must(len(calls) % 7 not in (0, 1), f"seen at call {len(calls)}")
+
+    assert "seen at call" in str(violation(path, run))
+
+
+def test_what_fails_once_and_never_again_is_reported_with_what_came_before(path: str) -> None:
+    calls = []
+
+    def run(world: Any, found: list[int]) -> None:
+        calls.append(world.model.encode(f"call {len(calls)}"))
+        must(len(calls) != 5, "the fifth")
+
+    error = violation(path, run)
+    assert str(error).startswith("the fifth [generated input 5 of --seed 0, behind those before it")
+    assert "call 0" in error.call
+    assert "call 4" in error.call
+
+
+def test_an_error_of_the_backend_is_a_violation_with_its_traceback(path: str) -> None:
+    def run(world: Any, found: list[int]) -> None:
+        if len(found) > 3:
+            raise KeyError("weights")
+
+    error = violation(path, run)
+    assert "raised KeyError('weights')" in str(error)
+    assert isinstance(error.__context__, KeyError)
+
+
+def test_each_generated_check_is_broad() -> None:
+    assert len(generated()) >= 7
+    assert all(check.broad for check in generated())
+
+
+_ALONE = """
+import sys
+from core_conformance.checking.registry import generated
+from core_conformance.checking.subject import Subject
+from core_conformance.reference import Reference
+from core_conformance.running.runner import run_check
+subject = Subject(Reference(), sys.argv[1])
+for check in generated():
+    if check.id != "generated.calls":
+        print(run_check(check, subject).reason)
+"""
+
+
+def test_nothing_is_written_into_the_users_folder(path: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _ALONE, path],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.stdout.strip(), done.stderr) == ("", "")
+    assert list(tmp_path.iterdir()) == []
