@@ -76,18 +76,18 @@ def said(*ids: int) -> Answer:
     return Answer(tuple(Token(each, "") for each in ids), "stop")
 
 
-@pytest.mark.parametrize(
-    ("compare", "count"),
-    [
-        (lambda s: same_answers(s, [], ""), 0),
-        (lambda s: same_answers(s, [(said(), said())], ""), 0),
-        (lambda s: same_answers(s, [(said(1, 2), said(1, 2)), (said(), said())], ""), 2),
-        (lambda s: rarely_different(s, [(said(), said())] * 4, ""), 0),
-        (lambda s: rarely_different(s, [(said(1), said(2))] + [(said(1), said(1))] * 3, ""), 4),
-        (lambda s: same_logits(s, [], [], ""), 0),
-        (lambda s: same_logits(s, [1.0, 2.0], [1.0, 2.0], ""), 2),
-    ],
-)
+COMPARISONS: dict[str, tuple[Callable[[Subject], None], int]] = {
+    "no answers": (lambda s: same_answers(s, [], ""), 0),
+    "empty answers": (lambda s: same_answers(s, [(said(), said())], ""), 0),
+    "one is empty": (lambda s: same_answers(s, [(said(1, 2),) * 2, (said(), said())], ""), 2),
+    "no draws": (lambda s: rarely_different(s, [(said(), said())] * 4, ""), 0),
+    "draws": (lambda s: rarely_different(s, [(said(1), said(1))] * 4, ""), 4),
+    "no logits": (lambda s: same_logits(s, [], [], ""), 0),
+    "logits": (lambda s: same_logits(s, [1.0, 2.0], [1.0, 2.0], ""), 2),
+}
+
+
+@pytest.mark.parametrize(("compare", "count"), COMPARISONS.values(), ids=COMPARISONS)
 def test_what_counts_is_what_was_there(
     subject: Subject, compare: Callable[[Subject], None], count: int
 ) -> None:

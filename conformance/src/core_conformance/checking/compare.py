@@ -16,7 +16,7 @@ from core.types import ClassifyResult, Token
 from core_conformance.checking import tally
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import Answer, classify, logits, sampled, scoring, tokenizing
-from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.check import Violation, must, testable, well_formed
 from core_conformance.checking.subject import Subject
 
 Pair = tuple[Answer, Answer]
@@ -192,7 +192,8 @@ def same_answers(
 ) -> None:
     """Raise `Violation` unless greedy answers are the same, as far as `difference` asks for it."""
     found = difference(subject, pairs, stops=stops)
-    well_formed(found is None, f"{what}: {found.text if found else ''}")
+    if found is not None:
+        raise Violation(f"{what}: {found.text}")
 
 
 def same_rows(
@@ -245,7 +246,8 @@ def same_draws(subject: Subject, pairs: Sequence[Pair], what: str) -> None:
     the tolerance: so two draws that are at a tie with one another count as the same.
     """
     found = difference(subject, pairs, drawn=True)
-    well_formed(found is None, f"{what}: {found.text if found else ''}")
+    if found is not None:
+        raise Violation(f"{what}: {found.text}")
 
 
 def rarely_different(subject: Subject, pairs: Sequence[Pair], what: str) -> None:
@@ -253,7 +255,8 @@ def rarely_different(subject: Subject, pairs: Sequence[Pair], what: str) -> None
     tally.compared(sum(bool(left.ids or right.ids) for left, right in pairs))
     parted = [(left, right) for left, right in pairs if left.ids != right.ids]
     if len(parted) > allowance(subject, pairs, always=1):
-        well_formed(False, f"{what}, in {len(parted)} of {len(pairs)} cases: {_shown(*parted[0])}")
+        shown = _shown(*parted[0])
+        raise Violation(f"{what}, in {len(parted)} of {len(pairs)} cases: {shown}")
 
 
 def allowance(subject: Subject, pairs: Sequence[Pair], always: int) -> int:
@@ -270,12 +273,13 @@ def same_logits(subject: Subject, left: Sequence[float], right: Sequence[float],
     well_formed(len(left) == len(right), f"{what}: {len(left)} logits against {len(right)}")
     tally.compared(len(left))
     # Not abs(a - b): two infinities of one sign are the same.
-    apart = max((abs(a - b) for a, b in zip(left, right, strict=True) if a != b), default=0.0)
-    well_formed(
-        apart <= subject.tolerance,
-        f"{what}: logits differ by {apart:.3g}, more than logit_tolerance={subject.tolerance:g}, "
-        f"first at token {_first_apart(subject, left, right)}",
-    )
+    farthest = max((abs(a - b) for a, b in zip(left, right, strict=True) if a != b), default=0.0)
+    if not farthest <= subject.tolerance:  # NaN is no number that is near
+        allowed = f"more than logit_tolerance={subject.tolerance:g}"
+        place = _first_apart(subject, left, right)
+        raise Violation(
+            f"{what}: logits differ by {farthest:.3g}, {allowed}, first at token {place}"
+        )
 
 
 def log_softmax(row: Sequence[float]) -> list[float]:

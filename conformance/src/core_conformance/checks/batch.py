@@ -22,7 +22,7 @@ from core_conformance.checking.ask import (
     is_token,
     speaks,
 )
-from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.check import Violation, must, testable
 from core_conformance.checking.compare import apart, at_a_tie, same_answers, same_draws, same_speech
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
@@ -262,8 +262,8 @@ def _ends(
     Where other tokens came, which only a tie explains, nothing can be told about the row.
     """
     if found.ids != free.ids[: len(found.ids)]:
-        clear = at_a_tie(subject, free, found) is False
-        well_formed(not clear, f"batch_generate with {option} gave {found!r}, not {free!r}")
+        if at_a_tie(subject, free, found) is False:
+            raise Violation(f"batch_generate with {option} gave {found!r}, not {free!r}")
         return
     seen = found.text if isinstance(expected, str) else found.ids
     reason = "stop" if comes else free.finish_reason

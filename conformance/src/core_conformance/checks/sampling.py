@@ -16,7 +16,7 @@ from core_conformance.checking.ask import (
     seeds,
     tokenizing,
 )
-from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.check import Violation, must, testable
 from core_conformance.checking.compare import difference, same_draws, same_speech
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
@@ -176,7 +176,7 @@ def _is_greedy(subject: Subject, slack: float = 0.0, **options: float) -> None:
     varied = any(len({answer.ids for answer in group}) > 1 for group in drawn)
     testable(found.clear or not varied, _TIE_OR_NOT)
     shown = ", ".join(f"{name}={value:g}" for name, value in options.items())
-    well_formed(False, f"greedy against {shown}: {found.text}")
+    raise Violation(f"greedy against {shown}: {found.text}")
 
 
 def _drawn(subject: Subject, prompt: str, seed: int) -> Answer:

@@ -12,7 +12,7 @@ from core.types import Token
 from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, classify, generate, logits, seeds, token
-from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.check import Violation, must, testable
 from core_conformance.checking.compare import difference, log_softmax
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
@@ -82,9 +82,8 @@ def tiny_typical_p_leaves_one(subject: Subject) -> None:
         pairs += [(first, other) for other in others]
     found = difference(subject, pairs, drawn=True)
     testable(found is None or subject.tolerance < 1e-3 or _margins_can_be_read(subject), _UNREAD)
-    well_formed(
-        found is None, f"typical_p=1e-6 at temperature {_HOT:g}: {found.text if found else ''}"
-    )
+    if found is not None:
+        raise Violation(f"typical_p=1e-6 at temperature {_HOT:g}: {found.text}")
     goes_on(subject, [one.tokens for one, _ in pairs])
 
 

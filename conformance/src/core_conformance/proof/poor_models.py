@@ -14,7 +14,10 @@ from core.chat import RenderedPrompt, render
 from core.errors import ChatTemplateError
 from core.protocols import Backend
 from core.types import Message
+from core_conformance.checking.applies import CONTEXT
 from core_conformance.checking.ask import LABELS
+from core_conformance.proof.registry import whole
+from core_conformance.reference.backend import Reference
 from core_conformance.reference.language import Language
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.vocabulary import EOS, SPECIAL, VOCAB_SIZE, decode, encode
@@ -148,5 +151,166 @@ def _next(behind: str) -> list[str]:
     return ["n"] if behind.endswith(" ") else [" good", " bad", " "]
 
 
-_ACROSS = {"stop.across-two", "stop.across-three"}
-POOR_MODELS: tuple[PoorModel, ...] = ()
+def _ids(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_ACROSS = _ids("stop.across-two stop.across-three")
+_STOPS = _ids(
+    """
+    stop.across-three stop.across-two stop.held-back stop.in-token stop.never stop.overlapping
+    stop.several stop.tokens
+    """
+)
+_ALIKE = _ids(
+    """
+    batch.equals-generate batch.many batch.order batch.stream classify.order classify.stream
+    concurrency.classify concurrency.parallel-slots concurrency.streams concurrency.submit
+    concurrency.waiting-turn history.speech submitting.equals-generate
+    """
+)
+_UNHEARD = _ALIKE | _ids(
+    """
+    classify.equal-prompts classify.neighbours classify.padding history.classify history.many
+    history.scores history.threads labels.neighbours text.whole-characters
+    """
+)
+POOR_MODELS = (
+    PoorModel(
+        "mute",
+        "says nothing, greedy",
+        whole(Mute),
+        _ALIKE
+        | _STOPS
+        | _ids(
+            """
+            batch.error-rows batch.options batch.repeatable batch.results batch.stop batch.stops
+            batch.stream-options cancel.batch-midway cancel.closed-stream cancel.midway
+            cancel.unset cancel.works-after chat.equals-generate chat.mappings chat.options
+            chat.second-turn classify.first-token classify.later-tokens
+            concurrency.classify-while-streaming concurrency.second-stream errors.config-counts
+            errors.foreign-fields errors.keywords-win labels.mass-extended lifecycle.any-thread
+            metrics.generated-tokens sampling.cold sampling.greedy sampling.greedy-ignores-seed
+            sampling.logprobs sampling.min-p-one sampling.repeat-penalty
+            sampling.repeat-penalty-huge sampling.repeat-penalty-output sampling.top-k-one
+            sampling.top-p-tiny sampling.typical-p-tiny scoring.greedy streaming.close
+            streaming.max-tokens streaming.tokens submitting.begins submitting.close
+            submitting.options text.unicode
+            """
+        ),
+    ),
+    PoorModel(
+        "terse",
+        "says one token at a time",
+        whole(Terse),
+        _STOPS
+        | _ids(
+            """
+            cancel.batch-midway cancel.midway chat.mappings classify.later-tokens
+            concurrency.classify concurrency.parallel-slots concurrency.streams
+            concurrency.submit concurrency.waiting-turn errors.config-counts errors.keywords-win
+            sampling.repeat-penalty-huge sampling.repeat-penalty-output submitting.close
+            text.unicode
+            """
+        ),
+    ),
+    PoorModel(
+        "endless",
+        "never ends",
+        whole(Endless),
+        frozenset(),
+    ),
+    PoorModel(
+        "ascii",
+        "says nothing but ASCII",
+        whole(Ascii),
+        _ids(
+            """
+            sampling.repeat-penalty-huge text.unicode text.whole-characters
+            """
+        ),
+    ),
+    PoorModel(
+        "stubborn",
+        "says one and the same token",
+        whole(Stubborn),
+        _ALIKE
+        | _ACROSS
+        | _ids(
+            """
+            sampling.repeat-penalty text.unicode
+            """
+        ),
+    ),
+    PoorModel(
+        "deaf",
+        "does not hear its prompt",
+        whole(Deaf),
+        _UNHEARD | _ACROSS,
+    ),
+    PoorModel(
+        "blank",
+        "has no weights",
+        whole(Blank),
+        _UNHEARD
+        | _ACROSS
+        | _ids(
+            """
+            classify.argmax classify.tolerance labels.label sampling.frequencies sampling.min-p
+            sampling.repeat-penalty sampling.repeat-penalty-huge sampling.top-k sampling.top-p
+            sampling.typical-p sampling.typical-p-first text.unicode
+            """
+        ),
+    ),
+    PoorModel(
+        "undecided",
+        "prefers no label",
+        whole(Undecided),
+        _ids(
+            """
+            batch.equals-generate batch.many batch.order batch.stream classify.order
+            classify.stream concurrency.classify concurrency.parallel-slots
+            concurrency.waiting-turn history.speech labels.label labels.neighbours
+            sampling.repeat-penalty
+            """
+        ),
+    ),
+    PoorModel(
+        "no-template",
+        "has no chat template",
+        whole(NoTemplate),
+        _ids(
+            """
+            chat.answers chat.content chat.equals-generate chat.mappings chat.options
+            chat.second-turn chat.special-text chat.system
+            """
+        ),
+    ),
+    PoorModel(
+        "short-template",
+        "takes no conversation of several turns",
+        whole(ShortTemplate),
+        _ids(
+            """
+            chat.content chat.second-turn
+            """
+        ),
+    ),
+    PoorModel(
+        "plain-template",
+        "has no special tokens in its template",
+        whole(PlainTemplate),
+        _ids(
+            """
+            chat.special-text
+            """
+        ),
+    ),
+    PoorModel(
+        "short-context",
+        "has room for 128 tokens",
+        Reference,
+        frozenset(),
+        {"context_len": CONTEXT},
+    ),
+)

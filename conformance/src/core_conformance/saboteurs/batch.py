@@ -45,7 +45,11 @@ class BatchOfNothing(Batch):
         return super().results()
 
 
-@saboteur("as-they-finish", "results come in the order in which rows end", MIXED_UP)
+@saboteur(
+    "as-they-finish",
+    "results come in the order in which rows end",
+    MIXED_UP | {"batch.stops"},
+)
 class AsTheyFinish(Batch):
     def results(self) -> list[BatchResult]:
         return sorted(super().results(), key=lambda result: len(result.text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Callable, Sequence
 
@@ -103,13 +104,13 @@ class SpaceInFront(ReferenceModel):
 
 @saboteur(
     "decodes-alone",
-    "decode decodes every id alone: what lies in several tokens is shown as U+FFFD",
+    "decode decodes every id alone: a character that lies in several tokens is shown as U+FFFD",
     {"text.whole-characters", "tokenizing.stable"},
 )
 class DecodesAlone(ReferenceModel):
     def decode(self, ids: Sequence[int]) -> str:
         decode = super().decode
-        return "".join(decode([each]) for each in ids)
+        return re.sub("\ufffd+", "\ufffd", "".join(decode([each]) for each in ids))
 
 
 class EndsPrompts(Engine):
