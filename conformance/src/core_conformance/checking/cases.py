@@ -1,0 +1,100 @@
+"""Tables of options in pairs, and the forms in which a call takes them.
+
+The values are such that each filter takes something away, and leaves something, on most rows.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from core.errors import UnsupportedOptionError
+from core.options import GenerateConfig
+from core.protocols import Capability
+from core.sampling_options import SAMPLING_OPTIONS
+from core.support import OPTION_NEEDS
+from core_conformance.checking.pairwise import Case, pairwise
+from core_conformance.checking.subject import Subject
+
+Factors = dict[str, Sequence[Any]]
+Call = Callable[..., Any]
+
+_MIDDLING: Factors = {"top_k": (4,), "top_p": (0.6,), "min_p": (0.25,), "typical_p": (0.7,)}
+_MORE: Factors = {"temperature": (20.0,), "repeat_penalty": (0.6,), "seed": (0,)}
+_LONG = 600.0  # seconds: a timeout that is never reached
+_ELSEWHERE = 9.0  # a temperature in a config that a keyword replaces
+
+SAMPLING: Factors = {
+    each.name: (each.default, *_MIDDLING.get(each.name, (each.telling,)), *_MORE.get(each.name, ()))
+    for each in SAMPLING_OPTIONS
+} | {"return_logprobs": (False, True)}
+"""The options of a draw, and whether its logprob is wanted."""
+
+REQUEST: Factors = {
+    "cancel": (None, threading.Event()),
+    "timeout": (None, _LONG),
+    "form": ("keywords", "config", "both"),
+}
+"""What every call may carry. ``form``: how the options are given."""
+
+_DEFAULTS = GenerateConfig()
+
+
+def table(subject: Subject, *factors: Factors, start: int = 0) -> list[Case]:
+    """A covering table of all these factors that the backend declares.
+
+    ``start``: the case that comes first, so that where a slow model cuts the tables of several
+    operations short, they are cut in different places.
+    """
+    known = {name: levels for each in factors for name, levels in each.items()}
+    asked = {name: known[name] for name in known if _declared(subject, name)}
+    cases = pairwise(asked, subject.effort.seed)
+    start %= len(cases)
+    return cases[start:] + cases[:start]
+
+
+def _declared(subject: Subject, name: str) -> bool:
+    return name not in OPTION_NEEDS or subject.declares(OPTION_NEEDS[name])
+
+
+def options(case: Mapping[str, Any], *others: str) -> dict[str, Any]:
+    """The options of a case that are not at their defaults; ``others`` are no options."""
+    return {
+        name: value
+        for name, value in case.items()
+        if name not in ("form", *others) and value != getattr(_DEFAULTS, name)
+    }
+
+
+def ask_in_form(
+    form: str, asked: Mapping[str, Any], foreign: Mapping[str, Any], call: Call
+) -> tuple[Any, dict[str, Any]]:
+    """Call with these options: as keywords, as a config, or as a config that keywords correct.
+
+    Such a config also carries fields of other operations, ``foreign``. Returns what came and the
+    options that counted: one that a backend refuses, for no capability stands for it, is left out.
+    """
+    asked = dict(asked)
+    while True:
+        try:
+            return _in_form(form, asked, foreign, call), asked
+        except UnsupportedOptionError as error:
+            if error.option not in asked or error.option in OPTION_NEEDS:
+                raise
+            del asked[error.option]
+
+
+def _in_form(form: str, asked: Mapping[str, Any], foreign: Mapping[str, Any], call: Call) -> Any:
+    if form == "keywords":
+        return call(**asked)
+    if form == "config":
+        return call(GenerateConfig(**asked))
+    corrected = {"temperature": asked.get("temperature", _DEFAULTS.temperature)}
+    return call(GenerateConfig(**{**foreign, **asked, "temperature": _ELSEWHERE}), **corrected)
+
+
+def shown(call: Capability, prompt: object, asked: Mapping[str, Any]) -> str:
+    """A call as a message shows it."""
+    words = "".join(f", {name}={value!r}" for name, value in asked.items() if name != "cancel")
+    return f"{call}({prompt!r:.80}{words}{', cancel=Event()' if 'cancel' in asked else ''})"
