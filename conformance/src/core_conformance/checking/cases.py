@@ -11,8 +11,7 @@ from typing import Any
 
 from core.errors import UnsupportedOptionError
 from core.options import GenerateConfig
-from core.protocols import Capability
-from core.sampling_options import SAMPLING_OPTIONS
+from core.sampling_options import SAMPLING_OPTIONS, SamplingOption
 from core.support import OPTION_NEEDS
 from core_conformance.checking.pairwise import Case, pairwise
 from core_conformance.checking.subject import Subject
@@ -20,15 +19,22 @@ from core_conformance.checking.subject import Subject
 Factors = dict[str, Sequence[Any]]
 Call = Callable[..., Any]
 
+_HOT = 20.0  # a temperature at which a filter that is left out lets something through
 _MIDDLING: Factors = {"top_k": (4,), "top_p": (0.6,), "min_p": (0.25,), "typical_p": (0.7,)}
-_MORE: Factors = {"temperature": (20.0,), "repeat_penalty": (0.6,), "seed": (0,)}
+_MORE: Factors = {"temperature": (_HOT,), "repeat_penalty": (0.6,), "seed": (0,)}
 _LONG = 600.0  # seconds: a timeout that is never reached
 _ELSEWHERE = 9.0  # a temperature in a config that a keyword replaces
 
-SAMPLING: Factors = {
-    each.name: (each.default, *_MIDDLING.get(each.name, (each.telling,)), *_MORE.get(each.name, ()))
-    for each in SAMPLING_OPTIONS
-} | {"return_logprobs": (False, True)}
+
+def _levels(option: SamplingOption) -> Sequence[Any]:
+    """The values of an option; a filter is off in two of three, so that few hide another."""
+    off = (option.default,) * (1 + option.filters)
+    return (*off, *_MIDDLING.get(option.name, (option.telling,)), *_MORE.get(option.name, ()))
+
+
+SAMPLING: Factors = {each.name: _levels(each) for each in SAMPLING_OPTIONS} | {
+    "return_logprobs": (False, True)
+}
 """The options of a draw, and whether its logprob is wanted."""
 
 REQUEST: Factors = {
@@ -41,16 +47,17 @@ REQUEST: Factors = {
 _DEFAULTS = GenerateConfig()
 
 
-def table(subject: Subject, *factors: Factors, start: int = 0) -> list[Case]:
-    """A covering table of all these factors that the backend declares.
+def table(subject: Subject, *factors: Factors, part: float = 0.0) -> list[Case]:
+    """A covering table of all these factors that the backend declares, and one of hot draws.
 
-    ``start``: the case that comes first, so that where a slow model cuts the tables of several
-    operations short, they are cut in different places.
+    ``part`` of it comes last, so that where a slow model cuts the tables of several operations
+    short, each begins at another place.
     """
     known = {name: levels for each in factors for name, levels in each.items()}
     asked = {name: known[name] for name in known if _declared(subject, name)}
     cases = pairwise(asked, subject.effort.seed)
-    start %= len(cases)
+    cases += pairwise(asked | {"temperature": (_HOT,)}, subject.effort.seed + 1)
+    start = int(part * len(cases))
     return cases[start:] + cases[:start]
 
 
@@ -94,7 +101,7 @@ def _in_form(form: str, asked: Mapping[str, Any], foreign: Mapping[str, Any], ca
     return call(GenerateConfig(**{**foreign, **asked, "temperature": _ELSEWHERE}), **corrected)
 
 
-def shown(call: Capability, prompt: object, asked: Mapping[str, Any]) -> str:
+def shown(call: str, prompt: object, asked: Mapping[str, Any]) -> str:
     """A call as a message shows it."""
     words = "".join(f", {name}={value!r}" for name, value in asked.items() if name != "cancel")
     return f"{call}({prompt!r:.80}{words}{', cancel=Event()' if 'cancel' in asked else ''})"

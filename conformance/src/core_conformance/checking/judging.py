@@ -173,10 +173,10 @@ def _cut(tokens: Sequence[Token], end: int) -> tuple[Token, ...]:
     return tuple(kept)
 
 
-def repeats(
+def agree(
     subject: Subject, call: str, pairs: Sequence[tuple[Answer, Answer]], asked: Mapping[str, Any]
 ) -> None:
-    """Raise `Violation` unless answers are the expected ones, up to ties; and end as these do.
+    """Raise `Violation` unless answers are the expected ones, up to ties.
 
     Each pair is an expected answer and the one that came. Where most tokens are allowed, the least
     noise changes a draw: such draws are compared only where the tolerance is small.
@@ -188,11 +188,13 @@ def repeats(
         found = difference(subject, pairs, drawn=drawn, stops=asked.get("stop", ()))
         must(found is None, f"{call}, and what it was to be: {found.text if found else ''}")
 
-    for expected, answer in pairs:
-        if answer.ids == expected.ids:  # not parted at a tie
-            ends = (expected.text.rstrip("\ufffd"), expected.finish_reason)
-            must(
-                (answer.text.rstrip("\ufffd"), answer.finish_reason or ends[1]) == ends,
-                f"{call} gave {answer.text!r} ({answer.finish_reason}); {ends[0]!r} ({ends[1]}) "
-                "was expected",
-            )
+
+def end_alike(call: str, expected: Answer, answer: Answer) -> None:
+    """Raise `Violation` unless an answer has the expected text and end, if it has the tokens."""
+    if answer.ids != expected.ids:  # parted at a tie
+        return
+    text, reason = expected.text.rstrip("\ufffd"), expected.finish_reason
+    must(
+        answer.text.rstrip("\ufffd") == text and answer.finish_reason in (reason, None),
+        f"{call} gave {answer.text!r} ({answer.finish_reason}); {text!r} ({reason}) was expected",
+    )

@@ -96,15 +96,12 @@ class Step:
         weights = {token: math.exp((self.scores[token] - best) / heat) for token in possible}
         most, least = math.fsum(weights.values()), math.fsum(weights[token] for token in certain)
         noise = math.exp(self.slack / heat)
-        return {
-            token: (
-                weight / most / noise if token in certain else 0.0,
-                min(
-                    1.0, weight * noise / max(least if token in certain else least + weight, 1e-300)
-                ),
-            )
-            for token, weight in weights.items()
-        }
+        shares = {}
+        for token, weight in weights.items():
+            low = weight / most / noise if token in certain else 0.0
+            rest = least if token in certain else least + weight
+            shares[token] = low, min(1.0, weight / max(rest, 1e-300) * noise)
+        return shares
 
     @property
     def free(self) -> bool:

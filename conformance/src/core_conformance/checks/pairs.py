@@ -30,7 +30,7 @@ from core_conformance.checking.cases import (
     shown,
     table,
 )
-from core_conformance.checking.judging import drawn_well, ended_well, repeats, stopped
+from core_conformance.checking.judging import agree, drawn_well, end_alike, ended_well, stopped
 from core_conformance.checking.pairwise import Case
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
@@ -52,11 +52,11 @@ Ask = Callable[..., list[Answer]]
 _alone: WeakKeyDictionary[Subject, dict[str, tuple[Answer, dict[str, Any]]]] = WeakKeyDictionary()
 
 
-def _generate(model: TextModel, prompts: Sequence[str], *config: Any, **asked: Any) -> list[Answer]:
+def generate(model: TextModel, prompts: Sequence[str], *config: Any, **asked: Any) -> list[Answer]:
     return [read(model.generate(prompt, *config, **asked), prompt) for prompt in prompts]
 
 
-def _chat(model: TextModel, prompts: Sequence[str], *config: Any, **asked: Any) -> list[Answer]:
+def chat(model: TextModel, prompts: Sequence[str], *config: Any, **asked: Any) -> list[Answer]:
     known = isinstance(model, Tokenizing)
     return [
         read(
@@ -67,7 +67,7 @@ def _chat(model: TextModel, prompts: Sequence[str], *config: Any, **asked: Any) 
     ]
 
 
-def _submit(
+def submit(
     model: TextModel,
     prompts: Sequence[str],
     config: GenerateConfig | None = None,
@@ -79,12 +79,14 @@ def _submit(
     return [read(stream, prompt) for stream, prompt in zip(streams, prompts, strict=True)]
 
 
-def _batch(model: TextModel, prompts: Sequence[str], *config: Any, **asked: Any) -> list[Answer]:
+def batch_generate(
+    model: TextModel, prompts: Sequence[str], *config: Any, **asked: Any
+) -> list[Answer]:
     results = model.batch_generate(prompts, *config, **asked)
     return [answer(result, prompt) for result, prompt in zip(results, prompts, strict=True)]
 
 
-def _batch_stream(
+def batch_stream(
     model: TextModel, prompts: Sequence[str], *config: Any, **asked: Any
 ) -> list[Answer]:
     rows: list[list[Token]] = [[] for _ in prompts]
@@ -98,11 +100,11 @@ def _said(prompt: str) -> list[Message]:
 
 
 _ASK: dict[Capability, Ask] = {
-    Capability.GENERATE: _generate,
-    Capability.CHAT: _chat,
-    Capability.SUBMITTING: _submit,
-    Capability.BATCH_GENERATE: _batch,
-    Capability.BATCH_STREAMING: _batch_stream,
+    Capability.GENERATE: generate,
+    Capability.CHAT: chat,
+    Capability.SUBMITTING: submit,
+    Capability.BATCH_GENERATE: batch_generate,
+    Capability.BATCH_STREAMING: batch_stream,
 }
 
 
@@ -113,7 +115,7 @@ _ASK: dict[Capability, Ask] = {
     broad=True,
 )
 def in_generate(subject: Subject) -> None:
-    _in_pairs(subject, Capability.GENERATE, 0)
+    _in_pairs(subject, Capability.GENERATE, 0.0)
 
 
 @check(
@@ -123,7 +125,7 @@ def in_generate(subject: Subject) -> None:
     broad=True,
 )
 def in_chat(subject: Subject) -> None:
-    _in_pairs(subject, Capability.CHAT, 3)
+    _in_pairs(subject, Capability.CHAT, 0.14)
 
 
 @check(
@@ -133,7 +135,7 @@ def in_chat(subject: Subject) -> None:
     broad=True,
 )
 def in_submit(subject: Subject) -> None:
-    _in_pairs(subject, Capability.SUBMITTING, 6)
+    _in_pairs(subject, Capability.SUBMITTING, 0.29)
 
 
 @check(
@@ -144,7 +146,7 @@ def in_submit(subject: Subject) -> None:
     broad=True,
 )
 def in_batches(subject: Subject) -> None:
-    _in_few_slots(subject, Capability.BATCH_GENERATE, 9)
+    _in_few_slots(subject, Capability.BATCH_GENERATE, 0.43)
 
 
 @check(
@@ -154,7 +156,7 @@ def in_batches(subject: Subject) -> None:
     broad=True,
 )
 def in_batch_streams(subject: Subject) -> None:
-    _in_few_slots(subject, Capability.BATCH_STREAMING, 12)
+    _in_few_slots(subject, Capability.BATCH_STREAMING, 0.57)
 
 
 @check(
@@ -166,7 +168,7 @@ def in_batch_streams(subject: Subject) -> None:
 )
 def with_a_rotating_context(subject: Subject) -> None:
     with subject.loaded(context_overflow="rotate") as model:
-        _in_pairs(subject, Capability.GENERATE, 4, model, _FEW)
+        _in_pairs(subject, Capability.GENERATE, 0.71, model, _FEW)
 
 
 @check(
@@ -177,7 +179,7 @@ def with_a_rotating_context(subject: Subject) -> None:
     broad=True,
 )
 def beside_others(subject: Subject) -> None:
-    cases = table(subject, SAMPLING, _ENDS, REQUEST)
+    cases = table(subject, SAMPLING, _ENDS, REQUEST, part=0.86)
     fitting = budget.within(subject, enumerate(cases), lambda _: 2 * _LENGTHS[1], "requests")
     requests = [
         _prepared(subject, Capability.GENERATE, case | {"form": "config"}, [_prompt(number)])
@@ -209,26 +211,27 @@ class _Request:
     def judge(self, subject: Subject, answers: Sequence[Answer], beside: str = "") -> None:
         """Raise `Violation` for an answer that is not what the options make of it."""
         what = self.prompts[0] if len(self.prompts) == 1 else self.prompts
-        call = shown(self.operation, what, self.asked) + beside
+        call = shown(_ASK[self.operation].__name__, what, self.asked) + beside
         for row in answers:
             ended_well(call, row, self.asked)
             drawn_well(subject, call, row, self.asked)
         pairs = [(stopped(free, self.asked), answers[row]) for row, free in self.free.items()]
-        if pairs:
-            repeats(subject, call, pairs, self.asked)
+        agree(subject, call, pairs, self.asked)
+        for expected, found in pairs:
+            end_alike(call, expected, found)
 
 
 def _in_pairs(
     subject: Subject,
     operation: Capability,
-    start: int,
+    part: float,
     model: TextModel | None = None,
     most: int | None = None,
 ) -> None:
     """Ask one operation with each case, two prompts or a batch of more."""
     batch = operation in (Capability.BATCH_GENERATE, Capability.BATCH_STREAMING)
     others = _NEIGHBOURS if batch else ()
-    cases = table(subject, SAMPLING, _ENDS, REQUEST, start=start)[:most]
+    cases = table(subject, SAMPLING, _ENDS, REQUEST, part=part)[:most]
     cost = 2 * _LENGTHS[1] * _PASS + len(others)
     heard = list[Answer]()
     for number, case in budget.within(subject, enumerate(cases), lambda _: cost, "cases"):
@@ -240,13 +243,13 @@ def _in_pairs(
     goes_on(subject, [row.tokens for row in heard])
 
 
-def _in_few_slots(subject: Subject, operation: Capability, start: int) -> None:
+def _in_few_slots(subject: Subject, operation: Capability, part: float) -> None:
     """Rows that wait until a slot is free, where the number of slots can be asked for."""
     if not subject.declares(Capability.PARALLEL):
-        _in_pairs(subject, operation, start)
+        _in_pairs(subject, operation, part)
         return
     with subject.loaded(parallel_slots=2) as model:
-        _in_pairs(subject, operation, start, model)
+        _in_pairs(subject, operation, part, model)
 
 
 def _prompt(number: int) -> str:
