@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from core.errors import UnsupportedOptionError
 from core.options import GenerateConfig
@@ -23,6 +23,7 @@ _HOT = 20.0  # a temperature at which a filter that is left out lets something t
 _MIDDLING: Factors = {"top_k": (4,), "top_p": (0.6,), "min_p": (0.25,), "typical_p": (0.7,)}
 _MORE: Factors = {"temperature": (_HOT,), "repeat_penalty": (0.6,), "seed": (0,)}
 _LONG = 600.0  # seconds: a timeout that is never reached
+_DEEP = 12  # tables, where time does not matter
 _ELSEWHERE = 9.0  # a temperature in a config that a keyword replaces
 
 
@@ -56,7 +57,8 @@ def table(subject: Subject, *factors: Factors, part: float = 0.0) -> list[Case]:
     known = {name: levels for each in factors for name, levels in each.items()}
     asked = {name: known[name] for name in known if _declared(subject, name)}
     cases = pairwise(asked, subject.effort.seed)
-    cases += pairwise(asked | {"temperature": (_HOT,)}, subject.effort.seed + 1)
+    for number in range(_DEEP if subject.effort.deep else 1):
+        cases += pairwise(asked | {"temperature": (_HOT,)}, subject.effort.seed + 1 + number)
     start = int(part * len(cases))
     return cases[start:] + cases[:start]
 
@@ -101,7 +103,26 @@ def _in_form(form: str, asked: Mapping[str, Any], foreign: Mapping[str, Any], ca
     return call(GenerateConfig(**{**foreign, **asked, "temperature": _ELSEWHERE}), **corrected)
 
 
-def shown(call: str, prompt: object, asked: Mapping[str, Any]) -> str:
-    """A call as a message shows it."""
-    words = "".join(f", {name}={value!r}" for name, value in asked.items() if name != "cancel")
-    return f"{call}({prompt!r:.80}{words}{', cancel=Event()' if 'cancel' in asked else ''})"
+def shown(
+    call: str,
+    prompt: object,
+    asked: Mapping[str, Any],
+    form: str = "keywords",
+    foreign: Mapping[str, Any] | None = None,
+) -> str:
+    """A call as it can be pasted."""
+    where = prompt if isinstance(prompt, str) else list(cast("Sequence[str]", prompt))
+    if form == "keywords":
+        return f"{call}({', '.join([repr(where), *_words(asked)])})"
+    if form == "config":
+        return f"{call}({where!r}, GenerateConfig({', '.join(_words(asked))}))"
+    config = ", ".join(_words({**(foreign or {}), **asked, "temperature": _ELSEWHERE}))
+    heat = asked.get("temperature", _DEFAULTS.temperature)
+    return f"{call}({where!r}, GenerateConfig({config}), temperature={heat})"
+
+
+def _words(asked: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{name}={'threading.Event()' if name == 'cancel' else repr(value)}"
+        for name, value in asked.items()
+    ]

@@ -15,6 +15,9 @@ from core_conformance.checking.judging import SURE
 Shares = Mapping[int, tuple[float, float]]
 """For each token that may be drawn, its least and its largest probability."""
 
+_TOLD = 24  # tokens, the likeliest: rarer ones tell nothing in so few draws
+_TILTS = (-0.9, -0.7, -0.5, -0.3, 0.3, 1.0, 2.0, 4.0)  # a wrong temperature T' of T: T / T' - 1
+
 
 def follow(what: str, drawn: Sequence[int | None], shares: Shares) -> None:
     """Raise `Violation` unless the draws may have these shares; None is a draw without a token.
@@ -33,6 +36,39 @@ def follow(what: str, drawn: Sequence[int | None], shares: Shares) -> None:
         )
 
 
+class Warmth:
+    """Whether many draws are warmer or colder than they should be: each case tells a little.
+
+    The sum of ``score / temperature`` over all draws is what tells a temperature. Chernoff's bound
+    again, with the largest moment that the shares allow.
+    """
+
+    def __init__(self) -> None:
+        self._sum = 0.0
+        self._moments = [0.0] * len(_TILTS)
+
+    def add(
+        self, drawn: Sequence[int | None], shares: Shares, heights: Mapping[int, float]
+    ) -> None:
+        """Count the draws of one case. ``heights``: score / temperature of each token."""
+        known = [heights[token] for token in drawn if token is not None]
+        if len(known) < len(drawn):
+            return  # the height of a token that nobody sees is not known
+        self._sum += math.fsum(known)
+        for place, tilt in enumerate(_TILTS):
+            moment = math.fsum(
+                high * math.exp(tilt * heights[token]) for token, (_, high) in shares.items()
+            )
+            self._moments[place] += len(known) * math.log(moment)
+
+    @property
+    def surprise(self) -> float:
+        """At least how unlikely that is, as in `surprise`."""
+        tilts = zip(_TILTS, self._moments, strict=True)
+        most = max(tilt * self._sum - moment for tilt, moment in tilts)
+        return most - math.log(len(_TILTS))
+
+
 def surprise(count: int, draws: int, low: float, high: float) -> float:
     """At least how unlikely the count is, as minus the natural logarithm of its probability.
 
@@ -46,9 +82,6 @@ def surprise(count: int, draws: int, low: float, high: float) -> float:
 
 def _part(seen: float, wanted: float) -> float:
     return 0.0 if seen <= 0 else math.inf if wanted <= 0 else seen * math.log(seen / wanted)
-
-
-_TOLD = 24  # tokens, the likeliest: rarer ones tell nothing in so few draws
 
 
 def _sets(shares: Shares) -> Iterator[tuple[frozenset[int], float, float]]:

@@ -103,6 +103,11 @@ class Step:
             shares[token] = low, min(1.0, weight / max(rest, 1e-300) * noise)
         return shares
 
+    def heights(self, tokens: Iterable[int]) -> dict[int, float]:
+        """How high above the best score each token lies, in units of the temperature."""
+        best, heat = max(self.scores), self.config.temperature
+        return {token: (self.scores[token] - best) / heat for token in tokens}
+
     @property
     def free(self) -> bool:
         """Whether no option takes tokens away."""

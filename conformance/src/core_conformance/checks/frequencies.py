@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 from core.protocols import Capability
 from core_conformance.checking import ask, budget
 from core_conformance.checking.ask import read, seeds, token, tokenizing
 from core_conformance.checking.cases import ask_in_form, options, shown
+from core_conformance.checking.check import must
 from core_conformance.checking.compare import log_total
-from core_conformance.checking.frequencies import follow
-from core_conformance.checking.judging import draws
+from core_conformance.checking.frequencies import Warmth, follow
+from core_conformance.checking.judging import SURE, draws
 from core_conformance.checking.oracle import Step
 from core_conformance.checking.pairwise import pairwise
 from core_conformance.checking.registry import check
@@ -34,6 +37,7 @@ _FACTORS: dict[str, Sequence[Any]] = {
 _CANDIDATES = (*ask.PLAIN, *ask.REPEATING, ask.LONG, ask.SHORT)
 _PROMPTS = 3  # of the candidates
 _MOST, _LEAST, _STREAMS = 128, 32, 40  # draws
+_SEEDS = 4096
 _EVIDENCE = (Capability.CLASSIFY, Capability.LOGITS, Capability.TOKENIZING)
 
 Draw = Callable[[str, int, dict[str, Any]], list[int | None]]
@@ -76,10 +80,12 @@ def of_batches(subject: Subject) -> None:
     broad=True,
 )
 def of_streams(subject: Subject) -> None:
+    fresh = iter(seeds(subject, _SEEDS))  # for each draw another, or cases would be one's echoes
+
     def draw(prompt: str, count: int, asked: dict[str, Any]) -> list[int | None]:
         streams = (
             subject.model.generate(prompt, **{"max_tokens": 1, **asked, **seed})
-            for seed in seeds(subject, count)
+            for seed in islice(fresh, count)
         )
         return [next((each.id for each in read(stream).tokens), None) for stream in streams]
 
@@ -91,15 +97,27 @@ def _follow(subject: Subject, call: str, draw: Draw, most: int) -> None:
     cases = pairwise(_FACTORS, subject.effort.seed)
     each = _passes_for_one(subject, draw)
     count = max(_LEAST, min(most, int(budget.passes(subject) / len(cases) / each)))
-    rows = _open(subject)
+    rows, warmths = _open(subject), defaultdict[str, Warmth](Warmth)
     fitting = budget.within(subject, enumerate(cases), lambda _: each * count, "cases")
     for number, case in fitting:
         prompt, row = rows[number % _PROMPTS]
         drawn, asked = ask_in_form(
             "keywords", options(case), {}, lambda prompt=prompt, **own: draw(prompt, count, own)
         )
-        step = Step(row, tokenizing(subject).encode(prompt), draws(asked), subject.tolerance)
-        follow(shown(call, prompt, asked), drawn, step.shares())
+        seen = tokenizing(subject).encode(prompt)
+        step = Step(row, seen, draws(asked), subject.tolerance)
+        shares = step.shares()
+        follow(shown(call, prompt, asked), drawn, shares)
+        for name in asked:
+            warmths[name].add(drawn, shares, step.heights(shares))
+
+    for name, warmth in warmths.items():
+        must(
+            warmth.surprise < SURE,
+            f"{call} with {name} and other options draws tokens that are too likely or too "
+            f"unlikely, taken together: such draws come once in e**{warmth.surprise:.0f} times, so "
+            "look at what temperature they have",
+        )
 
 
 def _open(subject: Subject) -> list[tuple[str, array[float]]]:

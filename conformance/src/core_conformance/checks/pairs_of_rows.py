@@ -129,7 +129,7 @@ def _in_pairs(subject: Subject, call: Ask, part: float) -> None:
         found, asked = ask_in_form(
             case["form"], asked, _FOREIGN, partial(call, subject.model, _ASKED)
         )
-        what = shown(call.__name__, _ASKED, asked)
+        what = shown(call.__name__, _ASKED, asked, case["form"], _FOREIGN)
         must(len(found) == len(_ASKED), f"{what} gave {len(found)} results")
         _judge(subject, what, found, asked)
 
@@ -153,7 +153,9 @@ def _judge(
 
 def _without_options(subject: Subject, asked: dict[str, Any]) -> list[ClassifyResult]:
     """The results with these labels and no other option but those that tell more."""
-    same = {name: asked[name] for name in ("labels", "label_prefix") if name in asked}
+    same: dict[str, Any] = {
+        name: asked[name] for name in ("labels", "label_prefix") if name in asked
+    }
     if subject.declares(Capability.LOGITS):
         same["return_logits"] = True
     known = _plain.setdefault(subject, {})
