@@ -183,7 +183,7 @@ def inverse(
     return kept[-1]
 
 
-@pytest.mark.parametrize("sampler", [gumbel, inverse])
+@pytest.mark.parametrize("sampler", [gumbel, pytest.param(inverse, marks=pytest.mark.slow)])
 def test_other_sound_samplers_pass(
     path: str, sampler: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,10 +195,13 @@ def test_other_sound_samplers_pass(
 @pytest.mark.parametrize(
     "off",
     [
-        {Capability.TOKENIZING},
-        {Capability.LOGITS, Capability.SCORING},
+        pytest.param({Capability.TOKENIZING}, marks=pytest.mark.slow),
+        pytest.param({Capability.LOGITS, Capability.SCORING}, marks=pytest.mark.slow),
         {Capability.GENERATE, Capability.SEED, Capability.PARALLEL},
-        {Capability.LABELS, Capability.LOGPROBS, Capability.CLASSIFY_STREAMING},
+        pytest.param(
+            {Capability.LABELS, Capability.LOGPROBS, Capability.CLASSIFY_STREAMING},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=str,
 )

@@ -16,6 +16,7 @@ from core.options import GenerateConfig, SamplingOptions
 from core.protocols import Capability
 from core.types import Token
 from core_conformance.checking.ask import Answer, logits, tokenizing
+from core_conformance.checking.budget import pass_seconds
 from core_conformance.checking.check import must
 from core_conformance.checking.compare import difference, near
 from core_conformance.checking.oracle import Luck, Step
@@ -27,14 +28,20 @@ SURE = 25.0
 _OF_A_DRAW = frozenset(SamplingOptions.__annotations__) & {
     field.name for field in fields(GenerateConfig)
 } - {"cancel", "timeout", "seed", "return_logprobs"}
+_MANY = 4096  # tokens of a vocabulary, from which on the oracle takes as long as a pass does
+_SPARSE = (0, 2, 5)  # the places of an answer that are then looked at
+_SECONDS = 1.5e-6  # that the oracle takes for a token of the vocabulary
 _SMALL = 1e-4  # a tolerance at which a draw from the whole vocabulary is repeatable
 
 
 class Verdict(NamedTuple):
-    """What the oracle says of one token; ``head`` is None where options take tokens away."""
+    """What the oracle says of one token; ``head`` is None where options take tokens away.
+
+    ``logprob`` is None where the token has none.
+    """
 
     why_not: str
-    logprob: float
+    logprob: float | None
     tail: float
     head: float | None
 
@@ -48,6 +55,16 @@ class _Place(NamedTuple):
 
 
 _judged: WeakKeyDictionary[Subject, dict[object, Verdict]] = WeakKeyDictionary()
+
+
+def judged(subject: Subject) -> int:
+    """The number of tokens of an answer that are worked out again."""
+    return len(_SPARSE) if subject.model.info.vocab_size > _MANY else 2 * len(_SPARSE)
+
+
+def step_cost(subject: Subject) -> float:
+    """The passes that the oracle takes the time of, for one token."""
+    return subject.model.info.vocab_size * _SECONDS / pass_seconds(subject)
 
 
 def draws(asked: Mapping[str, Any]) -> GenerateConfig:
@@ -70,8 +87,9 @@ def drawn_well(subject: Subject, call: str, answer: Answer, asked: Mapping[str, 
         behind = f"{call} gave {place.token!r} behind {place.front!r:.200}"
         must(not verdict.why_not, f"{behind}: {verdict.why_not}")
         must(
-            place.token.logprob is None or near(subject, place.token.logprob, verdict.logprob),
-            f"{behind}: its logprob, from the logits without options, is {verdict.logprob:.5f}",
+            place.token.logprob is None
+            or near(subject, place.token.logprob, verdict.logprob or 0.0),
+            f"{behind}: its logprob, from the logits without options, is {verdict.logprob}",
         )
         if config.temperature:
             tails.add(verdict.tail)
@@ -89,26 +107,30 @@ def _verdicts(
 ) -> list[tuple[_Place, Verdict]]:
     judged = _judged.setdefault(subject, {})
     places = _places(subject, answer, config)
-    keys = [(str(place.front), place.seen, place.token.id, config) for place in places]
-
+    keys = [_key(place, config) for place in places]
     new = [place for place, key in zip(places, keys, strict=True) if key not in judged]
     rows = logits(subject, [place.front for place in new]) if new else []
     for place, row in zip(new, rows, strict=True):
-        key = (str(place.front), place.seen, place.token.id, config)
-        judged[key] = _verdict(Step(row, place.seen, config, subject.tolerance), place.token.id)
+        step = Step(row, place.seen, config, subject.tolerance)
+        judged[_key(place, config)] = _verdict(step, place.token)
     return [(place, judged[key]) for place, key in zip(places, keys, strict=True)]
 
 
-def _verdict(step: Step, token: int) -> Verdict:
-    option, config = step.forbids(token), step.config
+def _key(place: _Place, config: GenerateConfig) -> object:
+    return str(place.front), place.seen, place.token.id, place.token.logprob is None, config
+
+
+def _verdict(step: Step, drawn: Token) -> Verdict:
+    token, config = drawn.id, step.config
+    option = step.forbids(token)
     why_not = option and (
         f"{option} does not leave it, with the logit {step.scores[token]:.4g} where the best is "
         f"{max(step.scores):.4g}"
     )
+    logprob = None if drawn.logprob is None else step.logprob(token)
     if not config.temperature:
-        return Verdict(why_not, step.logprob(token), 1.0, None)
-    head = step.head(token) if step.free else None
-    return Verdict(why_not, step.logprob(token), step.tail(token), head)
+        return Verdict(why_not, logprob, 1.0, None)
+    return Verdict(why_not, logprob, step.tail(token), step.head(token) if step.free else None)
 
 
 def _places(subject: Subject, answer: Answer, config: GenerateConfig) -> list[_Place]:
@@ -120,11 +142,13 @@ def _places(subject: Subject, answer: Answer, config: GenerateConfig) -> list[_P
         return [_Place(answer.prompt, (), token) for token in first]
 
     encode, found = tokenizing(subject).encode, []
+    sparse = subject.model.info.vocab_size > _MANY
     head, said = tuple(encode(answer.prompt)), ""
     for place, token in enumerate(answer.tokens):
         front = answer.prompt + said if place else answer.prompt  # a rendered one stays so
         seen = (*head, *answer.ids[:place])
-        if not place or tuple(encode(front)) == seen:
+        wanted = not sparse or place in _SPARSE
+        if wanted and (not place or tuple(encode(front)) == seen):
             found.append(_Place(front, seen, token))
         said += token.text
     return found

@@ -157,12 +157,12 @@ def _free(
 ) -> tuple[Answer, dict[str, Any]]:
     """The answer without stops, by generate, and the options that were not refused."""
     asked_all = asked | evidence(subject) | {"max_tokens": LENGTHS[1]}
-    base = Capability.GENERATE if subject.declares(Capability.GENERATE) else operation
-    if operation is Capability.CHAT:
-        if subject.declares(Capability.TOKENIZING):
-            prompt = tokenizing(subject).render_chat(_said(prompt))
-        else:
-            base = operation
+    needed = {Capability.GENERATE} | (
+        {Capability.TOKENIZING} if operation is Capability.CHAT else set()
+    )
+    base = Capability.GENERATE if subject.declares(*needed) else operation
+    if base is not operation and operation is Capability.CHAT:
+        prompt = tokenizing(subject).render_chat(_said(prompt))
     known = _alone.setdefault(subject, {})
     key = repr((base, prompt, asked_all))
     if key not in known:

@@ -20,7 +20,7 @@ from core_conformance.checking.cases import ask_in_form, options, shown
 from core_conformance.checking.check import must
 from core_conformance.checking.compare import log_total
 from core_conformance.checking.frequencies import Warmth, follow
-from core_conformance.checking.judging import SURE, draws
+from core_conformance.checking.judging import SURE, draws, step_cost
 from core_conformance.checking.oracle import Step
 from core_conformance.checking.pairwise import pairwise
 from core_conformance.checking.registry import check
@@ -36,7 +36,7 @@ _FACTORS: dict[str, Sequence[Any]] = {
 }
 _CANDIDATES = (*ask.PLAIN, *ask.REPEATING, ask.LONG, ask.SHORT)
 _PROMPTS = 3  # of the candidates
-_MOST, _LEAST, _STREAMS = 128, 32, 40  # draws
+_MOST, _LEAST, _STREAMS = 128, 32, 64  # draws
 _SEEDS = 4096
 _EVIDENCE = (Capability.CLASSIFY, Capability.LOGITS, Capability.TOKENIZING)
 
@@ -97,8 +97,9 @@ def _follow(subject: Subject, call: str, draw: Draw, most: int) -> None:
     cases = pairwise(_FACTORS, subject.effort.seed)
     each = _passes_for_one(subject, draw)
     count = max(_LEAST, min(most, int(budget.passes(subject) / len(cases) / each)))
+    cost = step_cost(subject)
     rows, warmths = _open(subject), defaultdict[str, Warmth](Warmth)
-    fitting = budget.within(subject, enumerate(cases), lambda _: each * count, "cases")
+    fitting = budget.within(subject, enumerate(cases), lambda _: each * count + cost, "cases")
     for number, case in fitting:
         prompt, row = rows[number % _PROMPTS]
         drawn, asked = ask_in_form(

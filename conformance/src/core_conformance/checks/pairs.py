@@ -18,14 +18,15 @@ from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import Answer, read
 from core_conformance.checking.calls import close_quietly
 from core_conformance.checking.cases import REQUEST, SAMPLING, table
+from core_conformance.checking.judging import judged, step_cost
 from core_conformance.checking.registry import check
 from core_conformance.checking.requests import ENDS, LENGTHS, Request, prepared
 from core_conformance.checking.subject import Subject
 
 _PROMPTS = (ask.REPEATING[0], ask.PLAIN[1], ask.PLAIN[4], ask.REPEATING[1])
 _NEIGHBOURS = (ask.SHORT, ask.LONG)  # rows of other lengths: padding for one or for the others
-_PASS = 0.5  # passes for a token, alone, with the logits in front of it
-_FEW = 4  # cases
+_PASS = 0.4  # passes for a token, alone
+_FEW = 12  # cases
 _SLOTS = 2
 
 
@@ -144,7 +145,7 @@ def _in_pairs(
     batch = operation in (Capability.BATCH_GENERATE, Capability.BATCH_STREAMING)
     others = _NEIGHBOURS if batch else ()
     cases = table(subject, SAMPLING, ENDS, REQUEST, part=part)[:most]
-    cost = 2 * LENGTHS[1] * _PASS + len(others)
+    cost = _cost(subject, 2) + len(others)
     heard = list[Answer]()
     for number, case in budget.within(subject, enumerate(cases), lambda _: cost, "cases"):
         prompts = [_prompt(number), *others, _prompt(number + 1)]
@@ -168,10 +169,15 @@ def _prompt(number: int) -> str:
     return _PROMPTS[number % len(_PROMPTS)]
 
 
+def _cost(subject: Subject, prompts: int) -> float:
+    """The passes that a case takes: its answers, those without stops, and what judges them."""
+    return prompts * (2 * LENGTHS[1] * _PASS + judged(subject) * (_PASS + step_cost(subject)))
+
+
 def _requests(subject: Subject, part: float) -> Iterator[Request]:
     """A request for a single prompt with each case, those of as many as there are passes for."""
     cases = table(subject, SAMPLING, ENDS, REQUEST, part=part)
-    cost = 2 * LENGTHS[1] * _PASS
+    cost = _cost(subject, 1)
     for number, case in budget.within(subject, enumerate(cases), lambda _: cost, "cases"):
         yield prepared(subject, Capability.GENERATE, case, [_prompt(number)])
 

@@ -29,7 +29,7 @@ from core_conformance.checking.cases import (
 )
 from core_conformance.checking.check import must
 from core_conformance.checking.compare import LONGEST_LABEL, near, same_logits, same_logprobs
-from core_conformance.checking.judging import agree, drawn_well
+from core_conformance.checking.judging import agree, drawn_well, step_cost
 from core_conformance.checking.pairwise import pairwise
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
@@ -123,7 +123,7 @@ def _in_pairs(subject: Subject, call: Ask, part: float) -> None:
     labels = _LABELS if subject.declares(Capability.LABELS) else {}
     logits: Factors = {"return_logits": (False, True)}
     cases = table(subject, SAMPLING, logits, labels, REQUEST, part=part)
-    cost = 2 * len(_ASKED)
+    cost = len(_ASKED) * (2 + step_cost(subject))
     for case in budget.within(subject, cases, lambda _: cost, "cases"):
         asked = options(case)
         found, asked = ask_in_form(
@@ -137,12 +137,13 @@ def _in_pairs(subject: Subject, call: Ask, part: float) -> None:
 def _judge(
     subject: Subject, call: str, found: Sequence[ClassifyResult], asked: dict[str, Any]
 ) -> None:
-    plain = _without_options(subject, asked)
-    for prompt, wanted, result in zip(_ASKED, plain, found, strict=True):
+    same = {name: asked[name] for name in ("labels", "label_prefix") if name in asked}
+    plain = _without_options(subject, **same)
+    for place, (prompt, result) in enumerate(zip(_ASKED, found, strict=True)):
         where = f"{call}: {prompt!r:.60}"
         must(result.error is None, f"{where} has the error {result.error!r}")
-        _judge_logits(subject, where, wanted, result, asked)
-        _judge_labels(subject, where, wanted, result, asked)
+        _judge_logits(subject, where, place, result, asked)
+        _judge_labels(subject, where, plain[place], result, asked)
         if result.token is not None or not asked.get("labels_only"):  # then it may stay away
             drawn_well(subject, where, sampled(result, prompt), asked)
 
@@ -151,29 +152,21 @@ def _judge(
         agree(subject, f"{call}, and what generate draws first", pairs, asked)
 
 
-def _without_options(subject: Subject, asked: dict[str, Any]) -> list[ClassifyResult]:
-    """The results with these labels and no other option but those that tell more."""
-    same: dict[str, Any] = {
-        name: asked[name] for name in ("labels", "label_prefix") if name in asked
-    }
-    if subject.declares(Capability.LOGITS):
-        same["return_logits"] = True
+def _without_options(subject: Subject, **asked: Any) -> list[ClassifyResult]:
+    """The results with these options alone, of which each is checked elsewhere."""
     known = _plain.setdefault(subject, {})
-    if repr(same) not in known:
-        known[repr(same)] = ask.classify(subject, _ASKED, **same)
-    return known[repr(same)]
+    if repr(asked) not in known:
+        known[repr(asked)] = ask.classify(subject, _ASKED, **asked)
+    return known[repr(asked)]
 
 
 def _judge_logits(
-    subject: Subject,
-    call: str,
-    wanted: ClassifyResult,
-    result: ClassifyResult,
-    asked: dict[str, Any],
+    subject: Subject, call: str, place: int, result: ClassifyResult, asked: dict[str, Any]
 ) -> None:
     if not asked.get("return_logits"):
         must(result.logits is None, f"{call} has logits, for which nobody asked")
     elif result.logits is not None or not asked.get("labels_only"):
+        wanted = _without_options(subject, return_logits=True)[place]
         same_logits(subject, row_logits(wanted), row_logits(result), call)
 
 

@@ -65,11 +65,11 @@ _CONFUSIONS: tuple[tuple[str, str, Collection[str], Callable[[Config], dict[str,
         lambda config: {"temperature": 1.0} if config.top_p < 1.0 and config.temperature else {},
     ),
     (
-        "temperature-twice-beside-a-penalty",
-        "with a repeat_penalty, logits are divided by the temperature twice",
+        "temperature-forgotten-beside-a-penalty",
+        "with a repeat_penalty, tokens are drawn at temperature 1",
         {"frequencies.generate", "frequencies.batch"},
         lambda config: (
-            {"temperature": config.temperature**2} if config.repeat_penalty != 1.0 else {}
+            {"temperature": 1.0} if config.repeat_penalty != 1.0 and config.temperature else {}
         ),
     ),
     (
@@ -298,8 +298,8 @@ class Forgets(ReferenceModel):
         return dataclasses.replace(request, **self.forgotten)
 
 
-for _operation, _beside, _option, _value, _check in (
-    (Capability.CHAT, "seed", "min_p", 0.0, "pairs.chat"),
+for _operation, _beside, _option, _value, _checks in (
+    (Capability.CHAT, "seed", "min_p", 0.0, "pairs.chat chat.options"),
     (Capability.SUBMITTING, "top_k", "repeat_penalty", 1.0, "pairs.submit"),
     (Capability.BATCH_STREAMING, "stop", "stop_tokens", (), "pairs.batch-stream"),
     (Capability.BATCH_GENERATE, "cancel", "stop", (), "pairs.batch"),
@@ -308,7 +308,7 @@ for _operation, _beside, _option, _value, _check in (
     saboteur(
         f"{_operation}-forgets-{_option}-beside-{_beside}".replace("_", "-"),
         f"{_operation} does not look at {_option} where {_beside} is given",
-        {_check},
+        set(_checks.split()),
     )(
         type(
             "Forgets",

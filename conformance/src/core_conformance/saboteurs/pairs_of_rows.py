@@ -50,10 +50,10 @@ _CONFUSIONS: tuple[tuple[str, str, Collection[str], Callable[[Config], dict[str,
         lambda config: {"seed": None} if config.labels else {},
     ),
     (
-        "classify-squares-temperature-beside-top-k",
-        "with top_k, classify divides by the temperature twice",
+        "classify-forgets-temperature-beside-top-k",
+        "with top_k, classify draws at temperature 1",
         {"frequencies.classify"},
-        lambda config: {"temperature": config.temperature**2} if config.top_k else {},
+        lambda config: {"temperature": 1.0} if config.top_k and config.temperature else {},
     ),
 )
 for _name, _breaks, _kills, _instead in _CONFUSIONS:
