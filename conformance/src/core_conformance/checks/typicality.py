@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 from core.protocols import Capability
@@ -13,9 +11,10 @@ from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, classify, generate, logits, seeds, token
 from core_conformance.checking.check import Violation, must, testable
-from core_conformance.checking.compare import difference, log_softmax
+from core_conformance.checking.compare import difference
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
+from core_conformance.checking.typicality import Typicality
 
 _ASKED = ask.PLAIN[:4]
 _SEEDS = 6
@@ -113,55 +112,3 @@ def _drawn(subject: Subject, **filters: Any) -> Iterator[tuple[str, Typicality, 
             _ASKED, told, classify(subject, _ASKED, **options), strict=True
         ):
             yield prompt, typicality, token(result)
-
-
-@dataclass(frozen=True, slots=True)
-class Typicality:
-    """How near each token's surprisal is to the entropy, as far as noisy logits tell.
-
-    ``slack``: what two log-probabilities may be apart. ``reach``: two distances that are no
-    further apart may stand in either order.
-    """
-
-    row: Sequence[float]
-    chances: list[float]
-    distances: list[float]
-    slack: float
-    reach: float
-
-    @classmethod
-    def of(cls, row: Sequence[float], slack: float) -> Typicality:
-        """Measure a row of logits."""
-        logprobs = log_softmax(row)
-        chances = [math.exp(value) for value in logprobs]
-        known = [
-            (chance, -value) for chance, value in zip(chances, logprobs, strict=True) if chance
-        ]
-        entropy = math.fsum(chance * surprisal for chance, surprisal in known)
-        distances = [abs(-value - entropy) for value in logprobs]
-
-        # Logits that move by t move the entropy by at most t times the mean distance from it.
-        spread = math.fsum(chance * abs(surprisal - entropy) for chance, surprisal in known)
-        return cls(row, chances, distances, slack, slack * (2 + spread))
-
-    def mass_before(self, token: int) -> float:
-        """The probability of all that is nearer to the entropy than this token for certain."""
-        border = self.distances[token] - self.reach
-        pairs = zip(self.distances, self.chances, strict=True)
-        return math.fsum(chance for distance, chance in pairs if distance < border)
-
-    def shuts_out(self, typical_p: float) -> bool:
-        """Whether ``typical_p`` keeps out a token for certain."""
-        farthest = max(range(len(self.row)), key=self.distances.__getitem__)
-        return self.mass_before(farthest) > typical_p + self.slack
-
-    def best_kept(self, typical_p: float) -> float:
-        """The largest logit of what ``typical_p`` leaves for certain; -infinity for nothing."""
-        border, mass = math.inf, 0.0
-        for distance, chance in sorted(zip(self.distances, self.chances, strict=True)):
-            mass += chance
-            if mass > typical_p - self.slack:
-                border = distance - self.reach
-                break
-        pairs = zip(self.row, self.distances, strict=True)
-        return max((logit for logit, distance in pairs if distance < border), default=-math.inf)

@@ -1,0 +1,128 @@
+"""Tables of options in pairs, and the forms in which a call takes them.
+
+The values are such that each filter takes something away, and leaves something, on most rows.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from core.errors import UnsupportedOptionError
+from core.options import GenerateConfig
+from core.sampling_options import SAMPLING_OPTIONS, SamplingOption
+from core.support import OPTION_NEEDS
+from core_conformance.checking.pairwise import Case, pairwise
+from core_conformance.checking.subject import Subject
+
+Factors = dict[str, Sequence[Any]]
+Call = Callable[..., Any]
+
+_HOT = 20.0  # a temperature at which a filter that is left out lets something through
+_MIDDLING: Factors = {"top_k": (4,), "top_p": (0.6,), "min_p": (0.25,), "typical_p": (0.7,)}
+_MORE: Factors = {"temperature": (_HOT,), "repeat_penalty": (0.6,), "seed": (0,)}
+_LONG = 600.0  # seconds: a timeout that is never reached
+_DEEP = 12  # tables, where time does not matter
+_ELSEWHERE = 9.0  # a temperature in a config that a keyword replaces
+
+
+def _levels(option: SamplingOption) -> Sequence[Any]:
+    """The values of an option; a filter is off in two of three, so that few hide another."""
+    off = (option.default,) * (1 + option.filters)
+    return (*off, *_MIDDLING.get(option.name, (option.telling,)), *_MORE.get(option.name, ()))
+
+
+SAMPLING: Factors = {each.name: _levels(each) for each in SAMPLING_OPTIONS} | {
+    "return_logprobs": (False, True)
+}
+"""The options of a draw, and whether its logprob is wanted."""
+
+REQUEST: Factors = {
+    "cancel": (None, threading.Event()),
+    "timeout": (None, _LONG),
+    "form": ("keywords", "config", "both"),
+}
+"""What every call may carry. ``form``: how the options are given."""
+
+_DEFAULTS = GenerateConfig()
+
+
+def table(subject: Subject, *factors: Factors, part: float = 0.0) -> list[Case]:
+    """A covering table of all these factors that the backend declares, and one of hot draws.
+
+    ``part`` of it comes last, so that where a slow model cuts the tables of several operations
+    short, each begins at another place.
+    """
+    known = {name: levels for each in factors for name, levels in each.items()}
+    asked = {name: known[name] for name in known if _declared(subject, name)}
+    cases = pairwise(asked, subject.effort.seed)
+    for number in range(_DEEP if subject.effort.deep else 1):
+        cases += pairwise(asked | {"temperature": (_HOT,)}, subject.effort.seed + 1 + number)
+    start = int(part * len(cases))
+    return cases[start:] + cases[:start]
+
+
+def _declared(subject: Subject, name: str) -> bool:
+    return name not in OPTION_NEEDS or subject.declares(OPTION_NEEDS[name])
+
+
+def options(case: Mapping[str, Any], *others: str) -> dict[str, Any]:
+    """The options of a case that are not at their defaults; ``others`` are no options."""
+    return {
+        name: value
+        for name, value in case.items()
+        if name not in ("form", *others) and value != getattr(_DEFAULTS, name)
+    }
+
+
+def ask_in_form(
+    form: str, asked: Mapping[str, Any], foreign: Mapping[str, Any], call: Call
+) -> tuple[Any, dict[str, Any]]:
+    """Call with these options: as keywords, as a config, or as a config that keywords correct.
+
+    Such a config also carries fields of other operations, ``foreign``. Returns what came and the
+    options that counted: one that a backend refuses, for no capability stands for it, is left out.
+    """
+    asked = dict(asked)
+    while True:
+        try:
+            return _in_form(form, asked, foreign, call), asked
+        except UnsupportedOptionError as error:
+            if error.option not in asked or error.option in OPTION_NEEDS:
+                raise
+            del asked[error.option]
+
+
+def _in_form(form: str, asked: Mapping[str, Any], foreign: Mapping[str, Any], call: Call) -> Any:
+    if form == "keywords":
+        return call(**asked)
+    if form == "config":
+        return call(GenerateConfig(**asked))
+    corrected = {"temperature": asked.get("temperature", _DEFAULTS.temperature)}
+    return call(GenerateConfig(**{**foreign, **asked, "temperature": _ELSEWHERE}), **corrected)
+
+
+def shown(
+    call: str,
+    prompt: object,
+    asked: Mapping[str, Any],
+    form: str = "keywords",
+    foreign: Mapping[str, Any] | None = None,
+) -> str:
+    """A call as it can be pasted."""
+    where = prompt if isinstance(prompt, str) else list(cast("Sequence[str]", prompt))
+    if form == "keywords":
+        return f"{call}({', '.join([repr(where), *_words(asked)])})"
+    if form == "config":
+        return f"{call}({where!r}, GenerateConfig({', '.join(_words(asked))}))"
+    config = ", ".join(_words({**(foreign or {}), **asked, "temperature": _ELSEWHERE}))
+    heat = asked.get("temperature", _DEFAULTS.temperature)
+    return f"{call}({where!r}, GenerateConfig({config}), temperature={heat})"
+
+
+def _words(asked: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{name}={'threading.Event()' if name == 'cancel' else repr(value)}"
+        for name, value in asked.items()
+    ]

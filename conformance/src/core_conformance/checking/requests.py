@@ -1,0 +1,185 @@
+"""Requests with the options of a case, in every operation that generates, and their judgement."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+from core.extensions import BatchStreaming, Submitting, Tokenizing
+from core.options import GenerateConfig
+from core.protocols import Capability, TextModel
+from core.types import Message, Token
+from core_conformance.checking.ask import Answer, answer, evidence, read, tokenizing
+from core_conformance.checking.cases import (
+    REQUEST,
+    SAMPLING,
+    Factors,
+    ask_in_form,
+    options,
+    shown,
+)
+from core_conformance.checking.judging import agree, drawn_well, end_alike, ended_well, stopped
+from core_conformance.checking.pairwise import Case
+from core_conformance.checking.subject import Subject
+
+LENGTHS = (3, 6)  # tokens
+ENDS: Factors = {
+    "max_tokens": LENGTHS,
+    "stop": ("none", "said", "never"),
+    "stop_tokens": ("none", "said"),
+}
+"""How a generation ends. ``said``: at something that it would say without."""
+
+_NEVER = "\u2603never\u2603"
+_FOREIGN = {"labels": ("good", "bad"), "label_prefix": "?", "labels_only": True}
+
+Ask = Callable[..., list[Answer]]
+_alone: WeakKeyDictionary[Subject, dict[str, tuple[Answer, dict[str, Any]]]] = WeakKeyDictionary()
+
+
+def generate(model: TextModel, prompts: Sequence[str], *config: Any, **asked: Any) -> list[Answer]:
+    return [read(model.generate(prompt, *config, **asked), prompt) for prompt in prompts]
+
+
+def chat(model: TextModel, prompts: Sequence[str], *config: Any, **asked: Any) -> list[Answer]:
+    known = isinstance(model, Tokenizing)
+    return [
+        read(
+            model.chat(_said(prompt), *config, **asked),
+            cast("Tokenizing", model).render_chat(_said(prompt)) if known else "",
+        )
+        for prompt in prompts
+    ]
+
+
+def submit(
+    model: TextModel,
+    prompts: Sequence[str],
+    config: GenerateConfig | None = None,
+    /,
+    **asked: Any,
+) -> list[Answer]:
+    request = dataclasses.replace(config or GenerateConfig(), **asked)
+    streams = [cast("Submitting", model).submit(prompt, request) for prompt in prompts]
+    return [read(stream, prompt) for stream, prompt in zip(streams, prompts, strict=True)]
+
+
+def batch_generate(
+    model: TextModel, prompts: Sequence[str], *config: Any, **asked: Any
+) -> list[Answer]:
+    results = model.batch_generate(prompts, *config, **asked)
+    return [answer(result, prompt) for result, prompt in zip(results, prompts, strict=True)]
+
+
+def batch_stream(
+    model: TextModel, prompts: Sequence[str], *config: Any, **asked: Any
+) -> list[Answer]:
+    rows: list[list[Token]] = [[] for _ in prompts]
+    for row, token in cast("BatchStreaming", model).batch_stream(prompts, *config, **asked):
+        rows[row].append(token)
+    return [Answer(tuple(row), None, prompt) for row, prompt in zip(rows, prompts, strict=True)]
+
+
+def _said(prompt: str) -> list[Message]:
+    return [Message("user", prompt)]
+
+
+_ASK: dict[Capability, Ask] = {
+    Capability.GENERATE: generate,
+    Capability.CHAT: chat,
+    Capability.SUBMITTING: submit,
+    Capability.BATCH_GENERATE: batch_generate,
+    Capability.BATCH_STREAMING: batch_stream,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A call with the options of a case; ``free``: the answer without stops, of some rows.
+
+    Draws without a seed have none.
+    """
+
+    operation: Capability
+    prompts: list[str]
+    form: str
+    asked: dict[str, Any]
+    free: dict[int, Answer]
+
+    @property
+    def config(self) -> GenerateConfig:
+        """The options as a config."""
+        return GenerateConfig(**self.asked)
+
+    def answers(self, model: TextModel) -> list[Answer]:
+        """What the operation gives."""
+        call = partial(_ASK[self.operation], model, self.prompts)
+        found, _ = ask_in_form(self.form, self.asked, _FOREIGN, call)
+        return cast("list[Answer]", found)
+
+    def judge(self, subject: Subject, answers: Sequence[Answer], beside: str = "") -> None:
+        """Raise `Violation` for an answer that is not what the options make of it."""
+        what = self.prompts[0] if len(self.prompts) == 1 else self.prompts
+        name = _ASK[self.operation].__name__
+        form = "config" if self.operation is Capability.SUBMITTING else self.form
+        call = shown(name, what, self.asked, form, _FOREIGN) + beside
+        for row in answers:
+            ended_well(call, row, self.asked)
+            drawn_well(subject, call, row, self.asked)
+        pairs = [(stopped(free, self.asked), answers[row]) for row, free in self.free.items()]
+        agree(subject, call, pairs, self.asked)
+        for expected, found in pairs:
+            end_alike(call, expected, found)
+
+
+def prepared(subject: Subject, operation: Capability, case: Case, prompts: list[str]) -> Request:
+    """The request of a case, with stops that the answers without stops say."""
+    sampling = {name: case[name] for name in SAMPLING if name in case}
+    rows = sorted({0, len(prompts) - 1})  # those of `PROMPTS`
+    free, asked = dict[int, Answer](), options(sampling)
+    for row in rows:
+        free[row], asked = _free(subject, operation, prompts[row], asked)
+
+    ends = _stops(case, list(free.values())) | {"max_tokens": case["max_tokens"]}
+    request = options({name: case[name] for name in REQUEST})
+    repeatable = not asked.get("temperature") or "seed" in asked
+    return Request(
+        operation, prompts, case["form"], asked | ends | request, free if repeatable else {}
+    )
+
+
+def _free(
+    subject: Subject, operation: Capability, prompt: str, asked: dict[str, Any]
+) -> tuple[Answer, dict[str, Any]]:
+    """The answer without stops, by generate, and the options that were not refused."""
+    asked_all = asked | evidence(subject) | {"max_tokens": LENGTHS[1]}
+    needed = {Capability.GENERATE} | (
+        {Capability.TOKENIZING} if operation is Capability.CHAT else set()
+    )
+    base = Capability.GENERATE if subject.declares(*needed) else operation
+    if base is not operation and operation is Capability.CHAT:
+        prompt = tokenizing(subject).render_chat(_said(prompt))
+    known = _alone.setdefault(subject, {})
+    key = repr((base, prompt, asked_all))
+    if key not in known:
+        call = partial(_ASK[base], subject.model, [prompt])
+        (found,), counted = ask_in_form("keywords", asked_all, {}, call)
+        known[key] = found, {name: counted[name] for name in asked if name in counted}
+    return known[key]
+
+
+def _stops(case: Case, free: Sequence[Answer]) -> dict[str, Any]:
+    """Stops that the first answer says somewhere in its middle; the last one, for tokens."""
+    found: dict[str, Any] = {}
+    text, ids = free[0].text.partition("\ufffd")[0], free[-1].ids
+    if case["stop"] == "said" and text:
+        found["stop"] = (text[len(text) // 2 :][:2], _NEVER)
+    if case["stop"] == "never":
+        found["stop"] = (text[-1:] + _NEVER,)
+    if case["stop_tokens"] == "said" and ids:
+        found["stop_tokens"] = (ids[len(ids) // 2],)
+    return found

@@ -1,0 +1,229 @@
+"""Options in pairs where nothing is generated: classify, classify_iter and score.
+
+Each result is held against those that its prompt has without options, and its token against what
+its logits, worked out with the options, allow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+from core.extensions import ClassifyStreaming
+from core.options import GenerateConfig
+from core.protocols import Capability, TextModel
+from core.types import ClassifyResult, Score
+from core_conformance.checking import ask, budget
+from core_conformance.checking.ask import Answer, evidence, read, row_logits, sampled, scoring
+from core_conformance.checking.cases import (
+    REQUEST,
+    SAMPLING,
+    Factors,
+    ask_in_form,
+    options,
+    shown,
+    table,
+)
+from core_conformance.checking.check import must
+from core_conformance.checking.compare import LONGEST_LABEL, near, same_logits, same_logprobs
+from core_conformance.checking.judging import agree, drawn_well, step_cost
+from core_conformance.checking.pairwise import pairwise
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
+
+_ASKED = (ask.REPEATING[0], ask.PLAIN[1], ask.LONG, ask.SHORT, ask.PLAIN[4])
+_LABELS: Factors = {
+    "labels": ((), ask.LABELS, ask.SEVERAL_WORDS),
+    "label_prefix": (" ", ": "),
+    "labels_only": (False, True),
+}
+_FOREIGN = {"max_tokens": 1, "stop": ("e",), "stop_tokens": (1, 2, 3)}
+_SCORED = ("The weather today is", "Once upon a time there was")
+_CONTINUED = (" good and", " a king")
+_OF_OTHERS: dict[str, Any] = {
+    "temperature": 0.5,
+    "repeat_penalty": 1.5,
+    "labels": ("good", "bad"),
+    "max_tokens": 1,
+    "stop": ("e",),
+}
+
+Ask = Callable[..., list[ClassifyResult]]
+_plain: WeakKeyDictionary[Subject, dict[str, list[ClassifyResult]]] = WeakKeyDictionary()
+
+
+def classify(
+    model: TextModel, prompts: Sequence[str], *config: Any, **asked: Any
+) -> list[ClassifyResult]:
+    return model.classify(prompts, *config, **asked)
+
+
+def classify_iter(
+    model: TextModel, prompts: Sequence[str], *config: Any, **asked: Any
+) -> list[ClassifyResult]:
+    streaming = cast("ClassifyStreaming", model)
+    return list(streaming.classify_iter(iter(prompts), *config, **asked))
+
+
+@check(
+    "pairs.classify",
+    "Options MUST count together as each alone, in classify: token, logprob, logits and labels",
+    Capability.CLASSIFY,
+    broad=True,
+)
+def in_classify(subject: Subject) -> None:
+    _in_pairs(subject, classify, 0.0)
+
+
+@check(
+    "pairs.classify-iter",
+    "Options MUST count together as each alone, in classify_iter",
+    Capability.CLASSIFY_STREAMING,
+    Capability.CLASSIFY,
+    broad=True,
+)
+def in_classify_iter(subject: Subject) -> None:
+    _in_pairs(subject, classify_iter, 0.5)
+
+
+@check(
+    "pairs.score",
+    "A config with cancel, timeout and options of other operations MUST change no score",
+    Capability.SCORING,
+    broad=True,
+)
+def in_score(subject: Subject) -> None:
+    model = scoring(subject)
+    plain = ask.score(subject, _SCORED, _CONTINUED)
+    for case in pairwise(REQUEST | {"others": ({}, _OF_OTHERS)}, subject.effort.seed):
+        asked = options(case, "others")
+        if case["form"] == "keywords":
+            found = model.score(_SCORED, _CONTINUED, GenerateConfig(**case["others"]), **asked)
+        else:
+            found = model.score(_SCORED, _CONTINUED, GenerateConfig(**case["others"], **asked))
+        call = shown("score", _SCORED, case["others"] | asked)
+        for one, other in zip(plain, found, strict=True):
+            _same_score(subject, call, one, other)
+
+
+def _same_score(subject: Subject, call: str, plain: Score, found: Score) -> None:
+    must(found.error is None, f"{call} gave the error {found.error!r}")
+    pairs = list(zip(plain.token_logprobs, found.token_logprobs, strict=False))
+    must(
+        len(plain.token_logprobs) == len(found.token_logprobs)
+        and all(near(subject, one, other) for one, other in pairs),
+        f"{call} gave {found!r}, and without options {plain!r}",
+    )
+
+
+def _in_pairs(subject: Subject, call: Ask, part: float) -> None:
+    labels = _LABELS if subject.declares(Capability.LABELS) else {}
+    logits: Factors = {"return_logits": (False, True)}
+    cases = table(subject, SAMPLING, logits, labels, REQUEST, part=part)
+    cost = len(_ASKED) * (2 + step_cost(subject))
+    for case in budget.within(subject, cases, lambda _: cost, "cases"):
+        asked = options(case)
+        found, asked = ask_in_form(
+            case["form"], asked, _FOREIGN, partial(call, subject.model, _ASKED)
+        )
+        what = shown(call.__name__, _ASKED, asked, case["form"], _FOREIGN)
+        must(len(found) == len(_ASKED), f"{what} gave {len(found)} results")
+        _judge(subject, what, found, asked)
+
+
+def _judge(
+    subject: Subject, call: str, found: Sequence[ClassifyResult], asked: dict[str, Any]
+) -> None:
+    same = {name: asked[name] for name in ("labels", "label_prefix") if name in asked}
+    plain = _without_options(subject, **same)
+    for place, (prompt, result) in enumerate(zip(_ASKED, found, strict=True)):
+        where = f"{call}: {prompt!r:.60}"
+        must(result.error is None, f"{where} has the error {result.error!r}")
+        _judge_logits(subject, where, place, result, asked)
+        _judge_labels(subject, where, plain[place], result, asked)
+        if result.token is not None or not asked.get("labels_only"):  # then it may stay away
+            drawn_well(subject, where, sampled(result, prompt), asked)
+
+    if asked.get("seed") is not None and subject.declares(Capability.GENERATE):
+        pairs = list(_first_tokens(subject, found, asked))
+        agree(subject, f"{call}, and what generate draws first", pairs, asked)
+
+
+def _without_options(subject: Subject, **asked: Any) -> list[ClassifyResult]:
+    """The results with these options alone, of which each is checked elsewhere."""
+    known = _plain.setdefault(subject, {})
+    if repr(asked) not in known:
+        known[repr(asked)] = ask.classify(subject, _ASKED, **asked)
+    return known[repr(asked)]
+
+
+def _judge_logits(
+    subject: Subject, call: str, place: int, result: ClassifyResult, asked: dict[str, Any]
+) -> None:
+    if not asked.get("return_logits"):
+        must(result.logits is None, f"{call} has logits, for which nobody asked")
+    elif result.logits is not None or not asked.get("labels_only"):
+        wanted = _without_options(subject, return_logits=True)[place]
+        same_logits(subject, row_logits(wanted), row_logits(result), call)
+
+
+def _judge_labels(
+    subject: Subject,
+    call: str,
+    wanted: ClassifyResult,
+    result: ClassifyResult,
+    asked: dict[str, Any],
+) -> None:
+    shares, expected = result.probabilities, wanted.probabilities
+    if not asked.get("labels"):
+        must(result.label is None and shares is None, f"{call} has labels, and none were given")
+        return
+    must(
+        shares is not None and list(shares) == list(expected or {}),
+        f"{call} has the probabilities {shares}, and without options {expected}",
+    )
+
+    # What is not given is what labels_only excuses.
+    if result.logprobs is not None or not asked.get("labels_only"):
+        same_logprobs(subject, wanted.logprobs or {}, result, call)
+    for label, share in (shares or {}).items():
+        must(
+            _close(subject, share, (expected or {})[label]),
+            f"{call} has the probabilities {shares}, and without options {expected}",
+        )
+    ranked = sorted((shares or {}).values())
+    must(
+        result.label in (shares or {})
+        and (shares or {})[result.label or ""] >= ranked[-1] - 1e-6
+        and abs((result.margin or 0.0) - (ranked[-1] - ranked[-2])) < 1e-4,
+        f"{call} has the label {result.label!r} and the margin {result.margin} for {shares}",
+    )
+    must(
+        result.label_mass is None
+        if wanted.label_mass is None
+        else (
+            (result.label_mass is None and bool(asked.get("labels_only")))
+            or _close(subject, result.label_mass or 0.0, wanted.label_mass)
+        ),
+        f"{call} has the label_mass {result.label_mass}, and without options {wanted.label_mass}",
+    )
+
+
+def _close(subject: Subject, one: float, other: float) -> bool:
+    """True for probabilities whose logarithms are as near as those of labels have to be."""
+    reach = 2 * LONGEST_LABEL * subject.tolerance
+    return abs(one - other) <= 1e-4 + max(one, other) * -math.expm1(-2 * reach)
+
+
+def _first_tokens(
+    subject: Subject, found: Iterable[ClassifyResult], asked: dict[str, Any]
+) -> Iterator[tuple[Answer, Answer]]:
+    """What generate draws first behind each prompt, and what classify drew."""
+    same = {name: asked[name] for name in SAMPLING if name in asked} | evidence(subject)
+    for prompt, result in zip(_ASKED[:2], found, strict=False):
+        first = read(subject.model.generate(prompt, max_tokens=1, **same), prompt)
+        if first.tokens and result.token is not None:  # the end of the text is no token
+            yield Answer(first.tokens, None, prompt), sampled(result, prompt)
