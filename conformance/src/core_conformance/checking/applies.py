@@ -176,11 +176,13 @@ def _refuses_at_call(subject: Subject, name: Capability, option: dict[str, Any])
 
 def _refuses_option(subject: Subject, capability: Capability) -> None:
     option, value = (_CLASSIFY_OPTIONS | _SAMPLING_OPTIONS)[capability]
-    for name in _operations(subject):
+    known = (Capability.CLASSIFY, Capability.GENERATE)
+    usual = [name for name in known if subject.declares(name)]
+    for name in usual or _operations(subject):  # the others' are for errors.undeclared-options
         if name is Capability.CLASSIFY or capability in _SAMPLING_OPTIONS:
             call = partial(_call, subject, name, {option: value})
             _must_raise(UnsupportedOptionError, capability, call)
-    if capability in _SAMPLING_OPTIONS and subject.declares(Capability.SUBMITTING):
+    if not _operations(subject) and subject.declares(Capability.SUBMITTING):
         config = GenerateConfig(**{option: value})
         submit = partial(submitting(subject).submit, _PROMPT, config)
         _must_raise(UnsupportedOptionError, capability, submit)

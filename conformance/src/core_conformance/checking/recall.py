@@ -106,7 +106,7 @@ def same_results(
 def told(result: ClassifyResult) -> tuple[object, ...]:
     """What a result says of its prompt, in a form that compares."""
     labels = tuple((result.logprobs or {}).values())
-    return token(result).id, bytes(result.logits or b""), labels
+    return token(result).id, tuple(result.logits or ()), labels
 
 
 def _same_parts(left: ClassifyResult, right: ClassifyResult, what: str) -> None:

@@ -24,7 +24,7 @@ _LENGTH = 10
 # By their size in bytes, characters for which few vocabularies have a token of their own.
 _RARE = {4: "🎉🥳𓀀𝒜", 3: "ᚠꙮ▟ⵣ", 2: "ߐԱϬʘΩã"}
 _MORE = (" and so on", "\n", ", or else", "漢")
-_TRIES = 200
+_TRIES = 100
 _SEEN: dict[str, Any] = {"repeat_penalty": 0.01}  # likelier is what the prompt has
 _ANY_SEEN: dict[str, Any] = {"temperature": 1e4, "top_k": 4} | _SEEN
 _NO_CHARACTERS = (

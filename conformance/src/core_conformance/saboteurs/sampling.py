@@ -22,6 +22,7 @@ ONE_SEED = {"sampling.seeds-differ", "classify.first-token-seeded"}
 COMPARES_GREEDY = {
     "batch.equals-generate",
     "batch.error-rows",
+    "batch.stops",
     "batch.many",
     "batch.order",
     "batch.stop",
