@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from core.errors import GenerationCancelled, GenerationTimeout, UnsupportedOptionError
@@ -105,9 +105,9 @@ def _seconds(subject: Subject, way: Way, rows: int, tokens: int) -> float:
 def _look_at(subject: Subject, calls: list[Long]) -> None:
     one = pass_seconds(subject)
     calls.sort(key=lambda long: long.seconds)
-    for long in within(subject, calls, lambda long: 3 * long.seconds / one, "long calls"):
+    for planned in within(subject, calls, lambda long: 3 * long.seconds / one, "long calls"):
+        long, whole, seconds = _whole(subject, planned)
         prompts = asked(long.rows)
-        whole, seconds = timed(subject, long.way, subject.model, prompts, long.tokens)
         undisturbed(whole, str(long))
         if long.way.generates:
             goes_on(subject, [row.answer.tokens for row in whole], long.way.name)
@@ -121,6 +121,22 @@ def _look_at(subject: Subject, calls: list[Long]) -> None:
             for option in _KINDS:
                 with suppress(UnsupportedOptionError):  # this one, or the stop string
                     _keeps(subject, long, prompts, whole, option)
+
+
+def _whole(subject: Subject, long: Long) -> tuple[Long, list[Row], float]:
+    """Run the call undisturbed, and a larger one where that was faster than was expected."""
+    most = subject.model.info.context_length // 2
+    while True:
+        prompts = asked(long.rows)
+        whole, seconds = timed(subject, long.way, subject.model, prompts, long.tokens)
+        larger = (
+            replace(long, tokens=min(most, 2 * long.tokens))
+            if long.way.generates
+            else replace(long, rows=min(_MOST_ROWS, 2 * long.rows))
+        )
+        if seconds >= _LONG or larger == long:
+            return long, whole, seconds
+        long = larger
 
 
 def _stops(
