@@ -19,6 +19,8 @@ from core_conformance.checking.compare import same_answers
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
+RowCall = Callable[[list[str]], Sequence[Any]]
+
 _BROKEN = {
     "a high surrogate at the end": "half a character: \ud83d",
     "a low surrogate in front": "\ude00 is half a character",
@@ -40,16 +42,14 @@ _BEHIND = " nobody knew, but the harbour was quiet and"
     broad=True,
 )
 def surrogates_fail_alone(subject: Subject) -> None:
-    for name, error_of in _operations(subject):
-        for what, text in _BROKEN.items():
-            error = error_of(text)
-            # A tokenizer asked by itself may say what Python says.
-            typed = CoreError if name != Capability.TOKENIZING else (CoreError, UnicodeError)
-            must(
-                error is None or isinstance(error, typed),
-                f"{what}, {text!r}, in {name} ended with {error!r}: it has to be a "
-                "core.RequestError of this text",
-            )
+    for name, text, error in _errors(subject, tuple(_BROKEN.values())):
+        # A tokenizer asked by itself may say what Python says.
+        typed = CoreError if name != Capability.TOKENIZING else (CoreError, UnicodeError)
+        must(
+            error is None or isinstance(error, typed),
+            f"{text!r} in {name} ended with {error!r}: it has to be a core.RequestError of this "
+            "text",
+        )
 
 
 @check(
@@ -107,66 +107,73 @@ def control_characters_are_read(subject: Subject) -> None:
 )
 def nul_ends_no_text(subject: Subject) -> None:
     for name, count in _counts(subject):
-        for front in _GOOD:
-            cut, whole = count(front), count(f"{front}\0{_BEHIND}")
-            must(
-                whole > cut + 1,
-                f"{name} of {front!r} read {cut} tokens, and with a NUL and {_BEHIND!r} behind it "
-                f"{whole}",
-            )
+        cut, whole = count(_GOOD[0]), count(f"{_GOOD[0]}\0{_BEHIND}")
+        must(
+            whole > cut + 1,
+            f"{name} of {_GOOD[0]!r} read {cut} tokens, and with a NUL and {_BEHIND!r} behind it "
+            f"{whole}",
+        )
 
 
-def _operations(subject: Subject) -> Iterator[tuple[str, Callable[[str], Exception | None]]]:
-    """Each operation that reads a text, as what gives the error that a text ends with."""
+def _errors(subject: Subject, texts: Sequence[str]) -> Iterator[tuple[str, str, Exception | None]]:
+    """The error of each text in each operation: among good rows, which have to finish, or alone."""
+    for name, call in _row_calls(subject).items():
+        for text, row in _among_good(name, call, texts):
+            must(row.error is not None or _is_answer(row), f"{name} of {text!r} gave {row!r:.200}")
+            yield name, text, row.error
+    for name, ask_alone in _single_calls(subject.model).items():
+        if subject.declares(name):
+            yield from ((str(name), text, ask_alone(text)) for text in texts)
+
+
+def _among_good(name: str, call: RowCall, texts: Sequence[str]) -> list[tuple[str, Any]]:
+    given = [_GOOD[0], *texts, _GOOD[1]]
+    try:
+        rows = call(given)
+    except Exception as error:  # noqa: BLE001 - no error of one text may come out here
+        must(False, f"{name} of {given!r} raised {error!r}: it has to be the rows' own error")
+        return []
+    must(len(rows) == len(given), f"{name} of {len(given)} texts gave {len(rows)} rows")
+    for row in (rows[0], rows[-1]):
+        must(_is_answer(row), f"{name} of {given!r} gave a good row as {row!r:.200}")
+    return list(zip(texts, rows[1:-1], strict=True))
+
+
+def _row_calls(subject: Subject) -> dict[str, RowCall]:
+    """The operations that take several texts, as what gives a row for each of them."""
     model: Any = subject.model
-    one: dict[Capability, Callable[[str], Exception | None]] = {
+    calls: dict[Capability, dict[str, RowCall]] = {
+        Capability.CLASSIFY: {"classify": model.classify},
+        Capability.BATCH_GENERATE: {"batch_generate": partial(model.batch_generate, max_tokens=1)},
+        Capability.CLASSIFY_STREAMING: {
+            "classify_iter": lambda texts: list(model.classify_iter(iter(texts)))
+        },
+        Capability.SCORING: {
+            "score": lambda texts: model.score(texts, ["a"] * len(texts)),
+            "score (continuations)": lambda texts: model.score([_GOOD[0]] * len(texts), texts),
+        },
+    }
+    return {
+        name: call for need in calls if subject.declares(need) for name, call in calls[need].items()
+    }
+
+
+def _single_calls(model: Any) -> dict[Capability, Callable[[str], Exception | None]]:
+    """The operations that take one text, as what gives its error."""
+    return {
         Capability.GENERATE: lambda text: ending(lambda: model.generate(text, max_tokens=1)).error,
-        Capability.CHAT: lambda text: _chat_error(model, text),
+        Capability.CHAT: lambda text: (
+            ending(lambda: model.chat([Message("user", text)], max_tokens=1)).error
+        ),
         Capability.SUBMITTING: lambda text: (
             ending(lambda: model.submit(text, GenerateConfig(max_tokens=1))).error
         ),
-        Capability.CLASSIFY: lambda text: _row_error(model.classify, text),
-        Capability.BATCH_GENERATE: lambda text: _row_error(
-            partial(model.batch_generate, max_tokens=1), text
-        ),
-        Capability.CLASSIFY_STREAMING: lambda text: _row_error(
-            lambda rows: list(model.classify_iter(iter(rows))), text
-        ),
         Capability.BATCH_STREAMING: lambda text: raised(
-            lambda: list(model.batch_stream([_GOOD[0], text, _GOOD[1]], max_tokens=1))
-        ),
-        Capability.SCORING: lambda text: _row_error(
-            lambda rows: model.score(rows, ["a"] * 3), text
+            lambda: list(model.batch_stream([text], max_tokens=1))
         ),
         Capability.ATTENTION_INSPECTOR: lambda text: raised(lambda: model.inspect_attention(text)),
         Capability.TOKENIZING: lambda text: raised(lambda: model.encode(text)),
     }
-    yield from ((str(name), one[name]) for name in filter(subject.declares, one))
-    if subject.declares(Capability.SCORING):
-        yield (
-            "score (the continuation)",
-            lambda text: _row_error(lambda rows: model.score([_GOOD[0]] * 3, rows), text),
-        )
-
-
-def _chat_error(model: Any, text: str) -> Exception | None:
-    turns = [Message("user", "Hello"), Message("assistant", text), Message("user", text)]
-    return ending(lambda: model.chat(turns, max_tokens=1)).error
-
-
-def _row_error(call: Callable[[list[str]], Sequence[Any]], text: str) -> Exception | None:
-    """The error of a row between two good ones, which have to finish."""
-    try:
-        rows = call([_GOOD[0], text, _GOOD[1]])
-    except Exception as error:  # noqa: BLE001 - no error of one text may come out here
-        must(False, f"{text!r} among the rows of a call raised {error!r}: it is its row's error")
-        return None
-    must(len(rows) == 3, f"a call of three rows, one of them {text!r}, gave {len(rows)}")
-    for row in (rows[0], rows[2]):
-        must(_is_answer(row), f"a good row next to {text!r} came out as {row!r:.200}")
-    own: Exception | None = rows[1].error
-    must(own is not None or _is_answer(rows[1]), f"{text!r} came out as {rows[1]!r:.200}")
-    return own
 
 
 def _is_answer(row: Any) -> bool:
@@ -177,18 +184,12 @@ def _is_answer(row: Any) -> bool:
 
 def _asked(subject: Subject, texts: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     """What went wrong with each text: all in one call where there are rows, some in streams."""
-    model: Any = subject.model
-    rows: dict[Capability, Callable[[], Sequence[Any]]] = {
-        Capability.CLASSIFY: lambda: model.classify(texts),
-        Capability.BATCH_GENERATE: lambda: model.batch_generate(texts, max_tokens=1),
-        Capability.SCORING: lambda: model.score([_GOOD[0]] * len(texts), texts),
-    }
-    for name in filter(subject.declares, rows):
-        for text, row in zip(texts, rows[name](), strict=True):
-            yield str(name), text, "" if _is_answer(row) else f"{row!r:.200}"
+    for name, call in _row_calls(subject).items():
+        for text, row in zip(texts, call(list(texts)), strict=True):
+            yield name, text, "" if _is_answer(row) else f"{row!r:.200}"
     if subject.declares(Capability.GENERATE):
         for text in texts[::5]:
-            end = ending(partial(model.generate, text, max_tokens=1))
+            end = ending(partial(subject.model.generate, text, max_tokens=1))
             yield "generate", text, "" if end.error is None else repr(end.error)
 
 

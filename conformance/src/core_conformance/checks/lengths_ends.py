@@ -58,17 +58,20 @@ def any_number_of_tokens(subject: Subject) -> None:
 def _answers(subject: Subject) -> list[tuple[Capability, str, Answer]]:
     """A greedy answer of some tokens from each operation that generates."""
     names = [name for name in drawing(subject) if name is not Capability.CLASSIFY]
-    asked = [
-        (name, prompt, found)
-        for name in names
-        for prompt, found in zip(ask.PLAIN, draw(subject, name, ask.PLAIN, _LENGTH), strict=True)
-    ]
-    goes_on(subject, [found.ids for _, _, found in asked], names[0])
-    return [max((each for each in asked if each[0] is name), key=_length) for name in names]
+    found = [(name, *_longest(subject, name)) for name in names]
+    goes_on(subject, [free.ids for _, _, free in found], names[0])
+    return found
 
 
-def _length(asked: tuple[Capability, str, Answer]) -> int:
-    return len(asked[2].ids)
+def _longest(subject: Subject, name: Capability) -> tuple[str, Answer]:
+    """The first prompt with an answer of full length, or else the longest answer."""
+    best = ("", Answer((), None))
+    for prompt in ask.PLAIN:
+        (free,) = draw(subject, name, [prompt], _LENGTH)
+        best = max(best, (prompt, free), key=lambda each: len(each[1].ids))
+        if len(best[1].ids) == _LENGTH:
+            break
+    return best
 
 
 def _stream(subject: Subject, prompt: str, free: Answer, max_tokens: int) -> Pair:

@@ -23,17 +23,17 @@ _NUL = ("good", "good\0bad", "bad")
     broad=True,
 )
 def blanks_belong_to_labels(subject: Subject) -> None:
-    for prefix in (" ", ""):
-        labels = _told_apart(subject, _SPACED, prefix)
-        result = classify(subject, [ask.QUESTION], labels=labels, label_prefix=prefix)[0]
-        found = label_logprobs(result)
-        must(tuple(found) == labels, f"labels={labels!r} came back as {list(found)}")
-        for label in labels:
-            spelled = classify(subject, [ask.QUESTION], labels=(prefix + label,), label_prefix="")[
-                0
-            ]
-            wanted = {label: label_logprobs(spelled)[prefix + label]}
-            same_logprobs(subject, wanted, result, f"{label!r} among {labels}, and spelled alone")
+    labels = _told_apart(subject, _SPACED)
+    result = classify(subject, [ask.QUESTION], labels=labels)[0]
+    found = label_logprobs(result)
+    must(tuple(found) == labels, f"labels={labels!r} came back as {list(found)}")
+    spelled = tuple(f" {label}" for label in labels)
+    other = classify(subject, [ask.QUESTION], labels=spelled, label_prefix="")[0]
+    wanted = dict(zip(labels, label_logprobs(other).values(), strict=True))
+    same_logprobs(subject, wanted, result, f"{labels}, and spelled with their prefix")
+    for label in labels[1:3]:
+        alone = classify(subject, [ask.QUESTION], labels=(label,))[0]
+        same_logprobs(subject, label_logprobs(alone), result, f"{label!r} among {labels}")
 
 
 @check(
@@ -56,18 +56,28 @@ def nul_ends_no_label(subject: Subject) -> None:
     )
 
 
-def _told_apart(subject: Subject, labels: tuple[str, ...], prefix: str) -> tuple[str, ...]:
-    """The first label, and those of which this model's tokenizer makes other tokens."""
-    shown = subject.declares(Capability.TOKENIZING)
-    left = [labels[0]]
-    for label in labels[1:]:
-        try:
-            subject.model.classify([ask.QUESTION], labels=[*left, label], label_prefix=prefix)
-        except LabelError as error:
-            texts = [f"{ask.QUESTION}{prefix}{each}" for each in (*left, label)]
-            ids = {tuple(tokenizing(subject).encode(text)) for text in texts if shown}
-            must(len(ids) < len(texts), f"labels of other tokens each, {texts}, raised {error!r}")
-            continue
-        left.append(label)
+def _told_apart(subject: Subject, labels: tuple[str, ...]) -> tuple[str, ...]:
+    """The labels, or those of them of which this model's tokenizer makes different tokens."""
+    left = list[str]()
+    if _refusal(subject, labels) is None:
+        return labels
+    for label in labels:
+        error = _refusal(subject, (*left, label))
+        if error is None:
+            left.append(label)
+        elif subject.declares(Capability.TOKENIZING):
+            encode = tokenizing(subject).encode
+            ids = {tuple(encode(f"{ask.QUESTION} {each}")) for each in (*left, label)}
+            must(
+                len(ids) <= len(left), f"labels of other tokens each, {left}, {label!r}: {error!r}"
+            )
     testable(len(left) > 1, f"to the tokenizer {labels!r} are all the same")
     return tuple(left)
+
+
+def _refusal(subject: Subject, labels: tuple[str, ...]) -> LabelError | None:
+    try:
+        subject.model.classify([ask.QUESTION], labels=labels)
+    except LabelError as error:
+        return error
+    return None

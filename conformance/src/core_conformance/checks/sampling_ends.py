@@ -43,11 +43,12 @@ _PENALTIES = (1e30, _HUGE, 1e-30, _TINY)
     broad=True,
 )
 def all_bits_of_a_seed_count(subject: Subject) -> None:
-    cases = [(name, fold) for fold in _FOLDS for name in drawing(subject)]
-    for name, fold in budget.within(subject, cases, _passes, "seeds of"):
+    cases = {f"{name}, {fold}": (name, fold) for fold in _FOLDS for name in drawing(subject)}
+    for case in budget.within(subject, cases, lambda case: 2.0 * len(_SEEDS), "seeds"):
+        name, fold = cases[case]
         options = {"temperature": _EVENLY}
         drawn = [
-            [draw(subject, name, _PROMPTS[:1], 3, seed=seed, **options)[0].ids for seed in pair]
+            [draw(subject, name, _PROMPTS[:1], seed=seed, **options)[0].ids for seed in pair]
             for pair in _FOLDS[fold]
         ]
         must(
@@ -68,14 +69,15 @@ def all_bits_of_a_seed_count(subject: Subject) -> None:
 def filters_that_drop_nothing_change_nothing(subject: Subject) -> None:
     size = subject.model.info.vocab_size
     off: list[dict[str, Any]] = [
-        *({"top_k": count} for count in (size, size + 1, 2**31, 2**32 + 1)),
-        {"top_p": 1.0},
+        *({"top_k": count} for count in (2**32 + 1, size + 1, 2**31, size)),
         {"min_p": _TINY},
+        {"top_p": 1.0},
         {"typical_p": 1.0},
     ]
-    cases = [(name, option) for option in off for name in drawing(subject)]
+    cases = {f"{name} with {each}": (name, each) for each in off for name in drawing(subject)}
     warm = {"temperature": EVEN["temperature"], "seed": 5}
-    for name, option in budget.within(subject, cases, lambda case: 4.0, "filters of"):
+    for case in budget.within(subject, cases, lambda case: 4.0, "filters"):
+        name, option = cases[case]
         free = draw(subject, name, _PROMPTS, 2, **warm)
         try:
             found = draw(subject, name, _PROMPTS, 2, **warm, **option)
@@ -111,10 +113,6 @@ def penalties_at_their_ends(subject: Subject) -> None:
                     f"{result.token!r}, whose logit is {row[token(result).id]:.4g}: with it the "
                     f"best tokens are {sorted(allowed)[:8]}",
                 )
-
-
-def _passes(case: tuple[Capability, str]) -> float:
-    return 2.0 * len(_SEEDS) * (1 if case[0] is Capability.CLASSIFY else 3)
 
 
 def _best(

@@ -79,7 +79,8 @@ def _answers(subject: Subject) -> Iterator[tuple[Capability, str, Answer]]:
     free = list[Answer]()
     names = [name for name in drawing(subject) if name is not Capability.CLASSIFY]
     for name in names:
-        for prompt, answer in zip(ask.PLAIN, draw(subject, name, ask.PLAIN, _LENGTH), strict=True):
+        for prompt in ask.PLAIN:
+            (answer,) = draw(subject, name, [prompt], _LENGTH)
             free.append(answer)
             if "\ufffd" not in answer.text and len(answer.text) > 2:
                 yield name, prompt, answer

@@ -273,7 +273,9 @@ def every_form_gives_the_text(subject: Subject) -> None:
         (prompt, answer)
         for name in names
         for options in _ways(subject)
-        for prompt, answer in zip(_SPACED, draw(subject, name, _SPACED, 16, **options), strict=True)
+        for prompt, answer in zip(
+            _SPACED, draw(subject, name, _SPACED, _LENGTH, **options), strict=True
+        )
     ]
     for prompt, answer in answers:
         _is_decoded(subject, prompt, answer)
