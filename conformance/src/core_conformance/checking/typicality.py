@@ -50,6 +50,11 @@ class Typicality:
         pairs = zip(self.distances, self.chances, strict=True)
         return math.fsum(chance for distance, chance in pairs if distance < border)
 
+    def shuts_out(self, typical_p: float) -> bool:
+        """Whether ``typical_p`` keeps out a token for certain."""
+        farthest = max(range(len(self.row)), key=self.distances.__getitem__)
+        return self.mass_before(farthest) > typical_p + self.slack
+
     def best_kept(self, typical_p: float) -> float:
         """The largest logit of what ``typical_p`` leaves for certain; -infinity for nothing."""
         border, mass = math.inf, 0.0
