@@ -340,3 +340,33 @@ def _read_all(terminal: int) -> str:
     finally:
         os.close(terminal)
     return shown.decode()
+
+
+@ISOLATION
+def test_a_failure_shows_the_calls_that_led_to_it(
+    command: Command, isolate: tuple[str, ...]
+) -> None:
+    done = command("toy_wrong", "-m", "model", *isolate)
+    shown = done.err.partition("To see it again:")[2]
+    assert "model = core.load_model(" in shown
+    assert "print(list(model.generate('second')))" in shown
+    made = command("toy_wrong", "-m", "model", "--json", *isolate).report
+    calls = {check["id"]: check["call"] for check in made["checks"]}
+    assert calls.pop("toy.second").endswith("print(list(model.generate('second')))")
+    assert set(calls.values()) == {""}
+
+
+@ISOLATION
+def test_a_seed_reaches_the_checks_and_the_report(
+    command: Command, isolate: tuple[str, ...]
+) -> None:
+    done = command("toy", "-m", "model", "--seed", "7", "--json", *isolate)
+    assert done.report["seed"] == 7
+    done = command("toy", "-m", "model", "--deep", "5", *isolate)
+    seed = done.err.partition("--seed ")[2].split()[0]
+    assert seed.isdecimal()
+    assert f"Seed {seed}: --seed {seed} gives the same inputs again." in done.err
+    done = command("toy", "-m", "model", "--deep", "inf", *isolate)
+    assert done.code == 0  # no toy check generates inputs, so that nothing is left to go on with
+    assert "until you press Ctrl-C" in done.err
+    assert "above 0" in command("toy", "-m", "model", "--deep", "0").err

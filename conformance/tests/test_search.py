@@ -111,7 +111,7 @@ def test_what_fails_now_and_then_is_reported_as_it_was_seen(path: str) -> None:
 
 
 def test_what_fails_once_and_never_again_is_reported_with_what_came_before(path: str) -> None:
-    calls = []
+    calls: list[list[int]] = []
 
     def run(world: Any, found: list[int]) -> None:
         calls.append(world.model.encode(f"call {len(calls)}"))

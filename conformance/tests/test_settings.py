@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
+from core_conformance.checking.effort import Effort
+from core_conformance.checking.registry import generated
+from core_conformance.running import settings
 from core_conformance.running.known import UsageError
 from core_conformance.running.settings import Settings, nearest_table, pairs
 
@@ -81,3 +85,26 @@ def test_pairs_are_json_where_they_can_be() -> None:
     for wrong in (["a"], ["=1"], ["a=1", "a=2"]):
         with pytest.raises(UsageError):
             pairs(wrong)
+
+
+def test_a_deep_run_shares_its_seconds_and_has_a_seed() -> None:
+    asked = Settings("mine", deep=70.0)
+    one, other = asked.effort(), asked.effort()
+    assert one.deep
+    assert one.seconds == 70.0 / len(generated())
+    assert one.seed != other.seed
+    assert Settings("mine", deep=70.0, seed=7).effort().seed == 7
+    assert Settings("mine", deep=math.inf).effort().seconds == 60
+    assert Settings("mine", deep=70.0).limit() > LIMIT
+    assert Settings("mine", deep=70.0, timeout=3.0).limit() == 3.0
+
+
+def test_without_one_the_seed_is_fixed() -> None:
+    assert Settings("mine").effort() == Effort()
+    assert Settings("mine", seed=7).effort() == Effort(seed=7)
+    assert Settings("mine").over(Settings("mine", seed=3, deep=1.0)).effort().seed == 3
+
+
+def test_nothing_is_not_deep() -> None:
+    with pytest.raises(UsageError, match="above 0"):
+        settings.deep(0.0)
