@@ -64,6 +64,7 @@ class AsTheyFinish(Batch):
         "batch.order",
         "batch.seeded",
         "batch.stop",
+        "batch.stops",
         "batch.options",
         "batch.stream-options",
     },
