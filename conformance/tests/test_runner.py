@@ -12,6 +12,7 @@ import pytest
 from core.errors import CoreError
 from core.protocols import Capability
 from core_conformance.checking.check import Check, Violation, must
+from core_conformance.checking.effort import Effort
 from core_conformance.checking.subject import Subject
 from core_conformance.running import runner as runner_module
 from core_conformance.running.continuing import Continuing
@@ -169,6 +170,8 @@ def test_a_slow_model_gets_more_time(subject: Subject, monkeypatch: pytest.Monke
     assert runner_module.limit_for(subject, 7.0) == 7.0
     monkeypatch.setattr(runner_module, "pass_seconds", lambda subject: 0.001)
     assert runner_module.limit_for(subject, None) == LIMIT
+    subject.effort = Effort(70.0, deep=True)
+    assert runner_module.limit_for(subject, None) == runner_module.DEEP_LIMIT + 70.0
 
 
 def test_a_model_that_fails_while_it_is_timed_gets_the_usual_time(subject: Subject) -> None:
