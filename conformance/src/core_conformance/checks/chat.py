@@ -133,6 +133,25 @@ def users_cannot_spell_special_tokens(subject: Subject) -> None:
 
 
 @check(
+    "chat.special-plain",
+    "A plain prompt that spells the template's special tokens MUST be read as plain text",
+    Capability.CHAT,
+    Capability.TOKENIZING,
+)
+def plain_prompts_cannot_spell_special_tokens(subject: Subject) -> None:
+    rendered, encode = _rendered(subject, _HELLO), tokenizing(subject).encode
+    harmless, plain, usual = encode(rendered), encode(str.__str__(rendered)), encode("Hello")
+    special = _textless(subject, harmless)
+    testable(bool(special), _NO_SPECIAL)
+    spelled = [token for token in special if plain.count(token) > usual.count(token)]
+    must(
+        not spelled,
+        f"the plain text {str.__str__(rendered)!r} was read with the special tokens {spelled}: "
+        "only a RenderedPrompt has them",
+    )
+
+
+@check(
     "chat.second-turn",
     "A later turn MUST be answered as by a model that never heard the turns before it",
     Capability.CHAT,

@@ -185,7 +185,7 @@ def rare_surrogates() -> Backend:
 @saboteur(
     "special-in-plain-text",
     "special tokens that any text spells are read as such, a user's message too",
-    {"chat.special-text"},
+    {"chat.special-text", "chat.special-plain"},
 )
 class SpecialInPlainText(ReferenceModel):
     def encode(self, text: str) -> list[int]:
