@@ -24,7 +24,7 @@ M = TypeVar("M")
 STREAMS = ("generate", "chat", "submit", "batch_stream", "classify_iter")
 _WORK = (*STREAMS, "classify", "batch_generate", "score", "inspect_attention", "close")
 _LOOKS = ("encode", "decode", "render_chat")
-_FIRST, _LAST = 8, 64  # calls that are kept: of the beginning, and of the end
+_FIRST, _LAST = 8, 256  # calls that are kept: of the beginning, and of the end
 _SHOWN = 8  # calls of a script
 _ENOUGH = 40  # characters, by which a text is found again
 
@@ -128,6 +128,8 @@ def script(told: str = "", whole: bool = False) -> str:
     origins = dict.fromkeys(_loads[key][0] for key in numbers if _loads[key][0])
     lines = ["import core", *origins, ""]
     lines += [f"{name} = {_loads[key][1]}" for key, name in names.items()]
+    if whole and len(_calls.last) == _LAST:
+        lines.append(f"# Of many calls, the first {_FIRST} and the last {_LAST}:")
     return "\n".join(lines + [_line(call, names) for call in calls])
 
 

@@ -57,7 +57,7 @@ _STEPS = 6
     broad=True,
 )
 def any_texts(subject: Subject) -> None:
-    search(subject, strategies.rows(), _classified_together, lambda rows: 2 * len(rows), most=40)
+    search(subject, strategies.rows(), _classified_together, lambda rows: 2 * len(rows), most=30)
 
 
 @check(
@@ -69,7 +69,7 @@ def any_texts(subject: Subject) -> None:
 def any_batches(subject: Subject) -> None:
     speaks(subject, Capability.BATCH_GENERATE)
     inputs = st.tuples(strategies.rows(), st.integers(1, _LENGTH), strategies.sampling(subject))
-    tokens = search(subject, inputs, _batched, _batch_cost, most=40)
+    tokens = search(subject, inputs, _batched, _batch_cost, most=32)
     goes_on(subject, [range(tokens)], Capability.BATCH_GENERATE)
 
 
@@ -106,7 +106,7 @@ def any_labels(subject: Subject) -> None:
         strategies.prefixes(),
         st.randoms(use_true_random=False),
     )
-    search(subject, inputs, _labelled, _labels_cost, most=20)
+    search(subject, inputs, _labelled, _labels_cost, most=16)
 
 
 @check(

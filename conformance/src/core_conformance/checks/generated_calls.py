@@ -47,7 +47,7 @@ def any_calls(subject: Subject) -> None:
         if name is not Capability.CLASSIFY:
             speaks(subject, name)
     kinds = [kind for kind, need in _KINDS.items() if _applies(subject, need)]
-    search(subject, _programs(subject, kinds), _run, _cost, most=25)
+    search(subject, _programs(subject, kinds), _run, _cost, most=30)
 
 
 def _programs(subject: Subject, kinds: Sequence[str]) -> SearchStrategy[Program]:
