@@ -20,6 +20,7 @@ State = tuple[float, ...]
 
 _KEPT = 0.6  # of the state, at each token
 _LIKELY, _RARE = 2.0, -20.0  # logits before the state counts
+_IN_KIND = dict.fromkeys("\u0430".encode(), 3.0)  # said where the prompt's tokens are made likelier
 
 
 class Language:
@@ -29,7 +30,10 @@ class Language:
         random = Random(seed)
         self._embedding = [_vector(random) for _ in range(VOCAB_SIZE)]
         self._head = [_vector(random) for _ in range(VOCAB_SIZE)]
-        self._bias = [_LIKELY if is_common(token) else _RARE for token in range(VOCAB_SIZE)]
+        self._bias = [
+            _LIKELY if is_common(token) else _IN_KIND.get(token, _RARE)
+            for token in range(VOCAB_SIZE)
+        ]
 
     @property
     def weight_bytes(self) -> int:

@@ -22,7 +22,7 @@ _BROKEN = "\ufffd"
 _MANY_BYTES = ("emoji", "Japanese", "Cyrillic")  # characters of four, three and two bytes
 _LENGTH = 10
 # By their size in bytes, characters for which few vocabularies have a token of their own.
-_RARE = {4: "🎉🥳𓀀𝒜", 3: "ᚠꙮ▟ⵣ", 2: "ߐԱϬʘΩã"}
+_RARE = {4: "🎉🥳𓀀𝒜", 3: "ᚠꙮ▟ⵣ", 2: "ߐԱϬʘΩãа"}
 _MORE = (" and so on", "\n", ", or else", "漢")
 _TRIES = 100
 _SEEN: dict[str, Any] = {"repeat_penalty": 0.01}  # likelier is what the prompt has
