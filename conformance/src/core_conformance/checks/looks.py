@@ -111,6 +111,9 @@ def _look_at(subject: Subject, calls: list[Long]) -> None:
         undisturbed(whole, str(long))
         if long.way.generates:
             goes_on(subject, [row.answer.tokens for row in whole], long.way.name)
+        else:
+            empty = [row for row in whole if not (row.answer.tokens or row.told)]
+            must(not empty, f"{long} gave {len(empty)} rows nothing")
         if seconds < _LONG:
             tally.left_out(f"{long}: it takes {seconds:.3f} s, in which little can be seen")
             continue
