@@ -57,8 +57,11 @@ def any_number_of_tokens(subject: Subject) -> None:
 
 def _answers(subject: Subject) -> list[tuple[Capability, str, Answer]]:
     """A greedy answer of some tokens from each operation that generates."""
-    names = [name for name in drawing(subject) if name is not Capability.CLASSIFY]
-    found = [(name, *_longest(subject, name)) for name in names]
+    names: list[Capability] = drawing(subject)
+    if Capability.CLASSIFY in names:
+        names.remove(Capability.CLASSIFY)
+    asked = [(name, _longest(subject, name)) for name in names]
+    found = [(name, prompt, free) for name, (prompt, free) in asked]
     goes_on(subject, [free.ids for _, _, free in found], names[0])
     return found
 

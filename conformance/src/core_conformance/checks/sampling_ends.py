@@ -46,7 +46,7 @@ def all_bits_of_a_seed_count(subject: Subject) -> None:
     cases = {f"{name}, {fold}": (name, fold) for fold in _FOLDS for name in drawing(subject)}
     for case in budget.within(subject, cases, lambda case: 2.0 * len(_SEEDS), "seeds"):
         name, fold = cases[case]
-        options = {"temperature": _EVENLY}
+        options: dict[str, Any] = {"temperature": _EVENLY}
         drawn = [
             [draw(subject, name, _PROMPTS[:1], seed=seed, **options)[0].ids for seed in pair]
             for pair in _FOLDS[fold]
