@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.protocols import Capability
-from core_conformance.checking import ask
+from core_conformance.checking import ask, tally
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import (
     EVEN,
@@ -135,7 +135,7 @@ def tiny_top_p_is_greedy(subject: Subject) -> None:
 )
 def coldest_is_greedy(subject: Subject) -> None:
     for temperature in (1e-6, 1e-30, _LEAST):
-        _is_greedy(subject, temperature=temperature)
+        _is_greedy(subject, slack=100 * temperature, temperature=temperature)
 
 
 @check(
@@ -169,6 +169,7 @@ def _is_greedy(subject: Subject, slack: float = 0.0, **options: float) -> None:
 
     pairs = [(left, right) for left, group in zip(free, drawn, strict=True) for right in group]
     found = difference(subject, pairs, slack)
+    tally.compared(len(pairs))
     if found is None:
         return
 

@@ -62,7 +62,7 @@ class Coarse(Random):
 @saboteur(
     "seeds-draw-coarsely",
     "with a seed, the random numbers have a few bits",
-    {"sampling.draws-seeded"},
+    {"sampling.draws-seeded", "classify.first-token-seeded"},
 )
 class SeedsDrawCoarsely(Generation):
     def take(self, logits: Sequence[float]) -> Any:

@@ -118,7 +118,7 @@ class MaxTokensOf32Bits(OtherOptions):
 @saboteur(
     "one-token-stops",
     'a generation of a single token ends with "stop"',
-    {"streaming.max-tokens-one"},
+    {"streaming.max-tokens-one", "streaming.max-tokens"},
 )
 class OneTokenStops(StopGeneration):
     def take(self, logits: Sequence[float]) -> list[Token]:

@@ -18,7 +18,7 @@ from core_conformance.reference.vocabulary import decode
 @saboteur(
     "prompt-is-matched",
     "stop strings are looked for in prompt and answer",
-    {"stop.in-prompt"},
+    {"stop.in-prompt", "batch.stops"},
 )
 class PromptIsMatched(Generation):
     def take(self, logits: Sequence[float]) -> list[Token]:
