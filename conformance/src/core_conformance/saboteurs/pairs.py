@@ -49,7 +49,7 @@ _CONFUSIONS: tuple[tuple[str, str, Collection[str], Callable[[Config], dict[str,
     (
         "typical-p-forgotten-beside-top-p",
         "typical_p is not looked at where top_p is given",
-        _ALL,
+        {"pairs.generate", "pairs.chat", "pairs.batch-stream"},
         lambda config: {"typical_p": 1.0} if config.top_p < 1.0 else {},
     ),
     (
