@@ -6,6 +6,7 @@ come from one prompt that stands in a call many times, which backends may comput
 
 from __future__ import annotations
 
+import math
 import time
 from array import array
 from collections import defaultdict
@@ -18,7 +19,7 @@ from core_conformance.checking import ask, budget
 from core_conformance.checking.ask import read, seeds, token, tokenizing
 from core_conformance.checking.cases import ask_in_form, options, shown
 from core_conformance.checking.check import must
-from core_conformance.checking.compare import log_total
+from core_conformance.checking.compare import log_softmax
 from core_conformance.checking.frequencies import Warmth, follow
 from core_conformance.checking.judging import SURE, draws, step_cost
 from core_conformance.checking.oracle import Step
@@ -122,9 +123,16 @@ def _follow(subject: Subject, call: str, draw: Draw, most: int) -> None:
 
 
 def _open(subject: Subject) -> list[tuple[str, array[float]]]:
-    """The prompts behind which the best token is the least likely, and their logits."""
+    """The prompts whose logprobs vary most, so that a temperature shows, and their logits."""
     rows = zip(_CANDIDATES, ask.logits(subject, _CANDIDATES), strict=True)
-    return sorted(rows, key=lambda pair: max(pair[1]) - log_total(pair[1]))[:_PROMPTS]
+    return sorted(rows, key=lambda pair: _variance(pair[1]), reverse=True)[:_PROMPTS]
+
+
+def _variance(row: Sequence[float]) -> float:
+    """The variance of the logprob of a draw."""
+    logprobs = [value for value in log_softmax(row) if value > -math.inf]
+    mean = math.fsum(math.exp(value) * value for value in logprobs)
+    return math.fsum(math.exp(value) * (value - mean) ** 2 for value in logprobs)
 
 
 def _passes_for_one(subject: Subject, draw: Draw) -> float:

@@ -49,7 +49,7 @@ _CONFUSIONS: tuple[tuple[str, str, Collection[str], Callable[[Config], dict[str,
     (
         "typical-p-forgotten-beside-top-p",
         "typical_p is not looked at where top_p is given",
-        _ALL,
+        {"pairs.generate", "pairs.chat", "pairs.batch-stream"},
         lambda config: {"typical_p": 1.0} if config.top_p < 1.0 else {},
     ),
     (
@@ -57,20 +57,6 @@ _CONFUSIONS: tuple[tuple[str, str, Collection[str], Callable[[Config], dict[str,
         "min_p looks at the distribution after temperature where top_k is given",
         _ALL,
         lambda config: {"min_p": config.min_p**config.temperature} if config.top_k else {},
-    ),
-    (
-        "temperature-forgotten-beside-top-p",
-        "where top_p is given, tokens are drawn at temperature 1",
-        {"frequencies.generate"},
-        lambda config: {"temperature": 1.0} if config.top_p < 1.0 and config.temperature else {},
-    ),
-    (
-        "temperature-forgotten-beside-a-penalty",
-        "with a repeat_penalty, tokens are drawn at temperature 1",
-        {"frequencies.generate", "frequencies.batch"},
-        lambda config: (
-            {"temperature": 1.0} if config.repeat_penalty != 1.0 and config.temperature else {}
-        ),
     ),
     (
         "penalty-forgotten-while-drawing",
@@ -172,17 +158,32 @@ class LogprobsOfWhatIsLeft(OtherLogprobs):
 
 
 @saboteur(
-    "penalty-lags-while-drawing",
-    "where tokens are drawn, repeat_penalty does not know the last one yet",
+    "generation-has-top-k-first",
+    "in generation top_k comes before top_p, which then looks at what top_k left",
+    {"frequencies.generate", "frequencies.batch"},
+)
+class GenerationHasTopKFirst(Generation):
+    def take(self, logits: Sequence[float]) -> list[Token]:
+        if not self.config.top_k or not self.config.temperature:
+            return super().take(logits)
+        scores = penalised(logits, self.context, self.config.repeat_penalty)
+        border = sorted(scores, reverse=True)[self.config.top_k - 1]
+        pairs = zip(logits, scores, strict=True)
+        return super().take([value if score >= border else -1e4 for value, score in pairs])
+
+
+@saboteur(
+    "penalty-window-while-drawing",
+    "where tokens are drawn, repeat_penalty knows the last four tokens only",
     {"pairs.generate", "pairs.batch"},
 )
-class PenaltyLagsWhileDrawing(Generation):
+class PenaltyWindowWhileDrawing(Generation):
     def take(self, logits: Sequence[float]) -> list[Token]:
-        if not self.config.temperature or len(self.context) == len(self.prompt):
-            return super().take(logits)
-        last = self.context.pop()
+        whole = self.context
+        self.context = whole[-4:] if self.config.temperature else list(whole)
+        known = len(self.context)
         tokens = super().take(logits)
-        self.context.insert(len(self.context) - (self.reason != "stop"), last)
+        self.context = whole + self.context[known:]
         return tokens
 
 

@@ -49,12 +49,6 @@ _CONFUSIONS: tuple[tuple[str, str, Collection[str], Callable[[Config], dict[str,
         _BOTH,
         lambda config: {"seed": None} if config.labels else {},
     ),
-    (
-        "classify-forgets-temperature-beside-top-k",
-        "with top_k, classify draws at temperature 1",
-        {"frequencies.classify"},
-        lambda config: {"temperature": 1.0} if config.top_k and config.temperature else {},
-    ),
 )
 for _name, _breaks, _kills, _instead in _CONFUSIONS:
     saboteur(_name, _breaks, _kills)(_confuses(_instead))
