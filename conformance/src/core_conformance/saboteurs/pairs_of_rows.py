@@ -138,7 +138,7 @@ class DrawsOtherwise(Classifier):
 @saboteur(
     "top-k-first",
     "top_k comes before top_p, which then looks at what top_k left",
-    {"frequencies.classify"},
+    {"frequencies.classify", "sampling.typical-p-first"},
 )
 class TopKFirst(DrawsOtherwise):
     def instead(self, logits: Sequence[float], ids: list[int]) -> Sequence[float]:
