@@ -37,6 +37,7 @@ def verdict(request: pytest.FixtureRequest, path: str) -> Iterator[Verdict]:
     with ProcessPoolExecutor(mp_context=fresh) as pool:
         found = {name: pool.submit(selftest.exactly, name, path) for name in wanted}
         yield lambda name: found[name].result()
+        pool.shutdown(cancel_futures=True)  # a run may end before it asks for all of them
 
 
 @pytest.mark.slow  # test_guide.py runs it as well, as the command that an author types
