@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
+from textwrap import shorten
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
@@ -19,6 +20,7 @@ T = TypeVar("T")
 
 _TRUST = 4.0  # passes: for how much the measured pass counts beside what the cases take
 _TEXT = "number {} of some lines that are about as long as the prompts of most of the checks are"
+_SHOWN = 40  # characters of a case that is left out
 _measured: WeakKeyDictionary[Subject, float] = WeakKeyDictionary()
 
 
@@ -63,7 +65,8 @@ def within(
         seconds = time.perf_counter() - start
         left, made, spent = left - seconds, made + price, spent + seconds
     if cut:
-        shown = ", ".join(map(str, cut[:8])) + (f" and {len(cut) - 8} more" if cut[8:] else "")
+        shown = ", ".join(shorten(str(case), _SHOWN) for case in cut[:8])
+        shown += f" and {len(cut) - 8} more" if cut[8:] else ""
         tally.left_out(f"{what}: {shown}")
 
 

@@ -15,9 +15,12 @@ _LARGE_CONTEXT = 65_536
 
 
 @contextmanager
-def short_context(subject: Subject) -> Iterator[TextModel]:
-    """A model whose context is soon exceeded: the shared one, unless its context is large."""
-    if subject.model.info.context_length <= _LARGE_CONTEXT:
+def short_context(subject: Subject, large: int = _LARGE_CONTEXT) -> Iterator[TextModel]:
+    """A model whose context is soon exceeded: the shared one, unless its context is large.
+
+    ``large``: tokens, from which on it is. A backend may refuse to make its context smaller.
+    """
+    if subject.model.info.context_length <= large:
         yield subject.model
         return
     try:

@@ -15,16 +15,18 @@ from core.errors import (
     RequestError,
 )
 from core.extensions import BatchStreaming, ClassifyStreaming
-from core.protocols import Capability, TokenStream
+from core.protocols import Capability, TextModel, TokenStream
 from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, classify, scoring, speak, tokenizing
 from core_conformance.checking.check import must, testable
+from core_conformance.checking.contexts import short_context
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _SLOW = 50  # times what a first token took: a limit that a busy machine does not reach
 _LEAST_SECONDS = 2.0
+_FEW_TOKENS = 1024
 _BEYOND = " and a bird" * 12
 
 
@@ -165,7 +167,12 @@ def empty_continuations(subject: Subject) -> None:
     Capability.TOKENIZING,
 )
 def labels_without_room(subject: Subject) -> None:
-    encode, limit = tokenizing(subject).encode, subject.model.info.context_length
+    with short_context(subject, _FEW_TOKENS) as model:
+        _labels_without_room(subject, model)
+
+
+def _labels_without_room(subject: Subject, model: TextModel) -> None:
+    encode, limit = tokenizing(subject).encode, model.info.context_length
     word = ask.PLAIN[0].rpartition(" ")[2]
     step = max(1, len(encode(f"{word} {word} {word}")) - len(encode(f"{word} {word}")))
     words = limit // step + 2
@@ -180,7 +187,7 @@ def labels_without_room(subject: Subject) -> None:
     labels = (ask.LABELS[0], ask.LABELS[1] + _BEYOND)
     room = len(encode(prompt + " " + labels[1])) > limit + 3
     testable(room, "no prompt was found that fills the context")
-    full, short = subject.model.classify([prompt, ask.PLAIN[0]], labels=labels)
+    full, short = model.classify([prompt, ask.PLAIN[0]], labels=labels)
     must(
         isinstance(full.error, PromptTooLongError),
         f"a prompt of {len(encode(prompt))} tokens with a label that goes beyond the context of "

@@ -73,7 +73,7 @@ class WatchdogForEachTimeout(ReferenceStream):
 @saboteur(
     "left-iterator-keeps-slot",
     "a batch_stream that is not read to its end keeps its slot",
-    kills={"lifecycle.abandoned"},
+    kills={"lifecycle.abandoned", "cancel.timeout-begins"},
 )
 class LeftIteratorKeepsSlot(ReferenceModel):
     """Holds the generators that it has made, in case that somebody asks again."""

@@ -207,7 +207,7 @@ class ScoredInWhiteSpace(ReferenceModel):
 @saboteur(
     "beside-a-begun-stream",
     "a batch beside a stream that has begun and is not over draws with that stream's options",
-    {"generated.calls"},
+    {"generated.calls", "cancel.timeout-every-operation"},
 )
 class BesideABegunStream(ReferenceModel):
     class stream_class(ReferenceStream):
