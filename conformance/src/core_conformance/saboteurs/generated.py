@@ -27,7 +27,7 @@ _FEW = 5  # rows
 @saboteur(
     "nul-ends-a-row",
     "in a batch a prompt ends at its first NUL, as a string of C does",
-    {"generated.batches"},
+    {"generated.batches", "text.nul"},
 )
 class NulEndsARow(Batch):
     def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
@@ -38,7 +38,7 @@ class NulEndsARow(Batch):
 @saboteur(
     "nul-ends-a-text",
     "encode reads a text up to its first NUL",
-    {"generated.tokens"},
+    {"generated.tokens", "text.nul"},
 )
 class NulEndsAText(ReferenceModel):
     def encode(self, text: str) -> list[int]:

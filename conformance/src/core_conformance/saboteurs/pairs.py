@@ -92,7 +92,7 @@ _CONFUSIONS: tuple[tuple[str, str, Collection[str], Callable[[Config], dict[str,
         "one-more-beside-stop-tokens",
         "with stop_tokens, one token more than max_tokens comes",
         _ALL,
-        lambda config: {"max_tokens": config.max_tokens + 1} if config.stop_tokens else {},
+        lambda config: {"max_tokens": config.max_tokens + 1} if config.stop_tokens else {, "batch.stops"},
     ),
 )
 for _name, _breaks, _kills, _instead in _CONFUSIONS:
