@@ -68,7 +68,6 @@ SHOWN = {
     "scored-behind-another": "history.scores",
     "shows-bos": "tokenizing.round-trip",
     "not-a-list": "tokenizing.ids",
-    "token-by-token": "text.whole-characters",
     "strips-prompts": "text.odd-prompts",
     "special-for-everyone": "chat.special-text",
     "nul-ends-a-row": "generated.batches",

@@ -71,6 +71,7 @@ def test_checks_share_one_model_and_one_thread(runner: InProcess) -> None:
 
     def run(subject: Subject) -> None:
         seen.append((id(subject.model), threading.get_ident()))
+        must(bool(seen), "seen")
 
     for _ in range(3):
         assert runner.run(a_check(run)).status is Status.PASSED

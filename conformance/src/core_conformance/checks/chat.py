@@ -141,6 +141,7 @@ def users_cannot_spell_special_tokens(subject: Subject) -> None:
 def plain_prompts_cannot_spell_special_tokens(subject: Subject) -> None:
     rendered, encode = _rendered(subject, _HELLO), tokenizing(subject).encode
     harmless, plain, usual = encode(rendered), encode(str.__str__(rendered)), encode("Hello")
+    well_formed(bool(harmless), f"encode() has no ids for the prompt {rendered!r}")
     special = _textless(subject, harmless)
     testable(bool(special), _NO_SPECIAL)
     spelled = [token for token in special if plain.count(token) > usual.count(token)]

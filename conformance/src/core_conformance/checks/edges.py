@@ -19,7 +19,8 @@ from core.protocols import Capability, TextModel, TokenStream
 from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, classify, scoring, speak, tokenizing
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.compare import label_logprobs
 from core_conformance.checking.contexts import short_context
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
@@ -101,8 +102,9 @@ def timeouts_begin_with_the_work(subject: Subject) -> None:
     ways = list(_lazy(subject))
 
     start = time.monotonic()
-    for _, begin in ways:
-        next(begin(None), None)
+    for name, begin in ways:
+        first = next(begin(None), None)
+        goes_on(subject, [[first] if first else []], Capability(name))
     limit = max(_LEAST_SECONDS, _SLOW * (time.monotonic() - start))
     testable(limit <= 10 * _LEAST_SECONDS, "a token takes this model too long: take a faster one")
 
@@ -173,6 +175,7 @@ def labels_without_room(subject: Subject) -> None:
 
 def _labels_without_room(subject: Subject, model: TextModel) -> None:
     encode, limit = tokenizing(subject).encode, model.info.context_length
+    well_formed(bool(encode(ask.PLAIN[0])), f"encode() has no ids for {ask.PLAIN[0]!r}")
     word = ask.PLAIN[0].rpartition(" ")[2]
     step = max(1, len(encode(f"{word} {word} {word}")) - len(encode(f"{word} {word}")))
     words = limit // step + 2
@@ -209,6 +212,10 @@ def failed_rows_count_nothing(subject: Subject) -> None:
         options: dict[str, int] = {} if name is Capability.CLASSIFY else {"max_tokens": 2}
         getattr(model, name)(list(prompts), **options)
         sound = model.metrics
+        must(
+            sound.prompt_tokens >= len(prompts),
+            f"{name} of {len(prompts)} prompts counts {sound.prompt_tokens} prompt tokens",
+        )
         getattr(model, name)([prompts[0], "", prompts[1], ""], **options)
         mixed = model.metrics
         must(
@@ -230,6 +237,7 @@ def labels_behind_failed_rows(subject: Subject) -> None:
     alone = classify(subject, ask.PLAIN[:2], labels=ask.LABELS)
     mixed = subject.model.classify(["", ask.PLAIN[0], "", ask.PLAIN[1]], labels=ask.LABELS)
     for prompt, one, other in zip(ask.PLAIN, alone, mixed[1::2], strict=False):
+        label_logprobs(one)
         must(
             other.error is None and set(other.probabilities or ()) == set(one.probabilities or ()),
             f"behind an empty prompt, {prompt!r} got {other!r}",

@@ -5,6 +5,7 @@ It does nothing in a session without conformance tests, and imports next to noth
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -72,9 +73,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.definition.get_closest_marker(MARKER):
         from core_conformance.checking.material import use
         from core_conformance.checking.registry import all_checks
+        from core_conformance.running.known import UsageError
         from core_conformance.running.settings import nearest_table
 
-        use(nearest_table(metafunc.config.invocation_params.dir).material)
+        with suppress(UsageError):  # what is wrong with the table is said once all is collected
+            use(nearest_table(metafunc.config.invocation_params.dir).material)
         checks = all_checks()
         metafunc.parametrize("core_conformance_check", list(checks.values()), ids=list(checks))
 

@@ -91,8 +91,8 @@ _CONFUSIONS: tuple[tuple[str, str, Collection[str], Callable[[Config], dict[str,
     (
         "one-more-beside-stop-tokens",
         "with stop_tokens, one token more than max_tokens comes",
-        _ALL,
-        lambda config: {"max_tokens": config.max_tokens + 1} if config.stop_tokens else {, "batch.stops"},
+        {*_ALL, "batch.stops"},
+        lambda config: {"max_tokens": config.max_tokens + 1} if config.stop_tokens else {},
     ),
 )
 for _name, _breaks, _kills, _instead in _CONFUSIONS:

@@ -13,7 +13,11 @@ from core_conformance.reference.optional import ReferenceModel
 Path = str | os.PathLike[str]
 
 
-@saboteur("paths-are-ascii", "a path is handed on as ASCII", {"loading.odd-paths"})
+@saboteur(
+    "paths-are-ascii",
+    "a path is handed on as ASCII",
+    {"loading.odd-paths", "loading.relative-path"},
+)
 class PathsAreAscii(Reference):
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
         if os.fspath(path).isascii() or not os.fspath(path).isprintable():

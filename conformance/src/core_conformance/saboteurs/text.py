@@ -85,7 +85,7 @@ class StripsPrompts(Engine):
         return super().prompt_ids(prompt)
 
 
-@saboteur("shows-bos", "decode shows special tokens", SHOWN)
+@saboteur("shows-bos", "decode shows special tokens", SHOWN | {"tokenizing.spacing"})
 class ShowsBos(ReferenceModel):
     def decode(self, ids: Sequence[int]) -> str:
         return vocabulary.SPECIAL[0] * list(ids).count(vocabulary.BOS) + super().decode(ids)
