@@ -51,9 +51,10 @@ def reasons(subject: Subject) -> None:
     for number in range(2):
         stream = speak(subject, subject.model, ask.PLAIN[0], max_tokens=64)
         begun = bool(number) and _begun(subject, stream)
+        own = stream.finish_reason if begun else None  # one that works ahead may be at its end
         closed(stream)
         must(
-            stream.finish_reason == "cancelled",
+            stream.finish_reason == (own or "cancelled"),
             f"a stream that was closed {'midway' if begun else 'before its first token'} has "
             f"finish_reason={stream.finish_reason!r}, not 'cancelled'",
         )
@@ -96,15 +97,14 @@ def _ends(stream: TokenStream, error: type[Exception], reason: str, what: str, b
 @check(
     "cancel.timeout-begins",
     "timeout MUST begin with the work: at the first next() of a stream or iterator, not before",
-    (*SPEAKING[:2], Capability.BATCH_STREAMING, Capability.CLASSIFY_STREAMING),
+    (Capability.GENERATE, Capability.BATCH_STREAMING, Capability.CLASSIFY_STREAMING),
 )
 def timeouts_begin_with_the_work(subject: Subject) -> None:
     ways = list(_lazy(subject))
 
     start = time.monotonic()
-    for name, begin in ways:
-        first = next(begin(None), None)
-        goes_on(subject, [[first] if first else []], Capability(name))
+    firsts = [next(begin(None), None) for _, begin in ways]
+    goes_on(subject, [[first for first in firsts if first is not None]])
     limit = max(_LEAST_SECONDS, _SLOW * (time.monotonic() - start))
     testable(limit <= 10 * _LEAST_SECONDS, "a token takes this model too long: take a faster one")
 

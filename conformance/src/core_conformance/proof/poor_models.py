@@ -194,7 +194,7 @@ POOR_MODELS = (
             sampling.logprobs sampling.min-p-one sampling.repeat-penalty
             sampling.repeat-penalty-huge sampling.repeat-penalty-output sampling.top-k-one
             sampling.top-p-tiny sampling.typical-p-tiny scoring.greedy streaming.close
-            streaming.max-tokens streaming.tokens submitting.begins submitting.close
+            streaming.max-tokens streaming.reasons streaming.tokens submitting.begins submitting.close
             submitting.options text.unicode
             """
         ),
@@ -209,8 +209,8 @@ POOR_MODELS = (
             cancel.batch-midway cancel.midway chat.mappings classify.later-tokens
             concurrency.classify concurrency.parallel-slots concurrency.streams
             concurrency.submit concurrency.waiting-turn errors.config-counts errors.keywords-win
-            sampling.repeat-penalty-huge sampling.repeat-penalty-output submitting.close
-            text.unicode
+            sampling.repeat-penalty-huge sampling.repeat-penalty-output streaming.reasons
+            submitting.close text.unicode
             """
         ),
     ),
@@ -226,7 +226,7 @@ POOR_MODELS = (
         whole(Ascii),
         _ids(
             """
-            sampling.repeat-penalty-huge text.unicode text.whole-characters
+            labels.nul sampling.repeat-penalty-huge text.unicode text.whole-characters
             """
         ),
     ),
@@ -281,8 +281,8 @@ POOR_MODELS = (
         whole(NoTemplate),
         _ids(
             """
-            chat.answers chat.content chat.equals-generate chat.mappings chat.options
-            chat.second-turn chat.special-text chat.system
+            chat.answers chat.content chat.empty chat.equals-generate chat.mappings chat.options
+            chat.second-turn chat.special-plain chat.special-text chat.system
             """
         ),
     ),
@@ -302,7 +302,7 @@ POOR_MODELS = (
         whole(PlainTemplate),
         _ids(
             """
-            chat.special-text
+            chat.special-plain chat.special-text
             """
         ),
     ),
