@@ -35,8 +35,8 @@ def follow(what: str, drawn: Sequence[int | None], shares: Shares) -> None:
         named = str(sorted(tokens)) if len(tokens) < 9 else f"{len(tokens)} tokens"
         must(
             surprise(count, len(drawn), low, high, hidden) < SURE,
-            f"{what} drew {named} {count} times of {len(drawn)}, {hidden} of them empty; their probability is {low:.3f} to "
-            f"{high:.3f}",
+            f"{what} drew {named} {count} times of {len(drawn)}, {hidden} of them empty; "
+            f"their probability is {low:.3f} to {high:.3f}",
         )
 
 
