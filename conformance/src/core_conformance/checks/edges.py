@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, cast
 
 from core.errors import (
@@ -103,8 +104,8 @@ def timeouts_begin_with_the_work(subject: Subject) -> None:
     ways = list(_lazy(subject))
 
     start = time.monotonic()
-    firsts = [next(begin(None), None) for _, begin in ways]
-    goes_on(subject, [[first for first in firsts if first is not None]])
+    for operation, begin in ways:
+        goes_on(subject, [list(islice(begin(None), 1))], operation)
     limit = max(_LEAST_SECONDS, _SLOW * (time.monotonic() - start))
     testable(limit <= 10 * _LEAST_SECONDS, "a token takes this model too long: take a faster one")
 
@@ -123,21 +124,24 @@ def timeouts_begin_with_the_work(subject: Subject) -> None:
         )
 
 
-def _lazy(subject: Subject) -> Iterator[tuple[str, Callable[[float | None], Iterator[Any]]]]:
+def _lazy(subject: Subject) -> Iterator[tuple[Capability, Callable[[float | None], Iterator[Any]]]]:
     """The operations that work when they are read, by name."""
     model: Any = subject.model
     prompt = ask.PLAIN[0]
     if subject.declares(Capability.GENERATE):
-        yield "generate", lambda limit: model.generate(prompt, max_tokens=1, timeout=limit)
+        yield Capability.GENERATE, lambda limit: model.generate(prompt, max_tokens=1, timeout=limit)
     if subject.declares(Capability.BATCH_STREAMING):
         batches = cast("BatchStreaming", model)
         yield (
-            "batch_stream",
+            Capability.BATCH_STREAMING,
             lambda limit: batches.batch_stream([prompt], max_tokens=1, timeout=limit),
         )
     if subject.declares(Capability.CLASSIFY_STREAMING):
         rows = cast("ClassifyStreaming", model)
-        yield "classify_iter", lambda limit: rows.classify_iter([prompt], timeout=limit)
+        yield (
+            Capability.CLASSIFY_STREAMING,
+            lambda limit: rows.classify_iter([prompt], timeout=limit),
+        )
 
 
 @check(
