@@ -186,7 +186,8 @@ POOR_MODELS = (
             """
             batch.error-rows batch.options batch.repeatable batch.results batch.stop batch.stops
             batch.stream-options cancel.batch-midway cancel.closed-stream cancel.midway
-            cancel.timeout-begins cancel.unset cancel.works-after chat.equals-generate chat.mappings chat.options
+            cancel.timeout-begins cancel.unset
+            cancel.works-after chat.equals-generate chat.mappings chat.options
             chat.second-turn classify.first-token classify.later-tokens
             concurrency.classify-while-streaming concurrency.second-stream errors.config-counts
             errors.foreign-fields errors.keywords-win labels.mass-extended lifecycle.any-thread
