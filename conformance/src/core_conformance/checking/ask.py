@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-from core.extensions import Scoring, Submitting, Tokenizing
+from core.extensions import BatchStreaming, Scoring, Submitting, Tokenizing
 from core.options import GenerateConfig
 from core.protocols import Capability, TextModel, TokenStream
 from core.types import BatchResult, ClassifyResult, Message, Score, Token
@@ -128,8 +128,11 @@ _STREAM: dict[Capability, Callable[[TextModel, str, dict[str, Any]], TokenStream
 def _first_tokens(
     subject: Subject, operation: Capability, prompt: str, options: dict[str, Any]
 ) -> Iterable[Token]:
-    if operation is not Capability.BATCH_GENERATE:
+    if operation in _STREAM:
         return _STREAM[operation](subject.model, prompt, {"max_tokens": 2} | options)
+    if operation is Capability.BATCH_STREAMING:
+        batches = cast("BatchStreaming", subject.model)
+        return [token for _, token in batches.batch_stream([prompt], max_tokens=2, **options)]
     (row,) = subject.model.batch_generate([prompt], max_tokens=2, **options)
     return row.tokens
 

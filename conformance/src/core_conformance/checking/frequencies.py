@@ -22,17 +22,21 @@ _TILTS = (-0.9, -0.7, -0.5, -0.3, 0.3, 1.0, 2.0, 4.0)  # a wrong temperature T' 
 def follow(what: str, drawn: Sequence[int | None], shares: Shares) -> None:
     """Raise `Violation` unless the draws may have these shares; None is a draw without a token.
 
-    Each token is counted, and all tokens that are as likely at least.
+    Each token is counted, and all tokens that are as likely at least. A draw without a token was
+    of one that ends, whose id nobody knows: any of them may be of the tokens that are counted.
     """
+    hidden = sum(token is None for token in drawn)
+    if hidden == len(drawn):
+        return
     for token in {token for token in drawn if token is not None}:
         must(token in shares, f"{what} drew the token {token}, which these options take away")
     for tokens, low, high in _sets(shares):
         count = sum(token in tokens for token in drawn)
         named = str(sorted(tokens)) if len(tokens) < 9 else f"{len(tokens)} tokens"
         must(
-            surprise(count, len(drawn), low, high) < SURE,
-            f"{what} drew {named} {count} times of {len(drawn)}; their probability is {low:.3f} to "
-            f"{high:.3f}",
+            surprise(count, len(drawn), low, high, hidden) < SURE,
+            f"{what} drew {named} {count} times of {len(drawn)}, {hidden} of them empty; "
+            f"their probability is {low:.3f} to {high:.3f}",
         )
 
 
@@ -57,7 +61,9 @@ class Warmth:
         self._sum += math.fsum(known)
         for place, tilt in enumerate(_TILTS):
             moment = math.fsum(
-                high * math.exp(tilt * heights[token]) for token, (_, high) in shares.items()
+                high * math.exp(tilt * heights[token])
+                for token, (_, high) in shares.items()
+                if high  # one that is impossible may lie infinitely deep
             )
             self._moments[place] += len(known) * math.log(moment)
 
@@ -69,13 +75,13 @@ class Warmth:
         return most - math.log(len(_TILTS))
 
 
-def surprise(count: int, draws: int, low: float, high: float) -> float:
+def surprise(count: int, draws: int, low: float, high: float, hidden: int = 0) -> float:
     """At least how unlikely the count is, as minus the natural logarithm of its probability.
 
     The probability of one draw lies between ``low`` and ``high`` (Chernoff, with the divergence of
-    Kullback and Leibler).
+    Kullback and Leibler). So many draws as are ``hidden`` may have been counted as well.
     """
-    seen = count / draws
+    seen = min(max(count, low * draws), count + hidden) / draws
     nearest = min(max(seen, low), high)
     return draws * (_part(seen, nearest) + _part(1 - seen, 1 - nearest))
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from core.protocols import Capability
 from core_conformance.checking import ask, budget
+from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import read, seeds, token, tokenizing
 from core_conformance.checking.cases import ask_in_form, options, shown
 from core_conformance.checking.check import must
@@ -99,7 +100,7 @@ def _follow(subject: Subject, call: str, draw: Draw, most: int) -> None:
     each = _passes_for_one(subject, draw)
     count = max(_LEAST, min(most, int(budget.passes(subject) / len(cases) / each)))
     cost = step_cost(subject)
-    rows, warmths = _open(subject), defaultdict[str, Warmth](Warmth)
+    rows, warmths, heard = _open(subject), defaultdict[str, Warmth](Warmth), list[int]()
     fitting = budget.within(subject, enumerate(cases), lambda _: each * count + cost, "cases")
     for number, case in fitting:
         prompt, row = rows[number % _PROMPTS]
@@ -110,9 +111,11 @@ def _follow(subject: Subject, call: str, draw: Draw, most: int) -> None:
         step = Step(row, seen, draws(asked), subject.tolerance)
         shares = step.shares()
         follow(shown(call, prompt, asked), drawn, shares)
+        heard += [token for token in drawn if token is not None]
         for name in asked:
             warmths[name].add(drawn, shares, step.heights(shares))
 
+    goes_on(subject, [heard], Capability(call))
     for name, warmth in warmths.items():
         must(
             warmth.surprise < SURE,

@@ -301,7 +301,9 @@ def _is_sound(world: World, labels: Sequence[str], result: ClassifyResult, what:
         logprobs[result.label or ""] == top if result.label in logprobs else False,
         f"{what}: the label is {result.label!r}, and the logprobs are {logprobs}",
     )
-    weights = {label: math.exp(value - top) for label, value in logprobs.items()}
+    weights = {  # where all are impossible, they are equally so
+        label: 1.0 if value == top else math.exp(value - top) for label, value in logprobs.items()
+    }
     total = math.fsum(weights.values())
     apart = max(abs(weights[label] / total - probabilities[label]) for label in labels)
     must(apart <= 1e-3, f"{what}: the probabilities are {probabilities}, of logprobs {logprobs}")
@@ -348,9 +350,10 @@ def _scored(world: World, pairs: list[tuple[str, str]]) -> None:
             continue
         parts = result.token_logprobs
         must(bool(parts) and max(parts) <= 1e-6, f"{what}: the token_logprobs are {parts}")
+        total = math.fsum(parts)
         must(
-            abs(result.logprob - math.fsum(parts)) <= 1e-3,
-            f"{what}: logprob is {result.logprob}, and its tokens sum to {math.fsum(parts)}",
+            result.logprob == total or abs(result.logprob - total) <= 1e-3,
+            f"{what}: logprob is {result.logprob}, and its tokens sum to {total}",
         )
         _same_score(world, wanted.token_logprobs, result, f"{what}, alone and here")
     for (prompt, text), result in list(zip(pairs, found, strict=True))[:2]:

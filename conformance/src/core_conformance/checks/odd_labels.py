@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from core.errors import LabelError
 from core.protocols import Capability
 from core_conformance.checking import ask
@@ -50,6 +52,8 @@ def nul_ends_no_label(subject: Subject) -> None:
         return
     found = label_logprobs(result)
     must(tuple(found) == _NUL, f"labels={_NUL!r} came back as {list(found)}")
+    possible = max(found[_NUL[0]], found[_NUL[1]]) > -math.inf
+    testable(possible, f"to the model each of {_NUL[:2]!r} is impossible: take another")
     must(
         abs(found[_NUL[0]] - found[_NUL[1]]) > 1e-9,
         f"the labels {_NUL[:2]!r} have the same logprob, {found[_NUL[0]]}",

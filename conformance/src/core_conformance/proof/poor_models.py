@@ -186,7 +186,8 @@ POOR_MODELS = (
             """
             batch.error-rows batch.options batch.repeatable batch.results batch.stop batch.stops
             batch.stream-options cancel.batch-midway cancel.closed-stream cancel.midway
-            cancel.unset cancel.works-after chat.equals-generate chat.mappings chat.options
+            cancel.timeout-begins cancel.unset
+            cancel.works-after chat.equals-generate chat.mappings chat.options
             chat.second-turn classify.first-token classify.later-tokens
             concurrency.classify-while-streaming concurrency.second-stream errors.config-counts
             errors.foreign-fields errors.keywords-win labels.mass-extended lifecycle.any-thread
@@ -194,8 +195,8 @@ POOR_MODELS = (
             sampling.logprobs sampling.min-p-one sampling.repeat-penalty
             sampling.repeat-penalty-huge sampling.repeat-penalty-output sampling.top-k-one
             sampling.top-p-tiny sampling.typical-p-tiny scoring.greedy streaming.close
-            streaming.max-tokens streaming.tokens submitting.begins submitting.close
-            submitting.options text.unicode
+            streaming.max-tokens streaming.reasons streaming.tokens submitting.begins
+            submitting.close submitting.options text.unicode
             """
         ),
     ),
@@ -206,11 +207,12 @@ POOR_MODELS = (
         _STOPS
         | _ids(
             """
-            cancel.batch-midway cancel.midway chat.mappings classify.later-tokens
+            cancel.batch-midway cancel.midway cancel.timeout-begins chat.mappings
+            classify.later-tokens
             concurrency.classify concurrency.parallel-slots concurrency.streams
             concurrency.submit concurrency.waiting-turn errors.config-counts errors.keywords-win
-            sampling.repeat-penalty-huge sampling.repeat-penalty-output submitting.close
-            text.unicode
+            sampling.repeat-penalty-huge sampling.repeat-penalty-output streaming.reasons
+            submitting.close text.unicode
             """
         ),
     ),
@@ -226,7 +228,7 @@ POOR_MODELS = (
         whole(Ascii),
         _ids(
             """
-            sampling.repeat-penalty-huge text.unicode text.whole-characters
+            labels.nul sampling.repeat-penalty-huge text.unicode text.whole-characters
             """
         ),
     ),
@@ -281,8 +283,8 @@ POOR_MODELS = (
         whole(NoTemplate),
         _ids(
             """
-            chat.answers chat.content chat.equals-generate chat.mappings chat.options
-            chat.second-turn chat.special-text chat.system
+            chat.answers chat.content chat.empty chat.equals-generate chat.mappings chat.options
+            chat.second-turn chat.special-plain chat.special-text chat.system
             """
         ),
     ),
@@ -302,7 +304,7 @@ POOR_MODELS = (
         whole(PlainTemplate),
         _ids(
             """
-            chat.special-text
+            chat.special-plain chat.special-text
             """
         ),
     ),
