@@ -247,6 +247,35 @@ def test_labels_are_those_of_the_function() -> None:
     assert other.label_mass == pytest.approx(0.08)  # "Today:rain" is no likely text
 
 
+def test_only_the_blank_in_the_place_of_the_prefix_is_no_part_of_a_label() -> None:
+    seen: list[list[str]] = []
+
+    def first(prompt: str, labels: Any) -> dict[str, float]:
+        seen.append(list(labels))
+        return {"rain": 0.5, " rain": 0.25}
+
+    model = FakeModel(labels=first)
+    for prompt, labels, prefix, names, mass in (
+        ("Today:", ["rain", " rain"], " ", ["rain", " rain"], 0.75),
+        ("Today:", [" rain", "  rain", "\n"], "", ["rain", " rain", "\n"], 0.75),
+        ("Today: ", ["rain", " rain"], " ", ["rain", " rain"], 0.75),
+        ("Today:", ["rain", " rain"], "", ["rain", "rain"], 0.55),
+    ):
+        [result] = model.classify([prompt], labels=labels, label_prefix=prefix)
+        assert seen.pop() == names
+        assert result.label_mass == pytest.approx(mass)
+        assert list(result.probabilities or ()) == labels
+
+
+def test_a_label_without_room_is_its_rows_error() -> None:
+    model = FakeModel(labels=lambda prompt, labels: labels[0], context_length=10)
+    rows = model.classify(["123456", "1234567", "1234567 "], labels=["no", "rain"])
+    assert [row.label for row in rows] == ["no", None, None]
+    errors = [row.error for row in rows[1:]]
+    assert all(isinstance(error, core.PromptTooLongError) for error in errors)
+    assert [(e.length, e.limit) for e in errors] == [(11, 10), (11, 10)]  # type: ignore[union-attr]
+
+
 def test_a_label_by_its_name_is_certain() -> None:
     [result] = FakeModel(labels={"p": "b"}).classify(["p"], labels=["a", "b"])
     assert (result.label, result.probabilities) == ("b", {"a": 0.0, "b": 1.0})

@@ -36,10 +36,14 @@ class Engine:
         if error := unicode_error(prompt):
             raise error
         ids = encode(prompt)
-        if len(ids) > self.context_length:
-            raise PromptTooLongError(len(ids), self.context_length)
+        self.check_length(len(ids))
         self.script.check(asked(prompt))
         return ids
+
+    def check_length(self, length: int) -> None:
+        """Raise `PromptTooLongError` for more tokens than the context holds."""
+        if length > self.context_length:
+            raise PromptTooLongError(length, self.context_length)
 
     def room(self, prompt_tokens: int) -> float:
         """How many tokens fit behind a prompt: one at least, for a full context can be read."""

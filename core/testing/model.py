@@ -12,7 +12,7 @@ from core.base import TextModelBase
 from core.chat import RenderedPrompt
 from core.clock import RequestClock
 from core.errors import GenerationCancelled, RequestError
-from core.labels import with_scores
+from core.labels import label_texts, with_scores
 from core.options import (
     ClassifyOptions,
     GenerateConfig,
@@ -315,7 +315,9 @@ class FakeModel(TextModelBase):
         result = ClassifyResult(Token(token, vocabulary.decode([token]), own))
         if not config.labels:
             return result
-        scores = script.scores(prompt, question, config.labels, config.label_prefix)
+        texts = label_texts(prompt, config.labels, config.label_prefix)
+        self._engine.check_length(len(ids) + max(map(len, texts)) - 1)  # the last is not read
+        scores = script.scores(prompt, question, config.labels, texts)
         return with_scores(result, scores)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from core.labels import LabelScores, build_trie, label_texts, score_labels
+from core.labels import LabelScores, build_trie, score_labels
 
 Answers: TypeAlias = str | Mapping[str, str] | Sequence[str] | Callable[[str], str]
 """One text for all prompts, one for each prompt, one after another, or a function of the prompt."""
@@ -85,15 +85,18 @@ class Script:
             return self._queue[0] if self._queue else ""
 
     def scores(
-        self, prompt: str, asked: str, labels: Sequence[str], label_prefix: str
+        self, prompt: str, asked: str, labels: Sequence[str], texts: Sequence[str]
     ) -> LabelScores:
-        """The labels' scores. Raises `LabelError` for two that differ in leading blanks only."""
-        names = [label.lstrip() or label for label in labels]
-        by_text = build_trie(labels, [tuple(map(ord, name)) for name in names])
+        """The labels' scores; ``texts`` are the labels with what stands between prompt and them."""
+        by_text = build_trie(labels, [tuple(map(ord, text)) for text in texts])
+        spaced = prompt[-1:].isspace()
+        names = [
+            label if spaced or label != text else _without_blank(label)
+            for label, text in zip(labels, texts, strict=True)
+        ]
 
         found = self._labelled(asked, names)
-        texts = label_texts(prompt, labels, label_prefix)
-        usual = [prompt[-1:].isspace() or text[:1].isspace() for text in texts]
+        usual = [spaced or text[:1].isspace() for text in texts]
         likely = [
             found.get(name, 0.0) * (1.0 if plain else _UNUSUAL)
             for name, plain in zip(names, usual, strict=True)
@@ -127,6 +130,11 @@ class Script:
                 f"FakeModel's probabilities for {asked!r:.200} are no probabilities: {found!r}."
             )
         return found
+
+
+def _without_blank(label: str) -> str:
+    """A label that brings the blank along which ``label_prefix`` usually is."""
+    return label[1:] if label[:1].isspace() and not label.isspace() else label
 
 
 def _string(prompt: str, answer: object) -> str:
