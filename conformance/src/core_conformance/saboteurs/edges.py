@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.clock import RequestClock
-from core.errors import PromptTooLongError
+from core.errors import PromptTooLongError, RequestError
 from core.options import GenerateConfig
 from core.types import ClassifyResult, FinishReason, Score
 from core_conformance.proof.registry import saboteur
@@ -62,13 +62,15 @@ class EmptyIsCertain(ReferenceModel):
 
 
 @saboteur(
-    "labels-beyond-the-context",
-    "the tokens of a label that does not fit are read behind a prompt that lost its first ones",
+    "labels-without-room-are-closed",
+    "a label without room behind its prompt is an error of another kind",
     {"labels.too-long"},
 )
-class LabelsBeyondTheContext(Classifier):
+class LabelsWithoutRoomAreClosed(Classifier):
     def check_labels(self, length: int) -> None:
-        """Lets every label through."""
+        """Raises what says nothing about lengths."""
+        if length > self._engine.language.context_length:
+            raise RequestError("The context is full.")
 
 
 @saboteur(
