@@ -175,7 +175,9 @@ def _keeps(
     """Stop a batch whose first row has ended by then, and the other has not."""
     first, other = (row.answer for row in whole)
     early = "".join(token.text for token in first.tokens[2:6])
-    if not early or "\ufffd" in early or early in other.text or first.text.find(early) < 1:
+    short = len(other.tokens) < _LEAST_TOKENS  # it may end as soon as the first
+    wavers = not early or "\ufffd" in early or early in other.text
+    if short or wavers or first.text.find(early) < 1:
         tally.left_out(f"whether a {option} leaves finished rows whole: no row ends early")
         return
     options: dict[str, Any] = {"stop": (early,)}
