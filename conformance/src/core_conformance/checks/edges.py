@@ -14,14 +14,14 @@ from core.errors import (
     PromptTooLongError,
     RequestError,
 )
-from core.extensions import BatchStreaming, ClassifyStreaming
+from core.extensions import BatchStreaming, ClassifyStreaming, Scoring
 from core.protocols import Capability, TextModel, TokenStream
 from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, classify, scoring, speak, speaks, tokenizing
 from core_conformance.checking.check import must, testable, well_formed
 from core_conformance.checking.compare import label_logprobs
-from core_conformance.checking.contexts import short_context
+from core_conformance.checking.contexts import overlong, short_context
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
@@ -164,6 +164,29 @@ def empty_continuations(subject: Subject) -> None:
             found[place].error is None and bool(found[place].token_logprobs),
             f"beside an empty continuation, {tails[place]!r} got {found[place]!r}",
         )
+
+
+@check(
+    "scoring.too-long",
+    "A pair that the context does not hold MUST be its row's PromptTooLongError, whichever of the "
+    "two is too long, and hurt no other",
+    Capability.SCORING,
+    broad=True,
+)
+def pairs_without_room(subject: Subject) -> None:
+    with short_context(subject, _FEW_TOKENS) as model:
+        long, short = overlong(model), ask.PLAIN[0]
+        found = cast("Scoring", model).score([long, short, short], [" and", " " + long, " and"])
+    for score, what in zip(found[:2], ("prompt", "continuation"), strict=True):
+        must(
+            isinstance(score.error, PromptTooLongError),
+            f"a {what} longer than the context has the error {score.error!r} and the logprob "
+            f"{score.logprob}: it has to be PromptTooLongError",
+        )
+    must(
+        found[2].error is None and bool(found[2].token_logprobs),
+        f"beside pairs that are too long, a short one got {found[2]!r}",
+    )
 
 
 @check(

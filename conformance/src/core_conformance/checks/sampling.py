@@ -82,7 +82,7 @@ def cold_is_greedy(subject: Subject) -> None:
     Capability.SEED,
 )
 def seeds_repeat(subject: Subject) -> None:
-    asked = [(prompt, seed) for prompt in _ASKED[:2] for seed in (0, 7, 2**64 - 1)]
+    asked = [(prompt, seed) for prompt in _ASKED[:2] for seed in (0, 7, 2**32 - 1, 2**64 - 1)]
     first = [_drawn(subject, *each) for each in asked]
     generate(subject, ask.SHORT, 2, temperature=_HOT)
     again = [_drawn(subject, *each) for each in asked]

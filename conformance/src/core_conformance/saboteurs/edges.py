@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 from core.clock import RequestClock
@@ -15,6 +16,8 @@ from core_conformance.reference.classification import Classifier
 from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.stream import ReferenceStream
+
+_ROOM = 40  # characters
 
 
 @saboteur(
@@ -85,6 +88,32 @@ class TooLongForAll(Classifier):
         if not self.config.labels or error is None:
             return found
         return [ClassifyResult(error=error)] * len(prompts)
+
+
+@saboteur(
+    "scores-cut-left",
+    "what does not fit the context is scored with its beginning cut off",
+    {"scoring.too-long"},
+)
+class ScoresCutLeft(ReferenceModel):
+    def score(
+        self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
+    ) -> list[Score]:
+        whole = super().score(prompts, continuations, *config, **options)
+        heads, tails = ([text[-_ROOM:] for text in texts] for texts in (prompts, continuations))
+        cut = super().score(heads, tails, *config, **options)
+        return [
+            other if isinstance(one.error, PromptTooLongError) else one
+            for one, other in zip(whole, cut, strict=True)
+        ]
+
+
+@saboteur("seed-of-ones", "the seed 2**32 - 1 stands for none", {"sampling.seed"})
+class SeedOfOnes(Generation):
+    def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
+        super().__init__(ids, config, room)
+        if config.seed == 2**32 - 1:
+            self.random = Random()
 
 
 @saboteur(
