@@ -61,7 +61,7 @@ def test_a_deep_search_takes_its_time(path: str) -> None:
     start = time.monotonic()
     found = inputs(path, most=1, seconds=0.3, deep=True)
     assert 0.3 <= time.monotonic() - start < 60
-    assert len(found) > 9
+    assert len(found) > 1  # more than it makes by default
 
 
 def test_inputs_differ(path: str) -> None:

@@ -186,7 +186,7 @@ POOR_MODELS = (
             """
             batch.error-rows batch.options batch.repeatable batch.results batch.stop batch.stops
             batch.stream-options cancel.batch-midway cancel.closed-stream cancel.midway
-            cancel.timeout-begins cancel.unset
+            cancel.unset
             cancel.works-after chat.equals-generate chat.mappings chat.options
             chat.second-turn classify.first-token classify.later-tokens
             concurrency.classify-while-streaming concurrency.second-stream errors.config-counts
@@ -207,7 +207,7 @@ POOR_MODELS = (
         _STOPS
         | _ids(
             """
-            cancel.batch-midway cancel.midway cancel.timeout-begins chat.mappings
+            cancel.batch-midway cancel.midway chat.mappings
             classify.later-tokens
             concurrency.classify concurrency.parallel-slots concurrency.streams
             concurrency.submit concurrency.waiting-turn errors.config-counts errors.keywords-win
