@@ -18,11 +18,11 @@ def workers_have_a_fast_blas(fast_blas: dict[str, str], monkeypatch: pytest.Monk
         monkeypatch.setenv(name, value)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # its limits reckon with a machine alone: JOBS=1
 def test_mlx_lm_is_certified(certify: Certify, smollm2_dir: Path) -> None:
     assert certify("mlx_lm", smollm2_dir) == {each.value for each in BACKEND_CAPABILITIES}
 
 
-@pytest.mark.slow
+@pytest.mark.long  # its limits reckon with a machine alone: JOBS=1
 def test_mlx_lm_is_certified_with_another_model(certify: Certify, gemma3_dir: Path) -> None:
     assert certify("mlx_lm", gemma3_dir) == {each.value for each in BACKEND_CAPABILITIES}

@@ -19,7 +19,7 @@ def test_mlx_cpu_is_certified(certify: Certify, small_smollm2: Path) -> None:
     assert certify("mlx_cpu", small_smollm2) == {each.value for each in BACKEND_CAPABILITIES}
 
 
-@pytest.mark.slow
+@pytest.mark.long  # its limits reckon with a machine alone: JOBS=1
 @pytest.mark.parametrize("model", ["smollm2_dir", "gemma3_dir"])
 def test_mlx_cpu_is_certified_with_a_real_model(
     certify: Certify, model: str, request: pytest.FixtureRequest
