@@ -131,11 +131,8 @@ def test_noise_fails_nothing_where_the_best_are_close(path: str, off: set[Capabi
     assert noisy(path, Flat, off) == {}
 
 
-@pytest.mark.parametrize(
-    "off",
-    [set(), pytest.param(ONLY_GENERATE, marks=pytest.mark.slow)],
-    ids=["whole", "generate"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("off", [set(), ONLY_GENERATE], ids=["whole", "generate"])
 def test_ties_fail_nothing(path: str, off: set[Capability]) -> None:
     found = results(reference(off, language_class=Ties), path)
     assert {id: found[id].reason for id in ids(found, Status.FAILED)} == {}

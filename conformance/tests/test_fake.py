@@ -80,7 +80,9 @@ def failed(run: Run) -> dict[str, str]:
     return {r.id: r.reason for r in run.all_results() if r.status is not Status.PASSED}
 
 
-@pytest.mark.parametrize("labels", [likely, None], ids=["labels", "without labels"])
+@pytest.mark.parametrize(
+    "labels", [likely, pytest.param(None, marks=pytest.mark.slow)], ids=["labels", "without labels"]
+)
 def test_the_fake_is_certified(model: str, labels: core.testing.script.Labels | None) -> None:
     core.register(Fake(answer, labels=labels))
     run = certified(model)

@@ -92,7 +92,7 @@ class BeginsAnew(ReferenceStream):
             raise
 
 
-@saboteur("over-before", "finish_reason is there before the end", OVER)
+@saboteur("over-before", "finish_reason is there before the end", OVER | {"streaming.reasons"})
 class OverBefore(ReferenceStream):
     @property
     def finish_reason(self) -> FinishReason | None:
