@@ -106,7 +106,7 @@ def draws_follow_the_logits(subject: Subject) -> None:
 def penalty_is_exact(subject: Subject) -> None:
     asked = (*ask.REPEATING, ask.LONG)
     rows, changed = logits(subject, asked), 0
-    for penalty in (0.5, 1.3, 8.0):  # below 1, it makes what was seen likelier
+    for penalty in (0.02, 0.5, 1.3, 8.0):  # below 1, it makes what was seen likelier
         results = classify(subject, asked, repeat_penalty=penalty)
         for prompt, row, result in zip(asked, rows, results, strict=True):
             scores = list(row)
