@@ -207,7 +207,7 @@ class ScoredInWhiteSpace(ReferenceModel):
 @saboteur(
     "beside-a-begun-stream",
     "a batch beside a stream that has begun and is not over draws with that stream's options",
-    {"generated.calls", "cancel.timeout-every-operation"},
+    {"generated.calls"},
 )
 class BesideABegunStream(ReferenceModel):
     class stream_class(ReferenceStream):
@@ -224,7 +224,8 @@ class BesideABegunStream(ReferenceModel):
             begun = engine.__dict__.get("begun")
             if begun:
                 fewer = min(config.max_tokens, begun[0].max_tokens)
-                config = dataclasses.replace(begun[0], max_tokens=fewer)
+                own = {"cancel": config.cancel, "timeout": config.timeout}
+                config = dataclasses.replace(begun[0], max_tokens=fewer, **own)
             super().__init__(engine, prompts, config)
 
 
