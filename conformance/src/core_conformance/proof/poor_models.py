@@ -192,7 +192,7 @@ POOR_MODELS = (
             concurrency.classify-while-streaming concurrency.second-stream errors.config-counts
             errors.foreign-fields errors.keywords-win labels.mass-extended lifecycle.any-thread
             metrics.generated-tokens sampling.cold sampling.greedy sampling.greedy-ignores-seed
-            sampling.logprobs sampling.min-p-one sampling.repeat-penalty
+            sampling.logprobs sampling.min-p-one
             sampling.repeat-penalty-huge sampling.repeat-penalty-output sampling.top-k-one
             sampling.top-p-tiny sampling.typical-p-tiny scoring.greedy streaming.close
             streaming.max-tokens streaming.reasons streaming.tokens submitting.begins
@@ -240,7 +240,7 @@ POOR_MODELS = (
         | _ACROSS
         | _ids(
             """
-            sampling.repeat-penalty text.unicode
+            text.unicode
             """
         ),
     ),
