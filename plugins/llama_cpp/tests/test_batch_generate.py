@@ -47,7 +47,7 @@ def test_typical_rows_are_what_generate_makes_whatever_their_neighbours_ask(
     assert wanted != plain
 
     rows = tiny_model.batch_generate(PROMPTS, options)
-    # Another shape of a batch moves logits a little, and a draw at a border with them: most are same.
+    # Another shape of a batch moves logits a little, and a draw at a border with them.
     assert (
         sum(_ids(row.tokens) == one for row, one in zip(rows, wanted, strict=True)) >= len(rows) - 1
     )
