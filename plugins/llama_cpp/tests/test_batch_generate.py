@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -37,7 +37,7 @@ def test_rows_are_what_generate_makes(tiny_model: LlamaModel) -> None:
 def test_typical_rows_are_what_generate_makes_whatever_their_neighbours_ask(
     tiny_model: LlamaModel,
 ) -> None:
-    options = core.GenerateConfig(max_tokens=12, temperature=1.2, typical_p=0.6, top_k=40, seed=5)
+    options = core.GenerateConfig(max_tokens=12, temperature=1.2, typical_p=0.6, top_k=40, seed=11)
     others = core.GenerateConfig(max_tokens=12, temperature=1.5, top_p=0.9, seed=6)
     wanted = [[token.id for token in tiny_model.generate(prompt, options)] for prompt in PROMPTS]
     plain = [
@@ -47,19 +47,11 @@ def test_typical_rows_are_what_generate_makes_whatever_their_neighbours_ask(
     assert wanted != plain
 
     rows = tiny_model.batch_generate(PROMPTS, options)
-    # Another shape of a batch moves logits a little, and a draw at a border with them.
-    assert (
-        sum(_ids(row.tokens) == one for row, one in zip(rows, wanted, strict=True)) >= len(rows) - 1
-    )
+    assert [[token.id for token in row.tokens] for row in rows] == wanted
     beside = tiny_model.submit(PROMPTS[1], others)
     streams = [tiny_model.submit(prompt, options) for prompt in PROMPTS]
-    same = [_ids(stream) == one for stream, one in zip(streams, wanted, strict=True)]
-    assert sum(same) >= len(same) - 1
+    assert [[token.id for token in stream] for stream in streams] == wanted
     list(beside)
-
-
-def _ids(tokens: Iterable[core.Token]) -> list[int]:
-    return [token.id for token in tokens]
 
 
 @pytest.mark.parametrize("seed", [None, 7], ids=["greedy", "seeded"])
