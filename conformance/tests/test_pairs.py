@@ -11,8 +11,11 @@ import pytest
 
 from core.options import GenerateConfig
 from core.protocols import Backend, Capability
+from core.types import Token
+from core_conformance.checking.ask import Answer
 from core_conformance.checking.effort import Effort
 from core_conformance.checking.frequencies import Warmth, surprise
+from core_conformance.checking.judging import stopped
 from core_conformance.checking.oracle import Luck, Step
 from core_conformance.checking.pairwise import pairwise
 from core_conformance.checking.registry import all_checks
@@ -122,6 +125,23 @@ def test_greedy_ignores_the_filters() -> None:
 def test_a_logprob_is_the_models_own() -> None:
     step = Step([1.0, 2.0], (1,), GenerateConfig(repeat_penalty=2.0, temperature=9.0), 0.0)
     assert step.logprob(1) == pytest.approx(-math.log(1 + math.exp(-1)))
+
+
+@pytest.mark.parametrize(
+    ("limit", "stop", "count", "reason"),
+    [
+        (2, "never", 2, "length"),
+        (3, "never", 3, "length"),
+        (4, "never", 3, "stop"),
+        (3, "b", 1, "stop"),
+    ],
+)
+def test_what_stops_and_a_length_make_of_an_answer_that_ends_itself(
+    limit: int, stop: str, count: int, reason: str
+) -> None:
+    free = Answer(tuple(Token(id, text) for id, text in enumerate("abc")), "stop")
+    answer = stopped(free, {"max_tokens": limit, "stop": (stop,)})
+    assert (len(answer.tokens), answer.finish_reason) == (count, reason)
 
 
 def test_luck_is_never_thought_rarer_than_it_is() -> None:

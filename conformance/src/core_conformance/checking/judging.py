@@ -175,8 +175,8 @@ def stopped(free: Answer, asked: Mapping[str, Any]) -> Answer:
     """What these stops and this ``max_tokens`` make of an answer without stops."""
     tokens, text = list[Token](), ""
     for token in free.tokens:
-        if len(tokens) >= asked["max_tokens"]:
-            return replace(free, tokens=tuple(tokens), finish_reason="length")
+        if len(tokens) == asked["max_tokens"]:
+            break
         if token.id in asked.get("stop_tokens", ()):
             return replace(free, tokens=tuple(tokens), finish_reason="stop")
         tokens.append(token)
@@ -184,7 +184,10 @@ def stopped(free: Answer, asked: Mapping[str, Any]) -> Answer:
         ends = [text.find(stop) for stop in asked.get("stop", ()) if stop in text]
         if ends:
             return replace(free, tokens=_cut(tokens, min(ends)), finish_reason="stop")
-    return replace(free, tokens=tuple(tokens))
+    full = len(tokens) == asked["max_tokens"]  # also where the model would have ended next
+    return replace(
+        free, tokens=tuple(tokens), finish_reason="length" if full else free.finish_reason
+    )
 
 
 def _cut(tokens: Sequence[Token], end: int) -> tuple[Token, ...]:
