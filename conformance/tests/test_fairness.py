@@ -138,6 +138,7 @@ def test_ties_fail_nothing(path: str, off: set[Capability]) -> None:
     assert {id: found[id].reason for id in ids(found, Status.FAILED)} == {}
     assert ids(found, Status.NOT_TESTABLE) <= {
         "sampling.cold",
+        "sampling.coldest",
         "sampling.min-p-one",
         "sampling.repeat-penalty-huge",
     }
@@ -157,6 +158,20 @@ def test_a_parting_that_a_stop_string_may_hide_is_no_clear_difference(path: str)
         found = difference(subject, pairs, stops=stops)
         assert found is not None
         assert found.clear
+    subject.close()
+
+
+def test_scores_of_a_text_that_is_another_token_there_are_no_margin(path: str) -> None:
+    """The token 300 is spelled like another one, which the score of its text is about."""
+    subject = Subject(reference({Capability.LOGITS}, model_class=NoisyModel), path)
+    one, twin, far = (Token(id, text) for id, text in ((32, " "), (300, " "), (57, "9")))
+    same = [(Answer((one,), None, PLAIN[0]),) * 2] * 2
+    read = (Answer((one,), None, PLAIN[0]), Answer((far,), None, PLAIN[0]))
+    unread = (Answer((twin,), None, PLAIN[0]), Answer((far,), None, PLAIN[0]))
+    found = difference(subject, [*same, read])
+    assert found is not None
+    assert found.clear
+    assert difference(subject, [*same, unread]) is None
     subject.close()
 
 

@@ -109,6 +109,7 @@ def _read(
         tie = max(asked) - min(asked) <= reach
     elif subject.declares(Capability.SCORING) and len(tokens) == 2:
         tie = _tie_of_scores(subject, front, [token.text for token in tokens], 2 * reach)
+        exact = exact and all(_spells(subject, front, token) for token in tokens)
 
     return tie if exact or tie else None
 
@@ -118,6 +119,14 @@ def _stands_for(subject: Subject, front: str, answer: Answer, place: int) -> boo
         return False
     encode = tokenizing(subject).encode
     return encode(front) == [*encode(answer.prompt), *answer.ids[:place]]
+
+
+def _spells(subject: Subject, front: str, token: Token) -> bool:
+    """Whether a token's text is that very token there: two may share a text, and texts merge."""
+    if not subject.declares(Capability.TOKENIZING):
+        return False
+    encode = tokenizing(subject).encode
+    return encode(front + token.text) == [*encode(front), token.id]
 
 
 def _tie_of_scores(subject: Subject, front: str, texts: list[str], reach: float) -> bool | None:
