@@ -107,16 +107,17 @@ def timeouts_begin_with_the_work(subject: Subject) -> None:
 
     start = time.monotonic()
     for _, begin in ways:
-        next(begin(None), None)
+        _first(begin(None))
     limit = max(_LEAST_SECONDS, _SLOW * (time.monotonic() - start))
     testable(limit <= 30 * _LEAST_SECONDS, "a token takes this model too long: take a faster one")
 
-    # All wait at once, for longer than any of them may work.
+    # All wait at once, for longer than any of them may work. One that stays begun holds its slot.
     waiting = [(name, begin(limit)) for name, begin in ways]
     time.sleep(limit * 1.1)
-    for name, made in waiting:
+    while waiting:
+        name, made = waiting.pop(0)
         try:
-            found = next(made, None)
+            found = _first(made)
         except GenerationTimeout as error:
             found = error
         must(
@@ -124,6 +125,13 @@ def timeouts_begin_with_the_work(subject: Subject) -> None:
             f"{name} with timeout={limit:.1f} was first asked {limit * 1.1:.1f} s after its call, "
             "and its time was up: let it begin with the work",
         )
+
+
+def _first(made: Iterator[Any]) -> Any:
+    """The first item of an iterator, which is closed where it can be."""
+    found = next(made, None)
+    getattr(made, "close", lambda: None)()
+    return found
 
 
 def _lazy(subject: Subject) -> Iterator[tuple[Capability, Callable[[float | None], Iterator[Any]]]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, ClassVar
 
-from core.errors import GenerationTimeout, PromptTooLongError
+from core.errors import GenerationTimeout, ModelClosedError, PromptTooLongError
 from core.options import GenerateConfig
 from core.types import Token
 from core_conformance.proof.registry import saboteur
@@ -17,7 +19,8 @@ from core_conformance.reference.meter import LEDGER, Meter
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.stream import ReferenceStream
 
-_STAYS_SECONDS = 8.0  # longer than the check waits; it shall not stay in the tests for ever
+_STAYS_SECONDS = 60.0  # longer than the check takes on a slow machine
+_LOOKS_SECONDS = 0.2
 _WEIGHTS = 16 << 20  # bytes: they show in the memory of the process
 
 
@@ -65,15 +68,22 @@ class WatchdogForEachTimeout(ReferenceStream):
     def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
         """Yields the tokens of a row, beside a thread that sleeps."""
         if self.config.timeout is not None and self.config.timeout < 1.0:
-            pause = threading.Event()
-            threading.Thread(target=pause.wait, args=(_STAYS_SECONDS,), daemon=True).start()
+            threading.Thread(target=self._watch, args=(self.engine,), daemon=True).start()
         yield from super().generate(row, meter)
+
+    @staticmethod
+    def _watch(engine: Engine) -> None:
+        """Stays until the model is closed: it shall not be counted in what comes behind."""
+        with suppress(ModelClosedError):
+            for _ in range(round(_STAYS_SECONDS / _LOOKS_SECONDS)):
+                time.sleep(_LOOKS_SECONDS)
+                engine.check_open()
 
 
 @saboteur(
     "left-iterator-keeps-slot",
     "a batch_stream that is not read to its end keeps its slot",
-    kills={"lifecycle.abandoned", "cancel.timeout-begins"},
+    kills={"lifecycle.abandoned"},
 )
 class LeftIteratorKeepsSlot(ReferenceModel):
     """Holds the generators that it has made, in case that somebody asks again."""

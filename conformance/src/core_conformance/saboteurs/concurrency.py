@@ -118,7 +118,7 @@ class Untyped(Slots):
 @saboteur(
     "slots-for-show",
     "parallel_slots is accepted, and there is one slot all the same",
-    kills={"concurrency.parallel-slots", "cancel.timeout-begins"},
+    kills={"concurrency.parallel-slots"},
 )
 class SlotsForShow(Engine):
     """Has one slot, whatever was asked for."""
