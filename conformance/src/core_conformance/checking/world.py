@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 from core.errors import CoreError, LabelError, RequestError
-from core.extensions import Scoring
+from core.extensions import ClassifyStreaming, Scoring
 from core.protocols import Capability, TextModel
 from core.types import BatchResult, ClassifyResult, Score, Token
 from core_conformance.checking import record
@@ -70,7 +70,9 @@ class World:
     def classified(self, prompt: str, options: Options) -> ClassifyResult:
         """The yardstick's result for a prompt; labels that it refuses are the result's error."""
         key = f"classify {spelled(prompt)}{keywords(options)}"
-        return self._once(key, lambda model: classify(model, [prompt], options)[0])
+        if self.subject.declares(Capability.CLASSIFY):
+            return self._once(key, lambda model: classify(model, [prompt], options)[0])
+        return self._once(key, lambda model: _iterated(model, prompt, options))
 
     def scored(self, prompt: str, continuation: str) -> Score:
         """The yardstick's score."""
@@ -138,6 +140,13 @@ def classify(model: TextModel, prompts: Sequence[str], options: Options) -> list
         return [ClassifyResult(error=error)] * len(prompts)
     _one_each("classify", prompts, results)
     return results
+
+
+def _iterated(model: TextModel, prompt: str, options: Options) -> ClassifyResult:
+    """The result of a backend that classifies in streams alone."""
+    results = list(cast("ClassifyStreaming", model).classify_iter([prompt], **options))
+    _one_each("classify_iter", [prompt], results)
+    return results[0]
 
 
 def batch(model: TextModel, prompts: Sequence[str], options: Options) -> list[BatchResult]:

@@ -208,6 +208,9 @@ def _counts(subject: Subject) -> Iterator[tuple[str, Callable[[str], int]]]:
 
     one: dict[Capability, Callable[[str], int]] = {
         Capability.GENERATE: lambda text: of_stream(model.generate(text, max_tokens=1)),
+        Capability.SUBMITTING: lambda text: of_stream(
+            model.submit(text, GenerateConfig(max_tokens=1))
+        ),
         Capability.CLASSIFY: lambda text: of_rows(model.classify([text])),
         Capability.BATCH_GENERATE: lambda text: of_rows(model.batch_generate([text], max_tokens=1)),
         Capability.TOKENIZING: lambda text: len(model.encode(text)),

@@ -67,6 +67,8 @@ def _applies(subject: Subject, need: Capability | None) -> bool:
         return subject.declares(need) and has_template(subject)
     if need is None:
         return any(subject.declares(name) for name in (Capability.GENERATE, Capability.SUBMITTING))
+    if need is Capability.LABELS and not subject.declares(Capability.CLASSIFY):
+        return False  # the step asks `classify` for them
     return subject.declares(need)
 
 
