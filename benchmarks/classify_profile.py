@@ -41,14 +41,18 @@ from benchmarks.classify_parts.workloads import BULK, LABELS, WORKLOADS, prompts
 def watched(clocks: Clocks) -> Iterator[None]:
     """Every part of the product is timed while this is open."""
     from core_mlx_native.classify import microbatch
-    from core_mlx_native.cpu import lanes, numpy_ops
+    from core_mlx_native.cpu import few_tokens, lanes, numpy_ops
     from core_mlx_native.cpu import ops as cpu_ops
+    from core_mlx_native.cpu import product as products
     from core_mlx_native.network import decoder, layers
     from core_mlx_native.network import rotation as rotations
     from core_mlx_native.text.tokenizer import Tokenizer
 
     def product(matrix: Any, x: Any) -> int:
         return int(2 * x.size * matrix.weight.shape[0])
+
+    def short_product(_: Any, x: Any, out: Any) -> int:
+        return int(2 * x.size * out.shape[1])
 
     parts: list[tuple[Any, str, str, Call | None]] = [
         (Tokenizer, "encode_batch", "tokeniser", None),
@@ -59,6 +63,12 @@ def watched(clocks: Clocks) -> Iterator[None]:
         (cpu_ops, "numpy_attention", "attention's own products", None),
         (rotations.Rotation, "turn", "rope", None),
         (layers.RMSNorm, "__call__", "norms", None),
+        (products.Product, "into", PRODUCTS, short_product),  # from here on, of short passes
+        (few_tokens.FewTokens, "_mlp", "activation", None),
+        (few_tokens.FewTokens, "_shares", "softmax", None),
+        (few_tokens.FewTokens, "_attention", "attention's own products", None),
+        (few_tokens, "_turned", "rope", None),
+        (few_tokens.Norm, "__call__", "norms", None),
         (decoder.Decoder, "logits", HEAD, None),
         (microbatch, "ask_labels", "labels", None),
         (microbatch, "label_scores", "labels", None),
@@ -89,7 +99,8 @@ def profile(directory: str, workload: str, count: int, runs: int, rate: float) -
     import core
 
     texts = prompts(workload, count)
-    with core.load_model(directory, backend="mlx_cpu") as model:
+    cold = {"prefix_cache": 0}  # every run is asked the same prompts
+    with core.load_model(directory, backend="mlx_cpu", options=cold) as model:
 
         def seconds(some: Sequence[str]) -> float:
             started = time.perf_counter()
