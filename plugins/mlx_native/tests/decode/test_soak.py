@@ -27,6 +27,7 @@ from core_runtime.request import End, Item, Request
 Checkpoint = Callable[..., Path]
 Act = Callable[[MlxModel, random.Random], None]
 THREADS = 200
+KEPT = 1 << 18  # bytes of beginnings between calls: few of these prompts', so that some must go
 PATIENCE = 300.0  # seconds after the last submission: then something hangs
 WORDS = ["ab", "no", "b", "abc", "xy", "z"]
 
@@ -75,7 +76,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> Ends:
 def model(checkpoint: Checkpoint) -> Iterator[MlxModel]:
     """Few slots, small chunks, sliding windows, and texts that mostly end at ``max_tokens``."""
     directory = checkpoint("gemma3", max_position_embeddings=256)
-    options = {"prefill_chunk": 16, "token_budget": 64}
+    options = {"prefill_chunk": 16, "token_budget": 64, "prefix_cache": KEPT}
     loaded = Cpu().load_model(directory, core.LoadConfig(parallel_slots=6, options=options))
     yield loaded
     loaded.close()
@@ -211,13 +212,15 @@ def soak(model: MlxModel, done: Callable[[int], bool]) -> Counter[str]:
 
 
 def settled(model: MlxModel) -> int:
-    """Active memory when the engine has nothing to do and nothing is left to collect."""
+    """Active memory when the engine is idle, nothing is left to collect, and nothing is kept."""
     deadline = time.monotonic() + PATIENCE
     gc.collect()
     while not model._engine.idle:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    model.memory()  # behind the last step
+    kept = model._loaded.prefixes
+    assert 0 < kept.held <= KEPT
+    model._owner.run(kept.clear)  # behind the last step
     gc.collect()
     return mx.get_active_memory()
 
