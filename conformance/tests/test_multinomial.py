@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from core_conformance.checking.compare import log_softmax
-from core_conformance.checking.multinomial import ALARM, relative_entropy, surprise, threshold
+from core_conformance.checking.draws.multinomial import ALARM, relative_entropy, surprise, threshold
 
 SIZE = 300
 LOGITS = [4.0 * math.sin(token * 1.7) - 0.01 * token for token in range(SIZE)]

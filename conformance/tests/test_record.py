@@ -15,9 +15,9 @@ import core
 from core.extensions import Scoring, Tokenizing
 from core.protocols import Backend
 from core.registry import REGISTRY
-from core_conformance.checking import record
 from core_conformance.checking.registry import all_checks
-from core_conformance.checking.spelling import Named, spelled
+from core_conformance.checking.script import record
+from core_conformance.checking.script.spelling import Named, spelled
 from core_conformance.checking.subject import Subject
 from core_conformance.proof.registry import all_saboteurs
 from core_conformance.reference import Reference, write_model

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from core_conformance.checking import strategies
 from core_conformance.checking.check import Violation, must
 from core_conformance.checking.effort import Effort
+from core_conformance.checking.generated import strategies
+from core_conformance.checking.generated.search import search
 from core_conformance.checking.registry import generated
-from core_conformance.checking.search import search
 from core_conformance.checking.subject import Subject
 from core_conformance.reference import Reference, write_model
 
@@ -76,9 +76,9 @@ def test_inputs_differ(path: str) -> None:
 
 def test_what_fails_is_made_small(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "core_conformance.checking.search._SHRINKING", 120.0
+        "core_conformance.checking.generated.search._SHRINKING", 120.0
     )  # a busy machine finds the smallest as well
-    monkeypatch.setattr("core_conformance.checking.search._LONGEST", 120.0)
+    monkeypatch.setattr("core_conformance.checking.generated.search._LONGEST", 120.0)
     seen: list[list[int]] = []
 
     def run(world: Any, found: list[int]) -> None:

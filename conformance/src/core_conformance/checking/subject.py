@@ -9,9 +9,9 @@ from typing import Any
 
 from core.options import LoadConfig
 from core.protocols import Backend, Capability, TextModel
-from core_conformance.checking import record
 from core_conformance.checking.effort import Effort
-from core_conformance.checking.spelling import keywords, spelled
+from core_conformance.checking.script import record
+from core_conformance.checking.script.spelling import keywords, spelled
 
 OPERATIONS = (
     Capability.GENERATE,

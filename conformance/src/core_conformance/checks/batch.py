@@ -23,9 +23,10 @@ from core_conformance.checking.ask import (
     speaks,
 )
 from core_conformance.checking.check import Violation, must, testable
-from core_conformance.checking.compare import apart, at_a_tie, same_answers, same_draws, same_speech
+from core_conformance.checking.compare import apart, same_answers, same_draws, same_speech
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
+from core_conformance.checking.ties import at_a_tie
 
 _MIXED = (ask.SHORT, ask.PLAIN[0], ask.LONG, ask.HOSTILE[1], ask.PLAIN[2])
 _ASKED = ask.PLAIN[:3]

@@ -9,11 +9,12 @@ from typing import Any
 
 from core.errors import UnsupportedOptionError
 from core.protocols import Capability
-from core_conformance.checking import ask, multinomial, tally
+from core_conformance.checking import ask, tally
 from core_conformance.checking.ask import Answer, logits, seeds
 from core_conformance.checking.check import must
 from core_conformance.checking.compare import log_softmax
-from core_conformance.checking.drawing import draw, drawing, equal_rows
+from core_conformance.checking.draws import multinomial
+from core_conformance.checking.draws.operations import draw, drawing, equal_rows
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 

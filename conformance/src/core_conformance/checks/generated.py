@@ -6,7 +6,6 @@ against another operation of the same model.
 
 from __future__ import annotations
 
-import math
 import unicodedata
 from collections.abc import Sequence
 from typing import Any, cast
@@ -16,8 +15,7 @@ from hypothesis import strategies as st
 from core.errors import CoreError
 from core.extensions import BatchStreaming, ClassifyStreaming
 from core.protocols import Capability
-from core.types import BatchResult, ClassifyResult, Score, Token
-from core_conformance.checking import strategies
+from core.types import BatchResult, Token
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import (
     SPEAKING,
@@ -25,16 +23,12 @@ from core_conformance.checking.ask import (
     evidence,
     is_id,
     speaks,
-    tokenizing,
     voice,
 )
-from core_conformance.checking.check import must, well_formed
-from core_conformance.checking.compare import logprobs_by_steps, near, parting, steps
-from core_conformance.checking.recall import same_results, telling
-from core_conformance.checking.registry import check
-from core_conformance.checking.search import search
-from core_conformance.checking.subject import Subject
-from core_conformance.checking.world import (
+from core_conformance.checking.check import must
+from core_conformance.checking.generated import strategies
+from core_conformance.checking.generated.search import search
+from core_conformance.checking.generated.world import (
     Options,
     Outcome,
     World,
@@ -42,8 +36,11 @@ from core_conformance.checking.world import (
     classify,
     said,
     same_error,
-    score,
 )
+from core_conformance.checking.recall import telling
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
+from core_conformance.checking.ties import parting
 
 _BROKEN = "\ufffd"
 _LENGTH = 6  # tokens
@@ -93,35 +90,6 @@ def any_answers(subject: Subject) -> None:
 
 
 @check(
-    "generated.labels",
-    "Any labels MUST be judged by themselves: in whatever order, and as score says",
-    Capability.CLASSIFY,
-    Capability.LABELS,
-    broad=True,
-)
-def any_labels(subject: Subject) -> None:
-    inputs = st.tuples(
-        st.lists(strategies.texts(3), min_size=1, max_size=3),
-        strategies.labels(),
-        strategies.prefixes(),
-        st.randoms(use_true_random=False),
-    )
-    search(subject, inputs, _labelled, _labels_cost, most=16)
-
-
-@check(
-    "generated.scores",
-    "Any continuation MUST be scored among others as alone: the sum of its tokens, step by step",
-    Capability.SCORING,
-    broad=True,
-)
-def any_scores(subject: Subject) -> None:
-    pair = st.tuples(strategies.texts(3), strategies.texts(2).map(lambda text: text[:16]))
-    inputs = st.lists(pair, min_size=1, max_size=5)
-    search(subject, inputs, _scored, lambda pairs: 8 * len(pairs), most=30)
-
-
-@check(
     "generated.tokens",
     "Any text MUST go through encode and decode, with all its plain letters",
     Capability.TOKENIZING,
@@ -136,29 +104,13 @@ def _batch_cost(found: tuple[list[str], int, Options]) -> float:
     return 2.0 * len(rows) * most
 
 
-def _labels_cost(found: tuple[list[str], tuple[str, ...], str, Any]) -> float:
-    prompts, labels, *_ = found
-    return 3.0 * len(prompts) * (1 + len(labels))
-
-
 def _classified_together(world: World, rows: list[str]) -> None:
     options = telling(world.subject)
     found = classify(world.model, rows, options)
-    _same_rows(world, rows, found, options, "alone, and in")
+    world.same_rows(rows, found, options, "alone, and in")
     if world.subject.declares(Capability.CLASSIFY_STREAMING):
         streamed = cast("ClassifyStreaming", world.model).classify_iter(iter(rows), **options)
-        _same_rows(world, rows, list(streamed), options, "alone, and by classify_iter in")
-
-
-def _same_rows(
-    world: World, rows: Sequence[str], found: Sequence[ClassifyResult], options: Options, how: str
-) -> None:
-    well_formed(len(found) == len(rows), f"{len(rows)} prompts gave {len(found)} results")
-    for place, (prompt, result) in enumerate(zip(rows, found, strict=True)):
-        what = f"{how} row {place} of {len(rows)}"
-        wanted = world.classified(prompt, options)
-        if same_error(wanted.error, result.error, f"{what}: {prompt!r:.80}"):
-            same_results(world.subject, [prompt], [wanted], [result], what)
+        world.same_rows(rows, list(streamed), options, "alone, and by classify_iter in")
 
 
 def _batched(world: World, found: tuple[list[str], int, Options]) -> None:
@@ -265,122 +217,6 @@ def _spoken(world: World, prompt: str, asked: Options) -> Outcome:
     return said(voice(world.subject), world.model, prompt, asked)
 
 
-def _labelled(world: World, found: tuple[list[str], tuple[str, ...], str, Any]) -> None:
-    prompts, labels, prefix, random = found
-    options = telling(world.subject) | {"labels": labels, "label_prefix": prefix}
-    results = classify(world.model, prompts, options)
-    _same_rows(world, prompts, results, options, f"labels {labels!r} alone, and in")
-
-    # Another order, and the numbers are the same.
-    turned = tuple(random.sample(labels, len(labels)))
-    others = classify(world.model, prompts, options | {"labels": turned})
-    for prompt, result, other in zip(prompts, results, others, strict=True):
-        what = f"labels {labels!r} with label_prefix={prefix!r} behind {prompt!r:.80}"
-        if not same_error(result.error, other.error, f"{what}, in another order"):
-            continue
-        _is_sound(world, labels, result, what)
-        for label in labels:
-            one, same = (result.logprobs or {})[label], (other.logprobs or {}).get(label, math.nan)
-            must(
-                near(world.subject, one, same, _most_tokens(label)),
-                f"{what}: {label!r} has the logprob {one}, and in another order {same}",
-            )
-        if world.subject.declares(Capability.SCORING):
-            _as_scored(world, prompt, labels, prefix, result, what)
-
-
-def _is_sound(world: World, labels: Sequence[str], result: ClassifyResult, what: str) -> None:
-    """The numbers of a result fit together."""
-    logprobs, probabilities = result.logprobs or {}, result.probabilities or {}
-    must(
-        list(logprobs) == list(labels) == list(probabilities),
-        f"{what}: logprobs of {list(logprobs)}, and probabilities of {list(probabilities)}",
-    )
-    top = max(logprobs.values())
-    must(
-        logprobs[result.label or ""] == top if result.label in logprobs else False,
-        f"{what}: the label is {result.label!r}, and the logprobs are {logprobs}",
-    )
-    weights = {  # where all are impossible, they are equally so
-        label: 1.0 if value == top else math.exp(value - top) for label, value in logprobs.items()
-    }
-    total = math.fsum(weights.values())
-    apart = max(abs(weights[label] / total - probabilities[label]) for label in labels)
-    must(apart <= 1e-3, f"{what}: the probabilities are {probabilities}, of logprobs {logprobs}")
-    mass, joint = result.label_mass or 0.0, [math.exp(value) for value in logprobs.values()]
-    must(
-        max(joint) - 1e-3 <= mass <= min(1.0, math.fsum(joint)) + 1e-3,
-        f"{what}: label_mass is {mass}, and the labels' probabilities are {joint}",
-    )
-
-
-def _as_scored(
-    world: World,
-    prompt: str,
-    labels: Sequence[str],
-    prefix: str,
-    result: ClassifyResult,
-    what: str,
-) -> None:
-    lead = "" if prompt[-1:].isspace() else prefix
-    if not world.subject.declares(Capability.TOKENIZING):
-        return
-    # Only where no token lies across the border: else all labels begin where the first one does.
-    encode = tokenizing(world.subject).encode
-    head = encode(prompt)
-    if any(encode(prompt + lead + label)[: len(head)] != head for label in labels):
-        return
-    for label in labels[:2]:
-        found = world.scored(prompt, lead + label)
-        one = (result.logprobs or {})[label]
-        must(
-            found.error is None
-            and near(world.subject, one, found.logprob, len(found.token_logprobs) + 1),
-            f"{what}: {label!r} has the logprob {one}, and score() says {found!r}",
-        )
-
-
-def _scored(world: World, pairs: list[tuple[str, str]]) -> None:
-    prompts, continuations = [prompt for prompt, _ in pairs], [text for _, text in pairs]
-    found = score(world.model, prompts, continuations)
-    for place, ((prompt, text), result) in enumerate(zip(pairs, found, strict=True)):
-        what = f"{text!r} behind {prompt!r:.80}, pair {place} of {len(pairs)}"
-        wanted = world.scored(prompt, text)
-        if not same_error(wanted.error, result.error, what):
-            continue
-        parts = result.token_logprobs
-        must(bool(parts) and max(parts) <= 1e-6, f"{what}: the token_logprobs are {parts}")
-        total = math.fsum(parts)
-        must(
-            result.logprob == total or abs(result.logprob - total) <= 1e-3,
-            f"{what}: logprob is {result.logprob}, and its tokens sum to {total}",
-        )
-        _same_score(world, wanted.token_logprobs, result, f"{what}, alone and here")
-    for (prompt, text), result in list(zip(pairs, found, strict=True))[:2]:
-        _by_steps(world, prompt, text, result)
-
-
-def _same_score(world: World, wanted: Sequence[float], found: Score, what: str) -> None:
-    parts = found.token_logprobs
-    must(
-        len(wanted) == len(parts)
-        and all(near(world.subject, *both) for both in zip(wanted, parts, strict=True)),
-        f"{what}: {[*wanted]} against {[*parts]}",
-    )
-
-
-def _by_steps(world: World, prompt: str, text: str, found: Score) -> None:
-    subject = world.subject
-    if found.error or not subject.declares(
-        Capability.CLASSIFY, Capability.LOGITS, Capability.TOKENIZING
-    ):
-        return
-    asked = steps(subject, prompt, text)
-    if asked is not None and len(asked) <= _STEPS:
-        expected = logprobs_by_steps(subject, asked)
-        _same_score(world, expected, found, f"{text!r} behind {prompt!r:.80}, step by step")
-
-
 def _encoded(world: World, text: str) -> None:
     model: Any = world.model
     ids, size = model.encode(text), model.info.vocab_size
@@ -422,7 +258,3 @@ def _holds(text: str, letters: str) -> bool:
     """Whether these letters stand in the text, in this order."""
     rest = iter(text)
     return all(letter in rest for letter in letters)
-
-
-def _most_tokens(label: str) -> int:
-    return len(label.encode()) + 2

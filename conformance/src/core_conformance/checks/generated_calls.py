@@ -17,19 +17,28 @@ from hypothesis.strategies import SearchStrategy
 from core.errors import ModelBusyError, RequestError
 from core.extensions import BatchStreaming, ClassifyStreaming
 from core.protocols import Capability
-from core.types import Token
-from core_conformance.checking import ask, record, strategies
+from core.types import ClassifyResult, Token
+from core_conformance.checking import ask
 from core_conformance.checking.applies import has_template, usable
 from core_conformance.checking.ask import Answer, speaks
 from core_conformance.checking.check import must
 from core_conformance.checking.compare import near
-from core_conformance.checking.machine import MOST, Machine, Program, Step, reading
+from core_conformance.checking.generated import strategies
+from core_conformance.checking.generated.machine import MOST, Machine, Program, Step, reading
+from core_conformance.checking.generated.search import search
+from core_conformance.checking.generated.world import (
+    Options,
+    World,
+    batch,
+    classify,
+    same_error,
+    score,
+)
 from core_conformance.checking.recall import telling
 from core_conformance.checking.registry import check
-from core_conformance.checking.search import search
-from core_conformance.checking.spelling import Named
+from core_conformance.checking.script import record
+from core_conformance.checking.script.spelling import Named
 from core_conformance.checking.subject import OPERATIONS, Subject
-from core_conformance.checking.world import Options, World, batch, classify, same_error, score
 
 _AGAIN = 2  # steps
 _OPEN = 2  # streams: more may be more than there are slots
@@ -142,13 +151,13 @@ def _cancel(machine: Machine, step: Step) -> None:
 
 def _classify(machine: Machine, step: Step) -> None:
     rows, options = machine.rows(step), telling(machine.world.subject)
-    machine.same_rows(rows, classify(machine.model, rows, options), options, "classify")
+    _same_rows(machine, rows, classify(machine.model, rows, options), options, "classify")
 
 
 def _labels(machine: Machine, step: Step) -> None:
     rows = machine.rows(step)
     options = _labelled(machine, step)
-    machine.same_rows(rows, classify(machine.model, rows, options), options, "classify")
+    _same_rows(machine, rows, classify(machine.model, rows, options), options, "classify")
 
 
 def _labelled(machine: Machine, step: Step) -> Options:
@@ -160,7 +169,13 @@ def _iterate(machine: Machine, step: Step) -> None:
     results = cast("ClassifyStreaming", machine.model).classify_iter(iter(rows), **options)
     _named(machine, "results", step.second)
     found = list(islice(results, step.second))
-    machine.same_rows(rows, found, options, "classify_iter")
+    _same_rows(machine, rows[: step.second], found, options, "classify_iter")
+
+
+def _same_rows(
+    machine: Machine, rows: list[str], found: list[ClassifyResult], options: Options, by: str
+) -> None:
+    machine.world.same_rows(rows, found, options, f"alone, and by {by} among other calls,")
 
 
 def _batch(machine: Machine, step: Step) -> None:

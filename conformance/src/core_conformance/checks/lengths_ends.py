@@ -10,7 +10,7 @@ from core_conformance.checking.ask import SPEAKING, Answer, answer, batch, evide
 from core_conformance.checking.calls import close_quietly
 from core_conformance.checking.check import must
 from core_conformance.checking.compare import Pair, same_answers
-from core_conformance.checking.drawing import draw, drawing
+from core_conformance.checking.draws.operations import draw, drawing
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 

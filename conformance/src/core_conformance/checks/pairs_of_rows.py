@@ -18,7 +18,9 @@ from core.protocols import Capability, TextModel
 from core.types import ClassifyResult, Score
 from core_conformance.checking import ask, budget
 from core_conformance.checking.ask import Answer, evidence, read, row_logits, sampled, scoring
-from core_conformance.checking.cases import (
+from core_conformance.checking.check import must
+from core_conformance.checking.compare import LONGEST_LABEL, near, same_logits, same_logprobs
+from core_conformance.checking.draws.cases import (
     REQUEST,
     SAMPLING,
     Factors,
@@ -27,10 +29,8 @@ from core_conformance.checking.cases import (
     shown,
     table,
 )
-from core_conformance.checking.check import must
-from core_conformance.checking.compare import LONGEST_LABEL, near, same_logits, same_logprobs
-from core_conformance.checking.judging import agree, drawn_well, step_cost
-from core_conformance.checking.pairwise import pairwise
+from core_conformance.checking.draws.judging import agree, drawn_well, step_cost
+from core_conformance.checking.draws.pairwise import pairwise
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 

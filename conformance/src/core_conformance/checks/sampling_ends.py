@@ -19,7 +19,7 @@ from core_conformance.checking.ask import (
 )
 from core_conformance.checking.check import must
 from core_conformance.checking.compare import same_draws
-from core_conformance.checking.drawing import draw, drawing
+from core_conformance.checking.draws.operations import draw, drawing
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 

@@ -14,7 +14,7 @@ from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import Answer, generate, is_id, seeds, tokenizing
 from core_conformance.checking.budget import passes
 from core_conformance.checking.check import must, testable, well_formed
-from core_conformance.checking.drawing import draw, drawing
+from core_conformance.checking.draws.operations import draw, drawing
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 

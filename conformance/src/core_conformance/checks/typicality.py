@@ -12,9 +12,9 @@ from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, classify, generate, logits, seeds, token
 from core_conformance.checking.check import Violation, must, testable
 from core_conformance.checking.compare import difference
+from core_conformance.checking.draws.typicality import Typicality
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
-from core_conformance.checking.typicality import Typicality
 
 _ASKED = ask.PLAIN[:4]
 _SEEDS = 6

@@ -17,10 +17,11 @@ from typing import Any, Protocol, TypeVar
 
 from core.errors import CoreError, UnsupportedOptionError, described
 from core.protocols import Capability
-from core_conformance.checking import record, tally
+from core_conformance.checking import tally
 from core_conformance.checking.budget import pass_seconds
 from core_conformance.checking.check import Check, NotTestable, Violation
 from core_conformance.checking.effort import Effort
+from core_conformance.checking.script import record
 from core_conformance.checking.subject import Subject
 from core_conformance.running.result import Result, Status
 from core_conformance.running.target import CannotStart, Target

@@ -5,20 +5,19 @@ What each step gives has to be what the yardstick gave, which was asked the same
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import GenerationCancelled, ModelBusyError, RequestError
 from core.protocols import Capability, TokenStream
-from core.types import ClassifyResult, Token
-from core_conformance.checking import record
+from core.types import Token
 from core_conformance.checking.ask import Answer, begin, evidence
 from core_conformance.checking.check import must
-from core_conformance.checking.recall import same_results
-from core_conformance.checking.spelling import Named
-from core_conformance.checking.world import Options, Outcome, World, same_error
+from core_conformance.checking.generated.world import Options, Outcome, World, same_error
+from core_conformance.checking.script import record
+from core_conformance.checking.script.spelling import Named
 
 MOST = 6
 """Tokens of an answer; a step that takes so many reads its stream to the end."""
@@ -170,16 +169,6 @@ class Machine:
 
     def _where(self, stream: Open) -> str:
         return f"{stream.name} among other calls: {stream.prompt!r:.80}"
-
-    def same_rows(
-        self, rows: Sequence[str], found: Iterable[ClassifyResult], options: Options, what: str
-    ) -> None:
-        """Results of ``classify``, or of its streaming form, are those that each row has alone."""
-        for place, (prompt, result) in enumerate(zip(rows, found, strict=False)):
-            wanted = self.world.classified(prompt, options)
-            told = f"alone, and by {what} among other calls, row {place}"
-            if same_error(wanted.error, result.error, f"{told}: {prompt!r:.80}"):
-                same_results(self.world.subject, [prompt], [wanted], [result], told)
 
     def same_beginning(self, prompt: str, tokens: Sequence[Token], step: Step, what: str) -> None:
         """These tokens are the first of what the prompt's answer is alone."""

@@ -15,7 +15,7 @@ from itertools import accumulate, compress
 
 from core.options import GenerateConfig
 from core_conformance.checking.compare import log_total
-from core_conformance.checking.typicality import Typicality
+from core_conformance.checking.draws.typicality import Typicality
 
 _ROUNDING = 1e-4  # of sums of float32, in log-probability
 _EDGE = 1e-6  # in probability: whether the token at which a mass is reached belongs to it

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from core_conformance.checking.check import must
-from core_conformance.checking.judging import SURE
+from core_conformance.checking.draws.judging import SURE
 
 Shares = Mapping[int, tuple[float, float]]
 """For each token that may be drawn, its least and its largest probability."""

@@ -13,7 +13,7 @@ from core.errors import UnsupportedOptionError
 from core.options import GenerateConfig
 from core.sampling_options import SAMPLING_OPTIONS, SamplingOption
 from core.support import OPTION_NEEDS
-from core_conformance.checking.pairwise import Case, pairwise
+from core_conformance.checking.draws.pairwise import Case, pairwise
 from core_conformance.checking.subject import Subject
 
 Factors = dict[str, Sequence[Any]]

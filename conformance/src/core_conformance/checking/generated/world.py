@@ -14,11 +14,12 @@ from core.errors import CoreError, LabelError, RequestError
 from core.extensions import ClassifyStreaming, Scoring
 from core.protocols import Capability, TextModel
 from core.types import BatchResult, ClassifyResult, Score, Token
-from core_conformance.checking import record
 from core_conformance.checking.ask import Answer, begin
 from core_conformance.checking.check import must, well_formed
 from core_conformance.checking.compare import Pair, difference
-from core_conformance.checking.spelling import keywords, spelled
+from core_conformance.checking.recall import same_results
+from core_conformance.checking.script import record
+from core_conformance.checking.script.spelling import keywords, spelled
 from core_conformance.checking.subject import Subject
 
 T = TypeVar("T")
@@ -101,6 +102,17 @@ class World:
                 f"{what} gave {found.text!r} ({found.finish_reason}), not {wanted.text!r} "
                 f"({wanted.finish_reason})",
             )
+
+    def same_rows(
+        self, rows: Sequence[str], found: Sequence[ClassifyResult], options: Options, how: str
+    ) -> None:
+        """Results of ``classify``, or of its streaming form, are those that each row has alone."""
+        well_formed(len(found) == len(rows), f"{len(rows)} prompts gave {len(found)} results")
+        for place, (prompt, result) in enumerate(zip(rows, found, strict=True)):
+            what = f"{how} row {place} of {len(rows)}"
+            wanted = self.classified(prompt, options)
+            if same_error(wanted.error, result.error, f"{what}: {prompt!r:.80}"):
+                same_results(self.subject, [prompt], [wanted], [result], what)
 
     def _once(self, key: str, ask: Callable[[TextModel], T]) -> T:
         if len(self._answers) > _KEPT:

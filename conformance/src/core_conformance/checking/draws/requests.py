@@ -14,7 +14,7 @@ from core.options import GenerateConfig
 from core.protocols import Capability, TextModel
 from core.types import Message, Token
 from core_conformance.checking.ask import Answer, answer, evidence, read, tokenizing
-from core_conformance.checking.cases import (
+from core_conformance.checking.draws.cases import (
     REQUEST,
     SAMPLING,
     Factors,
@@ -22,8 +22,14 @@ from core_conformance.checking.cases import (
     options,
     shown,
 )
-from core_conformance.checking.judging import agree, drawn_well, end_alike, ended_well, stopped
-from core_conformance.checking.pairwise import Case
+from core_conformance.checking.draws.judging import (
+    agree,
+    drawn_well,
+    end_alike,
+    ended_well,
+    stopped,
+)
+from core_conformance.checking.draws.pairwise import Case
 from core_conformance.checking.subject import Subject
 
 LENGTHS = (3, 6)  # tokens

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, TypeVar
 
-from core_conformance.checking.spelling import spelled, texts_in
+from core_conformance.checking.script.spelling import spelled, texts_in
 
 M = TypeVar("M")
 

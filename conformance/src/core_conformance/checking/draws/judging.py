@@ -19,7 +19,7 @@ from core_conformance.checking.ask import Answer, logits, tokenizing
 from core_conformance.checking.budget import pass_seconds
 from core_conformance.checking.check import must
 from core_conformance.checking.compare import difference, near
-from core_conformance.checking.oracle import Luck, Step
+from core_conformance.checking.draws.oracle import Luck, Step
 from core_conformance.checking.subject import Subject
 
 SURE = 25.0

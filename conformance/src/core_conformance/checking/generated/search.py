@@ -17,11 +17,11 @@ import hypothesis
 from hypothesis.strategies import SearchStrategy
 
 from core.errors import UnsupportedOptionError
-from core_conformance.checking import record
 from core_conformance.checking.budget import passes
 from core_conformance.checking.check import Violation
+from core_conformance.checking.generated.world import World
+from core_conformance.checking.script import record
 from core_conformance.checking.subject import Subject
-from core_conformance.checking.world import World
 
 Input = TypeVar("Input")
 Run = Callable[[World, Any], None]

@@ -1,0 +1,1 @@
+"""What options make of a draw: tables of options, the oracle that works draws out again, counts."""

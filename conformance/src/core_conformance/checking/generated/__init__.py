@@ -1,0 +1,1 @@
+"""Generated texts and sequences of calls, searched for one that a backend gets wrong."""

@@ -1,0 +1,1 @@
+"""The calls of a check as Python that can be pasted."""
