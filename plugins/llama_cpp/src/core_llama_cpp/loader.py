@@ -27,18 +27,13 @@ from core_llama_cpp.probe import probe
 from core_llama_cpp.session import CLASSIFY_SEQUENCES, Session, SessionSettings
 from core_llama_cpp.soundness import check_soundness, is_mappable
 from core_llama_cpp.tokenizer import Tokenizer
+from core_llama_cpp.tolerance import logit_tolerance
 from core_runtime.choices import SUITS_CHAT, prefix_cache
 from core_runtime.machine import available_bytes
 from core_runtime.served import Memory
 from core_runtime.threads import interruptible
 
-# How far one prompt's logits may move with what else runs. Where the same kernels compute it they
-# do not move: seen on two real models, to the bit. Where ggml takes another one (passes of 64 rows,
-# a row alone behind 512 cells on several threads, a BLAS, a GPU), activations are rounded to 8 bits
-# elsewhere, and logits of these quantised models moved by up to 1.5.
-_SAME_KERNELS, _OTHER_KERNELS = 1e-3, 2.0
 _UNMAPPED = Choice("mapped", "no", "its general.alignment is less than 32, what ggml computes with")
-_TILE_ROWS, _SPLIT_CELLS = 64, 512  # of ggml's flash attention on a CPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +193,7 @@ def _opened(path: Path, settings: SessionSettings, stop: threading.Event) -> Ses
 
 
 def _info(planned: Plan, session: Session) -> ModelInfo:
-    header = planned.header
+    header, slots = planned.header, planned.choices.parallel_slots.value
     found = next(gguf_model(str(header.path), "", 1, 0), None)
     return ModelInfo(
         architecture=header.architecture,
@@ -208,11 +203,5 @@ def _info(planned: Plan, session: Session) -> ModelInfo:
         quant_bits=found.quant_bits if found else 0,
         quant_group=found.quant_group if found else 0,
         context_length=planned.context.length.value,
-        logit_tolerance=_tolerance(planned.settings, planned.blas),
+        logit_tolerance=logit_tolerance(planned.settings, header, slots, planned.blas),
     )
-
-
-def _tolerance(settings: SessionSettings, blas: bool) -> float:
-    lone_rows = settings.n_threads == 1 or settings.n_ctx < _SPLIT_CELLS
-    same = settings.flash_attn is not False and settings.n_ubatch < _TILE_ROWS and lone_rows
-    return _SAME_KERNELS if same and not (blas or settings.offload) else _OTHER_KERNELS

@@ -1,0 +1,63 @@
+"""The tolerance that is stated, and the moves of logits that it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import core
+from core_llama_cpp.tolerance import EXACT, FLOATS, ROUNDED
+
+PROMPT, OTHERS = "The weather today is nice and", ["word " * 40, "1 2 3 4 5", "x"]
+
+
+def load(path: Path, slots: int, **options: Any) -> core.TextModel:
+    """The model on one thread, which keeps nothing between calls."""
+    fixed = {"n_threads": 1, "prefix_cache": 0} | options
+    return core.load_model(path, backend="llama_cpp", parallel_slots=slots, options=fixed)
+
+
+def logprobs(model: core.TextModel, disturb: Callable[[int], object]) -> list[float]:
+    """Those of forty tokens, each behind something else that the model did."""
+    found: list[float] = []
+    for token in model.generate(PROMPT, max_tokens=40, return_logprobs=True):
+        disturb(len(found))
+        found.append(token.logprob or 0.0)
+    return found
+
+
+def test_on_one_thread_a_stream_stays_what_it_is_whatever_is_classified(
+    smollm2_gguf: Path,
+) -> None:
+    with load(smollm2_gguf, 1) as model:
+        assert model.info.logit_tolerance == EXACT
+        alone = logprobs(model, lambda place: None)
+        beside = logprobs(model, lambda place: model.classify(OTHERS[: place % 4]))
+        assert beside == pytest.approx(alone, abs=2 * EXACT)
+
+
+def test_with_several_slots_cells_lie_in_another_order(smollm2_gguf: Path) -> None:
+    """Why no more is stated there: rows that end leave cells in front of those that go on."""
+    with load(smollm2_gguf, 2) as model:
+        assert model.info.logit_tolerance == ROUNDED
+        alone = logprobs(model, lambda place: None)
+
+        def speak(place: int) -> None:
+            list(model.generate(OTHERS[place % 3], max_tokens=1 + place % 5))
+
+        beside = logprobs(model, speak)
+        assert 2 * EXACT < max(abs(a - b) for a, b in zip(alone, beside, strict=True)) < ROUNDED
+
+
+@pytest.mark.parametrize(
+    ("slots", "options", "tolerance"),
+    [(1, {}, FLOATS), (2, {}, FLOATS), (1, {"n_ubatch": 64}, ROUNDED)],
+)
+def test_a_model_of_floats(
+    tiny_gguf: Callable[..., Path], slots: int, options: dict[str, Any], tolerance: float
+) -> None:
+    with load(tiny_gguf(), slots, **options) as model:
+        assert model.info.logit_tolerance == tolerance
