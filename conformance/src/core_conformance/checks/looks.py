@@ -89,13 +89,13 @@ def _generation(subject: Subject, way: Way) -> Long:
     each = max(1e-6, (step - begin) / _SOME)
     most = subject.model.info.context_length // 2
     tokens = min(most, max(_LEAST_TOKENS, math.ceil(2 * _LONG / each)))
-    return Long(way, rows, tokens, begin + each * tokens)
+    return Long(way, rows, tokens, max(2 * _LONG, begin + each * tokens))
 
 
 def _reading(subject: Subject, way: Way) -> Long:
     each = _seconds(subject, way, _SOME, 1) / _SOME
     rows = min(_MOST_ROWS, max(_LEAST_ROWS, math.ceil(2 * _LONG / each)))
-    return Long(way, rows, 1, each * rows)
+    return Long(way, rows, 1, max(2 * _LONG, each * rows))
 
 
 def _seconds(subject: Subject, way: Way, rows: int, tokens: int) -> float:
