@@ -116,7 +116,7 @@ class MetricsForAll(ReferenceModel):
 @saboteur(
     "stream-shows-the-model",
     "a stream's metrics are those of whatever the model did last",
-    kills={"metrics.stream-final"},
+    kills={"metrics.stream-final", "text.nul"},
 )
 class StreamShowsTheModel(ReferenceStream):
     """Asks the model for its metrics."""
