@@ -11,6 +11,7 @@ from functools import partial
 
 from core.protocols import Backend, Capability
 from core_conformance.checking.check import Check
+from core_conformance.checking.effort import Effort
 from core_conformance.checking.registry import all_checks
 from core_conformance.checking.subject import Subject
 from core_conformance.proof import null_backend
@@ -22,6 +23,7 @@ from core_conformance.running.runner import NOTHING, run_check
 from core_conformance.running.target import know_reference
 
 Progress = Callable[[str], None]
+_PATIENT = Effort(seconds=16.0)  # a busy machine shall not decide what a check has the time to see
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ def silences(poor: PoorModel, path: str) -> list[str]:
     as they say why.
     """
     know_reference()
-    with closing(Subject(poor.backend(), path, poor.options)) as subject:
+    with closing(Subject(poor.backend(), path, poor.options, _PATIENT)) as subject:
         results = [run_check(check, subject) for check in all_checks().values()]
     ended = {result.id: result for result in results if not all_checks()[result.id].broad}
     mute = {id: r.reason for id, r in ended.items() if r.status is Status.NOT_TESTABLE}
@@ -167,7 +169,7 @@ def failures(backend: Backend, path: str, checks: Iterable[Check] | None = None)
     know_reference()
     found = {}
 
-    with closing(Subject(backend, path)) as subject:
+    with closing(Subject(backend, path, effort=_PATIENT)) as subject:
         for check in all_checks().values() if checks is None else checks:
             result = run_check(check, subject)
             if result.status is Status.PASSED:
