@@ -225,7 +225,7 @@ def test_a_backend_that_never_gives_a_token_fails_all_the_same(path: str) -> Non
     assert ids(found, Status.FAILED) == set(found)
 
 
-@pytest.mark.parametrize("length", [CONTEXT - 1, CONTEXT])
+@pytest.mark.parametrize("length", [CONTEXT - 1, pytest.param(CONTEXT, marks=pytest.mark.slow)])
 def test_the_context_that_is_named_is_enough(tmp_path: Path, length: int) -> None:
     path = str(write_model(tmp_path / "model", length))
     found = selftest.failures(Reference(), path)

@@ -151,7 +151,7 @@ class Remembers(ReferenceModel):
     [
         pytest.param({"batch_class": Lumps}, marks=pytest.mark.slow, id="lumps"),
         pytest.param({"engine_class": Polls}, marks=pytest.mark.slow, id="polls"),
-        pytest.param({"classifier_class": Wide}, id="wide"),
+        pytest.param({"classifier_class": Wide}, marks=pytest.mark.slow, id="wide"),
         pytest.param({"base": RunsAhead}, id="ahead"),
         pytest.param({"base": Remembers}, marks=pytest.mark.slow, id="remembers"),
     ],

@@ -36,22 +36,14 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_model(tmp_path_factory.mktemp("models") / "reference"))
 
 
-_QUICK = ("mute", "no-template")  # the others run with the soaks: all checks, each time
-
-
 @pytest.fixture
 def subject(path: str) -> Subject:
     """The reference with it."""
     return Subject(Reference(), path)
 
 
-@pytest.mark.parametrize(
-    "poor",
-    [
-        pytest.param(poor, marks=[pytest.mark.slow] * (poor.name not in _QUICK), id=poor.name)
-        for poor in POOR_MODELS
-    ],
-)
+@pytest.mark.slow  # all checks, each time; test_fairness.py asks two such models by default
+@pytest.mark.parametrize("poor", POOR_MODELS, ids=lambda poor: poor.name)
 def test_with_a_poor_model_no_check_passes_in_silence(poor: PoorModel, path: str) -> None:
     assert selftest.silences(poor, path) == []
 

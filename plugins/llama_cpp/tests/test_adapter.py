@@ -20,6 +20,7 @@ from core.models.gguf import read_gguf
 from core_llama_cpp.adapter import find_adapter
 from core_llama_cpp.header import read_header
 from core_llama_cpp.model import LlamaModel
+from core_llama_cpp.tolerance import EXACT
 
 Row = npt.NDArray[np.float32]
 Write = Callable[..., Path]
@@ -69,7 +70,7 @@ def adapted(path: Path, adapter: Path | None, prompts: tuple[str, ...] = PROMPTS
 def test_a_real_model_with_an_adapter(
     smollm2_gguf: Path, smollm2_model: LlamaModel, lora_gguf: Write
 ) -> None:
-    plain, near = logits(smollm2_model), smollm2_model.info.logit_tolerance
+    plain, near = logits(smollm2_model), EXACT
     names = ("blk.0.attn_q.weight", "blk.7.attn_output.weight")
     zero = lora_gguf("zero", {name: pair(576, 576, b=0.0) for name in names})
     assert np.abs(adapted(smollm2_gguf, zero) - plain).max() <= near

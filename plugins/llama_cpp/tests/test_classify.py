@@ -24,6 +24,7 @@ from core_llama_cpp import classify
 from core_llama_cpp.model import LlamaModel
 from core_llama_cpp.passes import SharedPrefix
 from core_llama_cpp.session import Batch, DecodeError, Session
+from core_llama_cpp.tolerance import EXACT
 
 Row = npt.NDArray[np.float32]
 
@@ -88,7 +89,7 @@ def test_neighbours_and_beginnings_change_nothing(
         for prompt, row in zip(case, found, strict=True):
             if prompt in PROMPTS:
                 apart = np.abs(row - alone[PROMPTS.index(prompt)]).max()
-                assert apart <= real_model.info.logit_tolerance
+                assert apart <= EXACT
 
 
 def test_what_is_shared_is_not_computed_again(smollm2_model: LlamaModel) -> None:
@@ -123,7 +124,7 @@ def test_equal_prompts_are_computed_once(
     assert scores[2:] == scores[:2] * 2
 
     monkeypatch.setattr(smollm2_model, "equal_rows", False)
-    slack = 2 * smollm2_model.info.logit_tolerance
+    slack = 2 * EXACT
     for found, alone in zip(results, smollm2_model.classify(prompts, labels=LABELS), strict=True):
         assert found.label == alone.label
         assert found.logprobs == pytest.approx(alone.logprobs, abs=slack)
@@ -195,9 +196,9 @@ def test_labels_of_several_tokens_are_scored_step_by_step(
         assert result.logprobs is not None
         for label in labels:
             expected = real_model.score([prompt], [f" {label}"])[0].logprob
-            assert abs(result.logprobs[label] - expected) <= 8 * real_model.info.logit_tolerance
+            assert abs(result.logprobs[label] - expected) <= 8 * EXACT
     again = real_model.classify(PROMPTS * 9, labels=labels)
-    slack = 8 * real_model.info.logit_tolerance
+    slack = 8 * EXACT
     for one, other in zip(again[:6], results[-6:], strict=True):
         assert one.logprobs == pytest.approx(other.logprobs, abs=slack)
 
@@ -209,7 +210,7 @@ def test_labels_that_begin_inside_the_prompts_last_token(smollm2_model: LlamaMod
     )[0]
     assert found.token == plain.token
     apart = np.abs(rows([found])[0] - rows([plain])[0]).max()
-    assert apart <= smollm2_model.info.logit_tolerance
+    assert apart <= EXACT
     assert found.logprobs is not None
     score = smollm2_model.score(["It is"], [" finance"])[0]
     assert found.logprobs["ance"] == pytest.approx(score.logprob, abs=1e-3)

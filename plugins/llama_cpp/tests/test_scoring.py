@@ -8,6 +8,7 @@ import pytest
 from core.errors import EmptyPromptError, PromptTooLongError
 from core_llama_cpp.model import LlamaModel
 from core_llama_cpp.sampling import logprob
+from core_llama_cpp.tolerance import EXACT
 
 
 def test_a_score_is_what_classify_says_step_by_step(real_model: LlamaModel) -> None:
@@ -19,7 +20,7 @@ def test_a_score_is_what_classify_says_step_by_step(real_model: LlamaModel) -> N
     for front, word, result in zip(fronts, words, results, strict=True):
         [token] = real_model.encode(front + word)[len(real_model.encode(front)) :]
         expected.append(logprob(np.array(result.logits, np.float32), token))
-    slack = 2 * real_model.info.logit_tolerance
+    slack = 2 * EXACT
     assert score.token_logprobs == pytest.approx(expected, abs=slack)
     assert score.logprob == pytest.approx(sum(score.token_logprobs))
 
@@ -35,7 +36,7 @@ def test_neighbours_change_no_score(
     ]
     together = real_model.score(prompts * 3, tails * 3)
     for one, other in zip(alone * 3, together, strict=True):
-        slack = 4 * real_model.info.logit_tolerance
+        slack = 4 * EXACT
         assert other.token_logprobs == pytest.approx(one.token_logprobs, abs=slack)
     assert real_model.score([], []) == []
 
@@ -64,7 +65,7 @@ def test_each_pairs_error_is_its_own(tiny_model: LlamaModel) -> None:
     assert isinstance(scores[2].error, PromptTooLongError)
     assert scores[3].error is None
     alone = tiny_model.score(["ab"], [" b"])[0]
-    slack = 2 * tiny_model.info.logit_tolerance
+    slack = 2 * EXACT
     assert scores[3].token_logprobs == pytest.approx(alone.token_logprobs, abs=slack)
     assert scores[3].is_greedy == alone.is_greedy
     with pytest.raises(TypeError, match="one continuation per prompt"):

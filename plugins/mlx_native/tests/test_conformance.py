@@ -5,16 +5,31 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from core_conformance.checking.registry import all_checks
+from core_conformance.checking.subject import Subject
+from core_conformance.running.result import Status
+from core_conformance.running.runner import run_check
+from core_mlx_native.backend import Cpu
 from core_mlx_native.capabilities import BACKEND_CAPABILITIES
 
 Certify = Callable[[str, Path], set[str]]
 
 
+def test_mlx_cpu_passes_what_neither_sweeps_nor_searches(small_smollm2: Path) -> None:
+    """What a change shows in a minute; the broad checks take several and run with the soaks."""
+    with closing(Subject(Cpu(), str(small_smollm2))) as subject:
+        narrow = [check for check in all_checks().values() if not check.broad]
+        found = [run_check(check, subject) for check in narrow]
+    assert {each.id: each.reason for each in found if each.status is not Status.PASSED} == {}
+
+
+@pytest.mark.slow
 def test_mlx_cpu_is_certified(certify: Certify, small_smollm2: Path) -> None:
     assert certify("mlx_cpu", small_smollm2) == {each.value for each in BACKEND_CAPABILITIES}
 
