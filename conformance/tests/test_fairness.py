@@ -144,6 +144,25 @@ def test_ties_fail_nothing(path: str, off: set[Capability]) -> None:
     }
 
 
+def test_the_tolerance_is_that_of_the_model_that_is_open(path: str) -> None:
+    """A model with more slots may state more, and what it answers is held to that."""
+
+    class MoreWithSlots(ReferenceModel):
+        @property
+        def info(self) -> ModelInfo:
+            more = 0.5 if self.engine.slots.count > 2 else 0.05
+            return dataclasses.replace(super().info, logit_tolerance=more)
+
+    subject = Subject(reference(model_class=MoreWithSlots), path, {"parallel_slots": 1})
+    assert subject.tolerance == 0.05
+    with subject.loaded(parallel_slots=3):
+        assert subject.tolerance == subject.stated_tolerance == 0.5
+        with subject.loaded(parallel_slots=2):
+            assert subject.tolerance == 0.5
+    assert subject.tolerance == 0.05
+    subject.close()
+
+
 def test_a_parting_that_a_stop_string_may_hide_is_no_clear_difference(path: str) -> None:
     """Both drew "X"; then one drew "i", and the stop string "Xi" took both tokens away."""
     subject = Subject(reference(model_class=NoisyModel), path)

@@ -82,7 +82,7 @@ def _rare(subject: Subject, tokens: int) -> int:
     If the best logits are no denser than ten to a unit, the two best of a token are closer than
     twice the tolerance t with a probability of at most about 20t; twice that for luck.
     """
-    noise = 40 * subject.model.info.logit_tolerance * tokens
+    noise = 40 * subject.stated_tolerance * tokens
     return 1 + int(noise) if noise > 0.02 else 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from typing import Any
 
@@ -41,6 +41,7 @@ class Subject:
         self.effort = effort or Effort()
         self._of_core, self._own = _sorted(options or {})
         self._model: TextModel | None = None
+        self._stated: list[float] = []  # the tolerances of models that checks have open
 
     @property
     def model(self) -> TextModel:
@@ -51,8 +52,17 @@ class Subject:
 
     @property
     def tolerance(self) -> float:
-        """The most that two logits of one prompt may differ (`ModelInfo.logit_tolerance`)."""
-        return max(self.model.info.logit_tolerance, 1e-6)
+        """The most that two logits of one prompt may differ (`ModelInfo.logit_tolerance`).
+
+        A model that is `loaded` with other options, more slots say, may state more than the shared
+        one: while it is open, the larger one holds.
+        """
+        return max(self.stated_tolerance, 1e-6)
+
+    @property
+    def stated_tolerance(self) -> float:
+        """The same as the models say it, 0 where they say so."""
+        return max([self.model.info.logit_tolerance, *self._stated])
 
     def declares(self, *capabilities: Capability) -> bool:
         """True when the backend declares all of these capabilities."""
@@ -71,9 +81,13 @@ class Subject:
     def loaded(self, **options: Any) -> Iterator[TextModel]:
         """Load a model as `load` does, and close it at the end of the block."""
         model = self.load(**options)
+        before = list(self._stated)
+        with suppress(Exception):  # what info says is for other checks
+            self._stated.append(model.info.logit_tolerance)
         try:
             yield model
         finally:
+            self._stated = before
             model.close()
 
     def close(self) -> None:

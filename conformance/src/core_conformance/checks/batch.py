@@ -106,9 +106,10 @@ def more_prompts_than_slots(subject: Subject) -> None:
     expected = [answer(batch(subject, [prompt], 3)[0], prompt) for prompt in _MIXED]
     with subject.loaded(parallel_slots=2) as model:
         results = model.batch_generate([*_MIXED, *_MIXED], max_tokens=3, **evidence(subject))
-    must(len(results) == 2 * len(_MIXED), f"{2 * len(_MIXED)} prompts gave {len(results)} results")
-    pairs = list(zip(expected * 2, map(answer, results), strict=True))
-    same_speech(subject, pairs, "alone, and one of ten prompts in two slots")
+        count = 2 * len(_MIXED)
+        must(len(results) == count, f"{count} prompts gave {len(results)} results")
+        pairs = list(zip(expected * 2, map(answer, results), strict=True))
+        same_speech(subject, pairs, "alone, and one of ten prompts in two slots")
     apart([left.ids for left, _ in pairs])
 
 

@@ -160,7 +160,7 @@ def parallel_slots(subject: Subject) -> None:
             for stream in open_streams:
                 close_quietly(stream)
 
-    _must_match(subject, prompts, alone, found, "read by turns with parallel_slots=2")
+        _must_match(subject, prompts, alone, found, "read by turns with parallel_slots=2")
 
 
 @check(

@@ -88,15 +88,16 @@ def requests_in_used_slots(subject: Subject) -> None:
         holding = [_submit(model, prompt, endless) for prompt in ask.PLAIN[:_SLOTS]]
         found = _submitted(model, asked, holding)
 
-    for (_, options), left, right in zip(asked, alone, found, strict=True):
-        what = f"a request with {options} alone, and one of {len(given)} in {_SLOTS} slots"
-        compare = same_draws if options.keys() & _DRAWN else same_rows
-        compare(subject, [(left, right)], what)
-        told = {token.logprob is not None for token in right.tokens}
-        must(
-            told <= {"return_logprobs" in options} and len(right.tokens) <= options["max_tokens"],
-            f"{what}: {right.tokens!r:.300}",
-        )
+        for (_, options), left, right in zip(asked, alone, found, strict=True):
+            what = f"a request with {options} alone, and one of {len(given)} in {_SLOTS} slots"
+            compare = same_draws if options.keys() & _DRAWN else same_rows
+            compare(subject, [(left, right)], what)
+            told = {token.logprob is not None for token in right.tokens}
+            must(
+                told <= {"return_logprobs" in options}
+                and len(right.tokens) <= options["max_tokens"],
+                f"{what}: {right.tokens!r:.300}",
+            )
 
 
 def _prompts(subject: Subject) -> list[str]:
