@@ -44,7 +44,6 @@ from core_conformance.checking.ties import parting
 
 _BROKEN = "\ufffd"
 _LENGTH = 6  # tokens
-_STEPS = 6
 
 
 @check(

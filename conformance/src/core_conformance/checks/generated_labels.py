@@ -31,8 +31,6 @@ from core_conformance.checking.recall import telling
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
-_BROKEN = "\ufffd"
-_LENGTH = 6  # tokens
 _STEPS = 6
 
 
