@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import stat
@@ -16,8 +15,8 @@ from core.types import ModelFormat
 MAX_JSON_BYTES = 64 * 2**20
 """No configuration is near this size; a file that is would only fill the memory."""
 
-# A pipe that nobody writes to would be waited for; Windows has no such flag, and needs O_BINARY.
-_AT_ONCE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+# A pipe that nobody writes to would be waited for; Windows has no such flag.
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 _MODEL_DIRECTORY = "A model directory holds config.json and *.safetensors files, or a *.gguf file."
 
 
@@ -83,14 +82,27 @@ def open_model_file(path: str | os.PathLike[str]) -> BinaryIO:
     """
     location = resolve_path(path)
     with typed_errors(location):
-        descriptor = os.open(location, _AT_ONCE)
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISREG(mode):
-            return open(descriptor, "rb")
-        os.close(descriptor)
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        file = open(location, "rb", opener=_at_once)  # noqa: SIM115 - the caller closes it
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return file
+        file.close()
     raise _broken(location, "it is a pipe or a device, not a file")
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file, for `open`, without waiting for what a pipe brings.
+
+    A signal's handler may raise behind every call: one call of C's both opens and puts the
+    descriptor where it is found again, so that an interrupted load leaves none.
+    """
+    opened: list[int] = []
+    try:
+        opened.extend(map(os.open, (path,), (flags | _AT_ONCE,)))
+    except BaseException:
+        for descriptor in opened:
+            os.close(descriptor)
+        raise
+    return opened[0]
 
 
 def read_model_file(path: str | os.PathLike[str], limit: int) -> bytes:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from hypothesis import given
@@ -81,6 +85,41 @@ def test_pipes_and_devices_are_refused_at_once(tmp_path: Path, what: str, reader
 def test_a_directory_for_a_file(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFoundError, match="Is a directory"):
         read_json_object(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc")
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # it closes what is dropped
+@pytest.mark.parametrize("reader", READERS)
+def test_an_interrupt_leaves_no_descriptor(tmp_path: Path, reader: str) -> None:
+    """A signal's handler may raise behind each call; a raw descriptor would stay open for good."""
+    path = tmp_path / "config.json"
+    path.write_bytes(b"{}" if reader == "json" else b"GGUF\3" + bytes(19))
+    READERS[reader](path)  # imports what it needs: an interrupted import keeps its lock
+    before = os.listdir("/proc/self/fd")
+    for calls in itertools.count():
+        with suppress(KeyboardInterrupt), interrupted_behind(calls):
+            READERS[reader](path)
+            break
+        assert os.listdir("/proc/self/fd") == before, f"behind call {calls}"
+    assert calls > 10
+
+
+@contextmanager
+def interrupted_behind(calls: int) -> Iterator[None]:
+    """Raise KeyboardInterrupt where that many calls of C's functions have returned."""
+    returned = 0
+
+    def look(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal returned
+        returned += event == "c_return"
+        if returned > calls:
+            raise KeyboardInterrupt  # which unsets the profile function
+
+    sys.setprofile(look)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
 
 
 def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -97,14 +98,11 @@ class Kernel:
         tasks = f"{self.proc}/self/task"
         waited = {}
         for task in os.listdir(tasks):
-            try:
-                file = os.open(f"{tasks}/{task}/schedstat", os.O_RDONLY)
-            except FileNotFoundError:  # it has ended
-                continue
-            try:
-                waited[task] = int(os.read(file, 100).split()[1]) / 1e9
-            finally:
-                os.close(file)
+            with (
+                suppress(FileNotFoundError),  # it has ended
+                open(f"{tasks}/{task}/schedstat", "rb", buffering=0) as file,
+            ):
+                waited[task] = int(file.read(100).split()[1]) / 1e9
         return waited
 
 
