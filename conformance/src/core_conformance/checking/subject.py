@@ -41,7 +41,7 @@ class Subject:
         self.effort = effort or Effort()
         self._of_core, self._own = _sorted(options or {})
         self._model: TextModel | None = None
-        self._stated: list[float] = []  # the tolerances of models that checks have open
+        self._open: list[TextModel] = []  # what checks have `loaded`
 
     @property
     def model(self) -> TextModel:
@@ -62,7 +62,7 @@ class Subject:
     @property
     def stated_tolerance(self) -> float:
         """The same as the models say it, 0 where they say so."""
-        return max([self.model.info.logit_tolerance, *self._stated])
+        return max(self.model.info.logit_tolerance, *map(_tolerance, self._open), 0.0)
 
     def declares(self, *capabilities: Capability) -> bool:
         """True when the backend declares all of these capabilities."""
@@ -81,13 +81,11 @@ class Subject:
     def loaded(self, **options: Any) -> Iterator[TextModel]:
         """Load a model as `load` does, and close it at the end of the block."""
         model = self.load(**options)
-        before = list(self._stated)
-        with suppress(Exception):  # what info says is for other checks
-            self._stated.append(model.info.logit_tolerance)
+        self._open.append(model)
         try:
             yield model
         finally:
-            self._stated = before
+            self._open = [other for other in self._open if other is not model]
             model.close()
 
     def close(self) -> None:
@@ -95,6 +93,13 @@ class Subject:
         model, self._model = self._model, None
         if model is not None:
             model.close()
+
+
+def _tolerance(model: TextModel) -> float:
+    """What a model states. Asked for late, as a model that nobody has used yet may be the case."""
+    with suppress(Exception):  # what info says is for other checks
+        return model.info.logit_tolerance
+    return 0.0
 
 
 def _sorted(options: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, object]]:
