@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -30,8 +31,11 @@ class Letters:
     special_texts = SpecialTexts(())
     incomplete = False
 
+    def encode(self, text: str) -> list[int]:
+        return [ord(character) for character in text]
+
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        return [[ord(character) for character in text] for text in texts]
+        return list(map(self.encode, texts))
 
     def fewest_tokens(self, text: str) -> int:
         return len(text)
@@ -199,6 +203,16 @@ def test_a_stream_that_is_closed_stops_every_row(
     stream.close()
     model.owner.run(model.engine.step)
     assert not model.engine.requests
+
+
+def test_a_stream_that_is_closed_is_cancelled_though_its_work_was_done(model: Model) -> None:
+    stream = model.submit("ab", core.GenerateConfig(max_tokens=3))
+    next(stream)
+    while model.engine.requests:
+        time.sleep(0.001)
+    stream.close()
+    assert stream.finish_reason == "cancelled"
+    assert stream.metrics.generated_tokens == 3
 
 
 @pytest.mark.parametrize("equal", [True, False])

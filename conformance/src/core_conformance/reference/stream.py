@@ -96,7 +96,7 @@ class SubmittedStream(Iterator[Token]):
     def __init__(self, stream: ReferenceStream, record: Record) -> None:
         self._stream, self._record = stream, record
         self._queue: SimpleQueue[Token | BaseException] = SimpleQueue()
-        self._ended = False
+        self._reason: FinishReason | None = None
         self._worker = threading.Thread(
             target=self._work, args=(self._queue,), name="reference-submit", daemon=True
         )
@@ -105,27 +105,29 @@ class SubmittedStream(Iterator[Token]):
     @property
     def finish_reason(self) -> FinishReason | None:
         """None until the stream has been read to its end, or closed."""
-        return self._stream.finish_reason if self._ended else None
+        return self._reason
 
     @property
     def metrics(self) -> GenerateMetrics:
         """The metrics of this stream; all zero until it has ended."""
-        return self._stream.metrics if self._ended else GenerateMetrics()
+        return self._stream.metrics if self._reason else GenerateMetrics()
 
     def __next__(self) -> Token:
-        if self._ended:
+        if self._reason:
             raise StopIteration
         item = self._wait()
         if isinstance(item, Token):
             return item
-        self._end()
+        self._worker.join()
+        self._end(self._stream.finish_reason or "error")
         raise item
 
     def close(self) -> None:
-        """Stop; the worker is done when this returns."""
+        """Stop; the worker, which may have come to the end before its reader, is done then."""
         self._stream.close()
-        if not self._ended:
-            self._end()
+        self._worker.join()
+        if not self._reason:
+            self._end("cancelled")
 
     def _wait(self) -> Token | BaseException:
         while True:
@@ -134,9 +136,8 @@ class SubmittedStream(Iterator[Token]):
             except Empty:
                 self._stream.engine.slots.refuse_waiting_for_oneself()
 
-    def _end(self) -> None:
-        self._worker.join()
-        self._ended = True
+    def _end(self, reason: FinishReason) -> None:
+        self._reason = reason
         self._record(self.metrics)
 
     def _work(self, queue: SimpleQueue[Token | BaseException]) -> None:

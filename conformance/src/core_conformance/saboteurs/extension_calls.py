@@ -194,7 +194,7 @@ class BeginsWhenRead(SubmittedStream):
 
     def __init__(self, stream: ReferenceStream, record: Record) -> None:
         self._stream, self._record = stream, record
-        self._begun = self._ended = False
+        self._begun, self._reason = False, None
 
     def __next__(self) -> Token:
         if not self._begun:
@@ -202,10 +202,11 @@ class BeginsWhenRead(SubmittedStream):
             super().__init__(self._stream, self._record)
         return super().__next__()
 
-    def _end(self) -> None:
+    def close(self) -> None:
+        self._stream.close()
         if self._begun:
-            super()._end()
-        self._ended = True
+            super().close()
+        self._reason = self._reason or "cancelled"
 
 
 saboteur("submit-begins-when-read", "submit begins at the first next()", {"submitting.begins"})(

@@ -103,7 +103,7 @@ class BehindAClosedRequest(ReferenceModel):
             return token
 
         def close(self) -> None:
-            half = self._given > 0 and not self._ended
+            half = self._given > 0 and not self.finish_reason
             super().close()
             if half:
                 self._stream.engine.told = True  # type: ignore[attr-defined]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 
 from core.options import GenerateConfig
-from core.types import ClassifyResult, GenerateMetrics, Token
+from core.types import ClassifyResult, FinishReason, GenerateMetrics, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.batch import Batch
 from core_conformance.reference.optional import ReferenceModel
@@ -18,9 +18,8 @@ from core_conformance.reference.stream import ReferenceStream, SubmittedStream
     {"metrics.streams"},
 )
 class SubmittedIsNotRecorded(SubmittedStream):
-    def _end(self) -> None:
-        self._worker.join()
-        self._ended = True
+    def _end(self, reason: FinishReason) -> None:
+        self._reason = reason
 
 
 @saboteur(
