@@ -17,10 +17,21 @@ from core.cli.app import build
 from core.registry import REGISTRY
 from core_conformance import checks
 from core_conformance.checking import registry
+from core_conformance.checking.check import Check
 from core_conformance.reference import Reference
 from core_conformance.running.target import know_reference
 
 TOYS = Path(__file__).parent / "toys"
+
+
+@pytest.fixture(params=["narrow", pytest.param("all", marks=pytest.mark.slow)])
+def suite(request: pytest.FixtureRequest) -> list[Check]:
+    """The checks: by default those that a change shows in seconds, in the soaks all of them.
+
+    The broad ones, which sweep and search, take nine tenths of the time.
+    """
+    every = list(registry.all_checks().values())
+    return every if request.param == "all" else [check for check in every if not check.broad]
 
 
 @pytest.fixture(autouse=True)

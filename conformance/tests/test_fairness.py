@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -19,6 +19,7 @@ from core.protocols import Backend, Capability
 from core.types import Message, ModelInfo, Token
 from core_conformance.checking.applies import CONTEXT
 from core_conformance.checking.ask import PLAIN, Answer
+from core_conformance.checking.check import Check
 from core_conformance.checking.compare import difference
 from core_conformance.checking.registry import all_checks
 from core_conformance.checking.subject import Subject
@@ -49,10 +50,13 @@ def reference(off: Collection[Capability] = (), **parts: type) -> Backend:
     return cast("Backend", type("Changed", (Reference,), parts)(without=off))
 
 
-def results(backend: Backend, path: str, prefix: str = "") -> dict[str, Result]:
+def results(
+    backend: Backend, path: str, prefix: str = "", suite: Iterable[Check] | None = None
+) -> dict[str, Result]:
     """What each check finds, of those whose id begins so."""
     subject = Subject(backend, path)
-    checks = [check for id, check in all_checks().items() if id.startswith(prefix)]
+    every = all_checks().values() if suite is None else suite
+    checks = [check for check in every if check.id.startswith(prefix)]
     found = {check.id: run_check(check, subject) for check in checks}
     subject.close()
     return found
@@ -106,10 +110,16 @@ class Noise(threading.local):
 NOISE = Noise()
 
 
-def noisy(path: str, language: type[Language], off: Collection[Capability]) -> dict[str, str]:
+def noisy(
+    path: str,
+    language: type[Language],
+    off: Collection[Capability],
+    suite: Iterable[Check] | None = None,
+) -> dict[str, str]:
     """Why the checks that a sound backend in low precision fails do so, by id."""
     NOISE.numbers.seed(7)
-    found = results(reference(off, language_class=language, model_class=NoisyModel), path)
+    backend = reference(off, language_class=language, model_class=NoisyModel)
+    found = results(backend, path, suite=suite)
     return {id: found[id].reason for id in ids(found, Status.FAILED)}
 
 
@@ -118,16 +128,17 @@ def test_noise_fails_nothing_where_no_margin_can_be_read(path: str) -> None:
     assert noisy(path, Noisy, NO_EVIDENCE) == {}
 
 
+def test_noise_fails_nothing_where_the_best_are_close(path: str, suite: list[Check]) -> None:
+    assert noisy(path, Flat, (), suite) == {}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "off",
-    [
-        set(),
-        pytest.param({Capability.LOGPROBS}, marks=pytest.mark.slow),
-        pytest.param({Capability.LOGPROBS, Capability.LOGITS}, marks=pytest.mark.slow),
-    ],
-    ids=["logprobs", "logits", "scores"],
+    [{Capability.LOGPROBS}, {Capability.LOGPROBS, Capability.LOGITS}],
+    ids=["logits", "scores"],
 )
-def test_noise_fails_nothing_where_the_best_are_close(path: str, off: set[Capability]) -> None:
+def test_nor_where_less_tells_that_they_are(path: str, off: set[Capability]) -> None:
     assert noisy(path, Flat, off) == {}
 
 
@@ -224,11 +235,13 @@ class Mute(Language):
         return values
 
 
-def test_a_model_that_ends_at_once_is_not_held_against_its_backend(path: str) -> None:
-    found = results(reference(language_class=Mute), path)
+def test_a_model_that_ends_at_once_is_not_held_against_its_backend(
+    path: str, suite: list[Check]
+) -> None:
+    found = results(reference(language_class=Mute), path, suite=suite)
     assert {id: found[id].reason for id in ids(found, Status.FAILED)} == {}
     mute = ids(found, Status.NOT_TESTABLE)
-    assert mute >= {id for id in all_checks() if id.startswith("stop.")}
+    assert mute >= {id for id in found if id.startswith("stop.")}
     assert mute >= {"streaming.tokens", "streaming.max-tokens", "batch.stop", "cancel.midway"}
     assert "take a model that goes on" in found["stop.tokens"].reason
 
@@ -264,9 +277,9 @@ class NoTemplate(ReferenceModel):
         raise ChatTemplateError("This model has no chat template. Use generate().")
 
 
-def test_without_a_chat_template_only_chat_is_not_testable(path: str) -> None:
-    found = results(reference(model_class=NoTemplate), path)
+def test_without_a_chat_template_only_chat_is_not_testable(path: str, suite: list[Check]) -> None:
+    found = results(reference(model_class=NoTemplate), path, suite=suite)
     assert ids(found, Status.FAILED) == set()
     mute = ids(found, Status.NOT_TESTABLE)
-    assert mute == {id for id in all_checks() if id.startswith("chat.")} | {"pairs.chat"}
+    assert mute == {id for id in found if id.startswith("chat.") or id == "pairs.chat"}
     assert "take a model that has one" in found["chat.answers"].reason

@@ -14,6 +14,7 @@ from core.extensions import ModelProbe, Scoring, Tokenizing
 from core.options import LoadConfig
 from core.protocols import Capability
 from core.registry import Registry
+from core_conformance.checking.registry import all_checks
 from core_conformance.proof import selftest
 from core_conformance.reference import Reference, write_adapter, write_model
 from core_conformance.reference.language import Language
@@ -36,19 +37,16 @@ def model(path: Path) -> ReferenceModel:
     return Reference().load_model(path, LoadConfig(parallel_slots=1))
 
 
-# Whole, it is certified by test_whole_suite.py in the same run.
-BY_DEFAULT = (Capability.GENERATE,)
-
-
-@pytest.mark.parametrize(
-    "off",
-    # Of each capability, what is then refused is asked by test_teeth.py.
-    [pytest.param(off, marks=[pytest.mark.slow] * (off not in BY_DEFAULT)) for off in OFF],
-    ids=lambda off: f"without {off}" if off else "whole",
-)
+@pytest.mark.slow  # test_teeth.py asks what is refused then, test_whole_suite.py certifies it whole
+@pytest.mark.parametrize("off", OFF, ids=lambda off: f"without {off}" if off else "whole")
 def test_it_passes_every_check(path: Path, off: Capability | None) -> None:
     backend = Reference(without={off} if off else ())
     assert selftest.failures(backend, str(path)) == {}
+
+
+def test_without_generate_it_passes_what_neither_sweeps_nor_searches(path: Path) -> None:
+    narrow = [check for check in all_checks().values() if not check.broad]
+    assert selftest.failures(Reference(without={Capability.GENERATE}), str(path), narrow) == {}
 
 
 def test_core_finds_and_loads_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
