@@ -59,7 +59,8 @@ class Map:
         return cls(linear.matrix.transposed, [linear], by)
 
     def __call__(self, x: Floats) -> Floats:
-        y = self._product(x)
+        y = np.empty((len(x), self._product.rows), np.float32)
+        self._product.into(x, y)
         if self._bias is not None:
             y += self._bias
         return y
@@ -99,12 +100,9 @@ class FewTokens:
         dense = all(isinstance(linear.matrix, Dense) for linear in linears)
         return cls(layer, config, kind, by) if by and dense else None
 
+    @np.errstate(all="ignore")  # a broken model's NaN is found in its logits
     def __call__(self, x: mx.array, view: View, past: Past | None) -> tuple[mx.array, KeysValues]:
         """Return the hidden states of the tokens and all keys and values, as `Layer` does."""
-        with np.errstate(all="ignore"):  # a broken model's NaN is found in its logits
-            return self._run(x, view, past)
-
-    def _run(self, x: mx.array, view: View, past: Past | None) -> tuple[mx.array, KeysValues]:
         hidden: Floats = np.asarray(x).reshape(-1, x.shape[-1])  # [M, H]
         normed = self._norms["input_layernorm"](hidden)
         attended, cache = self._attention(normed, x.shape[1], view, past)

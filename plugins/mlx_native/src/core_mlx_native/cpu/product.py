@@ -71,24 +71,21 @@ def functions() -> Functions | None:
 
 
 class Product:
-    """``x @ transposed``, for a weight [columns, rows]; it or its transpose is in one piece."""
+    """``x @ transposed``, for a weight [columns, rows]; it or its transpose is in one piece.
+
+    ``rows``: how many numbers a result has.
+    """
 
     def __init__(self, transposed: Floats, by: Functions) -> None:
         self._by = by
-        self._columns, self._rows = transposed.shape
+        self._columns, self.rows = transposed.shape
         self._is_whole = transposed.flags.c_contiguous
-        self._stride = self._rows if self._is_whole else self._columns
+        self._stride = self.rows if self._is_whole else self._columns
         self._held, self._address = transposed, transposed.ctypes.data
-
-    def __call__(self, x: Floats) -> Floats:
-        """Multiply [M, columns], in one piece: [M, rows]."""
-        out = np.empty((len(x), self._rows), np.float32)
-        self.into(x, out)
-        return out
 
     def into(self, x: Floats, out: Floats) -> None:
         """Multiply [M, columns], in one piece, into [M, rows], whose rows may stand apart."""
-        count, rows, columns = len(x), self._rows, self._columns
+        count, rows, columns = len(x), self.rows, self._columns
         weight, stride, here, there = self._address, self._stride, x.ctypes.data, out.ctypes.data
 
         if count == 1:  # columns of the weight times numbers, or rows of its transpose times x
