@@ -16,10 +16,14 @@ Checkpoint = Callable[..., Path]
 _LOAD = """
 import json, os, sys
 import core
-opened = []
+opened, announced = [], None
 def note(event, args):
+    global announced
     if event == "open" and isinstance(args[0], str) and args[0].endswith(".json"):
-        opened.append(os.path.basename(args[0]))
+        path, mode = args[:2]
+        if mode or path != announced:  # what open() announced is opened by its opener: once
+            opened.append(os.path.basename(path))
+        announced = path if mode else None
 sys.addaudithook(note)
 with core.load_model(sys.argv[1], backend=sys.argv[2]):
     print(json.dumps(opened))
