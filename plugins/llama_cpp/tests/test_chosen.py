@@ -7,7 +7,7 @@ import pytest
 from core.errors import InvalidOptionError
 from core.options import LoadConfig
 from core_llama_cpp.chosen import OPTIONS, Choices
-from core_llama_cpp.session import CLASSIFY_SEQUENCES, MAX_SEQUENCES
+from core_llama_cpp.context.session import CLASSIFY_SEQUENCES, MAX_SEQUENCES
 from core_runtime.machine import usable_cores
 
 

@@ -24,7 +24,7 @@ from core.errors import (
 )
 from core.models.gguf import read_gguf
 from core.registry import REGISTRY
-from core_llama_cpp import estimate
+from core_llama_cpp.checkpoint import estimate
 from core_llama_cpp.library import load_failure
 from core_runtime.choices import SUITS_CHAT
 

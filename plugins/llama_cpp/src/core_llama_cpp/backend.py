@@ -48,7 +48,7 @@ class LlamaCpp:
 
     def refusal(self, path: str | os.PathLike[str]) -> str | None:
         """The reason why this plugin cannot load a model, by its GGUF header alone."""
-        from core_llama_cpp.probe import refusal
+        from core_llama_cpp.checkpoint.probe import refusal
 
         return refusal(path)
 

@@ -10,8 +10,8 @@ from core.errors import InvalidOptionError
 from core.options import LoadConfig
 from core.support import Chosen, asked_integer
 from core.types import Choice
+from core_llama_cpp.context.session import CLASSIFY_SEQUENCES, MAX_SEQUENCES
 from core_llama_cpp.library import LOG_LEVELS
-from core_llama_cpp.session import CLASSIFY_SEQUENCES, MAX_SEQUENCES
 from core_runtime.choices import parallel_slots
 from core_runtime.machine import usable_cores
 
@@ -34,7 +34,7 @@ _SAME_KERNEL = 63
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The choices of one load, but for the context's (`core_llama_cpp.estimate`).
+    """The choices of one load, but for the context's (`core_llama_cpp.checkpoint.estimate`).
 
     ``n_batch``: tokens of one call into llama.cpp, between which a request can be cancelled;
     ``n_ubatch``: tokens of one pass through the layers.

@@ -14,19 +14,19 @@ from core.models.discovery import gguf_model
 from core.options import LoadConfig
 from core.support import Chosen
 from core.types import Choice, ModelInfo
-from core_llama_cpp.adapter import find_adapter
 from core_llama_cpp.availability import PLAIN, build_name
+from core_llama_cpp.checkpoint.adapter import find_adapter
+from core_llama_cpp.checkpoint.estimate import ContextSize, context_size, estimate, free_memory
+from core_llama_cpp.checkpoint.files import ModelFiles
+from core_llama_cpp.checkpoint.header import ModelHeader
+from core_llama_cpp.checkpoint.probe import probe
+from core_llama_cpp.checkpoint.soundness import check_soundness, is_mappable
 from core_llama_cpp.chosen import Choices
-from core_llama_cpp.estimate import ContextSize, context_size, estimate, free_memory
-from core_llama_cpp.files import ModelFiles
+from core_llama_cpp.context.prefixes import KeptPrefixes
+from core_llama_cpp.context.session import CLASSIFY_SEQUENCES, Session, SessionSettings
 from core_llama_cpp.ggml import GgmlDevice, devices
-from core_llama_cpp.header import ModelHeader
 from core_llama_cpp.library import errors_said, load_failure, load_library, set_log_level
-from core_llama_cpp.prefixes import KeptPrefixes
-from core_llama_cpp.probe import probe
-from core_llama_cpp.session import CLASSIFY_SEQUENCES, Session, SessionSettings
-from core_llama_cpp.soundness import check_soundness, is_mappable
-from core_llama_cpp.tokenizer import Tokenizer
+from core_llama_cpp.text.tokenizer import Tokenizer
 from core_llama_cpp.tolerance import logit_tolerance
 from core_runtime.choices import SUITS_CHAT, prefix_cache
 from core_runtime.machine import available_bytes

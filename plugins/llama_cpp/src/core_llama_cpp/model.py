@@ -13,14 +13,14 @@ from core.protocols import Capability
 from core.support import checked_pairs
 from core.types import Score
 from core_llama_cpp.capabilities import MODEL_CAPABILITIES
-from core_llama_cpp.classify import Classifier
-from core_llama_cpp.engine import Engine
+from core_llama_cpp.classify.classifier import Classifier
+from core_llama_cpp.classify.passes import Passes
+from core_llama_cpp.classify.scoring import Scorer
+from core_llama_cpp.context.pool import Pool
+from core_llama_cpp.context.session import Session
+from core_llama_cpp.decode.engine import Engine
 from core_llama_cpp.loader import LoadedModel
-from core_llama_cpp.passes import Passes
-from core_llama_cpp.pool import Pool
-from core_llama_cpp.scoring import Scorer
-from core_llama_cpp.session import Session
-from core_llama_cpp.tokenizer import Tokenizer
+from core_llama_cpp.text.tokenizer import Tokenizer
 from core_runtime.classifying import ClassifyingModel
 from core_runtime.owner import OwnerThread
 

@@ -21,8 +21,9 @@ import pytest
 
 from core.options import GenerateConfig, LoadConfig
 from core_mlx_native.decode.batch import Drawn, Rows
+from core_mlx_native.decode.columns import Columns
 from core_mlx_native.decode.engine import Engine
-from core_mlx_native.decode.kv_cache import BatchCache, CacheShape, Columns, LayerCache
+from core_mlx_native.decode.kv_cache import BatchCache, CacheShape, LayerCache
 from core_mlx_native.loader import LoadedModel, load
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.masks import additive

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_mlx_native.decode.kv_cache import BatchCache, CacheShape, Columns, step_allowed
+from core_mlx_native.decode.columns import Columns, step_allowed
+from core_mlx_native.decode.kv_cache import BatchCache, CacheShape
 from core_mlx_native.loader import load_decoder
 from core_mlx_native.network.attention import KeysValues
 from core_mlx_native.network.decoder import Decoder

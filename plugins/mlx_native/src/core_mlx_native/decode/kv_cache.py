@@ -21,92 +21,12 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from core_mlx_native.decode.columns import Columns
 from core_mlx_native.network.attention import KeysValues
-from core_mlx_native.network.masks import additive
 from core_mlx_native.network.prefill import Prefix
 from core_mlx_native.network.rotation import View
 
 CHUNK = 256  # columns by which buffers grow, as in mlx-lm
-
-
-@dataclass(slots=True)
-class Columns:
-    """The columns of all layers with one ``window`` (0 = all positions); host numbers only.
-
-    The running pass looks at ``[start, end)`` of a buffer of ``capacity`` columns. ``anchored``: a
-    view without a mask has to begin at column 0 (`Ops.reads_whole_buffers`). ``spare`` more columns
-    than a window shows are never dropped.
-    """
-
-    window: int
-    chunk: int
-    anchored: bool = False
-    start: int = 0
-    end: int = 0
-    capacity: int = 0
-    spare: int = 0
-
-    def needed(self, length: int) -> int:
-        """The number of a row's columns, of ``length`` tokens, that a later token can still see.
-
-        With the spare ones in front of them.
-        """
-        return min(length, self.window - 1 + self.spare) if self.window else length
-
-    def roomy(self, needed: int, size: int = 1) -> int:
-        """The capacity of a new buffer for ``needed`` columns and at least ``size`` more."""
-        least = needed + size
-        capacity = -(-least // self.chunk) * self.chunk
-        if self.window and capacity >= self.window:  # it grows no more: a chunk between moves
-            return max(self.window + self.chunk, least)
-        return capacity
-
-    def write(self, size: int, longest: int) -> None:
-        """Take ``size`` more columns, after which the longest row has ``longest`` tokens.
-
-        Columns that are padding or out of the window in every row are left out of sight.
-        """
-        self.end += size
-        seen = max(min(longest, self.end), size)  # even a pass of padding sees itself
-        if self.window:
-            seen = min(seen, self.window + size - 1)
-        self.start = self.end - seen
-
-    def astray(self, lengths: Sequence[int], size: int) -> bool:
-        """True if the next pass, over ``size`` columns, would have an unmasked view off column 0.
-
-        ``lengths`` count its columns too. A window slides on at each step, which a mask costs
-        less than to lay out the buffer anew.
-        """
-        unmasked = size == 1 and not self.window and min(lengths) == max(lengths)
-        return self.anchored and unmasked and self.end + size > max(lengths)
-
-    def mask(self, lengths: Sequence[int], size: int, dtype: mx.Dtype) -> mx.array | None:
-        """The additive mask [B, 1, T, S] of a pass over the last ``size`` columns.
-
-        ``lengths`` count these columns too. None when nothing is hidden.
-        """
-        shown = self.end - self.start
-        astray = self.anchored and self.start > 0
-        if size == 1 and min(lengths) >= shown and not astray:
-            return None
-        return additive(step_allowed(mx.array(list(lengths)), size, shown, self.window), dtype)
-
-
-def step_allowed(lengths: mx.array, size: int, shown: int, window: int = 0) -> mx.array:
-    """Visibility mask of a pass over the last ``size`` of ``shown`` columns: bool [B, 1, T, S].
-
-    The last ``lengths[b]`` columns of row b are tokens (more than ``shown`` means all). With
-    ``window``, key j is visible to query i iff also ``i - j < window``.
-    """
-    key = mx.arange(shown)[None, :]  # [1, S]
-    query = mx.arange(shown - size, shown)[:, None]  # [T, 1]
-    allowed = key <= query
-    if window:
-        allowed = allowed & (query - key < window)
-
-    allowed = allowed & (key >= shown - lengths[:, None, None, None])
-    return allowed | (key == query)  # padding sees itself: softmax over nothing would give NaN
 
 
 class LayerCache:

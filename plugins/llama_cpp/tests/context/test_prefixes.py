@@ -16,12 +16,11 @@ import pytest
 import core
 from core.errors import GenerationCancelled, InvalidOptionError
 from core.types import Message
-from core_llama_cpp import prefixes
+from core_llama_cpp.context import prefixes
+from core_llama_cpp.context.pool import Pool
+from core_llama_cpp.context.prefixes import KeptPrefixes, SharedPrefix
+from core_llama_cpp.context.session import Batch, DecodeError, Session
 from core_llama_cpp.model import LlamaModel
-from core_llama_cpp.passes import SharedPrefix
-from core_llama_cpp.pool import Pool
-from core_llama_cpp.prefixes import KeptPrefixes
-from core_llama_cpp.session import Batch, DecodeError, Session
 
 LETTERS = "".join(map(chr, range(33, 127)))
 TEMPLATE = "{% for message in messages %}{{ message.content | trim }}!{% endfor %}"

@@ -20,10 +20,10 @@ from core.errors import (
     PromptTooLongError,
 )
 from core.types import ClassifyResult
-from core_llama_cpp import classify
+from core_llama_cpp.classify import classifier
+from core_llama_cpp.context.prefixes import SharedPrefix
+from core_llama_cpp.context.session import Batch, DecodeError, Session
 from core_llama_cpp.model import LlamaModel
-from core_llama_cpp.passes import SharedPrefix
-from core_llama_cpp.session import Batch, DecodeError, Session
 from core_llama_cpp.tolerance import EXACT
 
 Row = npt.NDArray[np.float32]
@@ -145,7 +145,7 @@ def test_labels_only_draws_no_token(
 ) -> None:
     whole = smollm2_model.classify(PROMPTS, labels=LABELS)
     asked = smollm2_model.classify(PROMPTS, labels=LABELS, labels_only=True, return_logits=True)
-    monkeypatch.setattr(classify, "Sampler", None)
+    monkeypatch.setattr(classifier, "Sampler", None)
     found = smollm2_model.classify(PROMPTS, labels=LABELS, labels_only=True)
     for one, other in zip(found, whole, strict=True):
         assert (one.token, one.logprobs, one.label_mass) == (None, None, None)

@@ -10,8 +10,8 @@ from core.clock import Check, never_stop
 from core.models.gguf import GgufValue
 from core.text_stream import StreamDetokenizer
 from core.types import Conversation
-from core_llama_cpp.session import Session
-from core_llama_cpp.vocabulary import Vocabulary
+from core_llama_cpp.context.session import Session
+from core_llama_cpp.text.vocabulary import Vocabulary
 from core_runtime.chat.prompts import ChatPrompts
 from core_runtime.special_texts import SpecialTexts
 

@@ -11,7 +11,7 @@ import pytest
 
 import core
 from core.errors import EmptyPromptError, GenerationCancelled, PromptTooLongError
-from core_llama_cpp.engine import Engine
+from core_llama_cpp.decode.engine import Engine
 from core_llama_cpp.model import LlamaModel
 from core_runtime.waiting import Job
 

@@ -15,9 +15,9 @@ import pytest
 
 import core
 from core.errors import InvalidModelError, ModelError, TokenizerError
-from core_llama_cpp.files import find_files
-from core_llama_cpp.header import read_header
-from core_llama_cpp.soundness import check_soundness
+from core_llama_cpp.checkpoint.files import find_files
+from core_llama_cpp.checkpoint.header import read_header
+from core_llama_cpp.checkpoint.soundness import check_soundness
 
 TinyGguf = Callable[..., Path]
 NAN = float("nan")

@@ -12,9 +12,9 @@ from core import validate
 from core.errors import InvalidModelError, InvalidOptionError, OutOfMemoryError
 from core.options import LoadConfig
 from core.support import ASKED, Chosen
-from core_llama_cpp.files import ModelFiles
+from core_llama_cpp.checkpoint.files import ModelFiles
+from core_llama_cpp.checkpoint.header import ModelHeader
 from core_llama_cpp.ggml import GgmlDevice
-from core_llama_cpp.header import ModelHeader
 from core_runtime.machine import available_bytes
 
 CELL_STEP = 256

@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import IO
 
 from core.errors import CoreError, TokenizerError, UnsupportedModelError
-from core_llama_cpp.files import ModelFiles, find_files
-from core_llama_cpp.header import ModelHeader, read_header
+from core_llama_cpp.checkpoint.files import ModelFiles, find_files
+from core_llama_cpp.checkpoint.header import ModelHeader, read_header
 from core_llama_cpp.library import errors_said, load_library
 from core_runtime.threads import interruptible
 

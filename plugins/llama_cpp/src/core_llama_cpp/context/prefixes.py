@@ -1,4 +1,4 @@
-"""What sequences held, kept outside of the context for prompts that begin as they did.
+"""Beginnings of prompts: those of earlier calls, kept, and the one that a pass's prompts share.
 
 A kept prefix is a copy in the host's memory, and takes no cells: requests never wait for it. Left
 in its cells it would cost no copy, but then a prompt's own tokens may come to stand in front of
@@ -10,12 +10,13 @@ they are the same to the bit.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from core.labels import common_length
-from core_llama_cpp.pool import Lease, Pool
-from core_llama_cpp.session import Session, State
+from core_llama_cpp.context.pool import Lease, Pool
+from core_llama_cpp.context.session import Session, State
+from core_llama_cpp.context.spans import Reading, Runner
 from core_runtime.machine import available_bytes
 from core_runtime.prefix_cache import Found, PrefixCache
 
@@ -114,3 +115,58 @@ class KeptPrefixes:
         allowed = (free + self.held) // _SHARE
         self._store.shrink(max(0, allowed - size))
         return size <= allowed
+
+
+class SharedPrefix:
+    """The one beginning that is in the cache; on the owner thread. Another one takes its place.
+
+    What is computed of it is kept for later calls. ``computed``: tokens that the last `use` had to
+    compute.
+    """
+
+    def __init__(self, session: Session, pool: Pool, runner: Runner, kept: KeptPrefixes) -> None:
+        self._session, self._pool, self._runner, self._kept = session, pool, runner, kept
+        self._ids: Sequence[int] = ()
+        self._lease: Lease | None = None
+        self.computed = 0
+
+    def missing(self, ids: Sequence[int]) -> int:
+        """The cells that `use` would take, those aside that it would give back."""
+        return 0 if self._lease and self._ids == ids else len(ids)
+
+    def use(self, ids: Sequence[int], between: Callable[[], None]) -> int | None:
+        """The sequence that holds these tokens; None for none of them.
+
+        ``between`` two batches may raise, and nothing is left over. Raises ValueError where the
+        pool has no room for it, `DecodeError`.
+        """
+        self.computed = 0
+        if self._lease is None or self._ids != ids:
+            self.drop()
+            if not ids:
+                return None
+            self._compute(ids, between)
+        return self._lease.sequences[0] if self._lease else None
+
+    def drop(self) -> None:
+        """Give the cells of the beginning back."""
+        if self._lease is not None:
+            self._session.drop(self._lease.sequences[0])
+            self._pool.give(self._lease)
+            self._ids, self._lease = (), None
+
+    def _compute(self, ids: Sequence[int], between: Callable[[], None]) -> None:
+        self._ids, self._lease = ids, self._pool.take(len(ids), 1)
+        [sequence] = self._lease.sequences
+        try:
+            start = self._kept.restore(ids, len(ids), self._lease, self._pool)
+            span = Reading(ids[start:], start, sequence, reads=0)
+            self._runner.run([span], between)
+            if span.error is not None:
+                raise span.error
+        except BaseException:
+            self.drop()
+            raise
+
+        self.computed = len(ids) - start
+        self._kept.keep(ids, sequence)

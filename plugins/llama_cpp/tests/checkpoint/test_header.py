@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.errors import CoreError, InvalidModelError, TokenizerError, UnsupportedModelError
-from core_llama_cpp.header import read_header
-from core_llama_cpp.probe import probe, refusal
+from core_llama_cpp.checkpoint.header import read_header
+from core_llama_cpp.checkpoint.probe import probe, refusal
 
 TinyGguf = Callable[..., Path]
 

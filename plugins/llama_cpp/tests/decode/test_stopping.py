@@ -13,9 +13,9 @@ import pytest
 
 import core
 from core.errors import GenerationTimeout, ModelClosedError, PromptTooLongError
+from core_llama_cpp.context.session import Batch, InterruptedPassError, Session, SessionSettings
 from core_llama_cpp.model import LlamaModel
-from core_llama_cpp.session import Batch, InterruptedPassError, Session, SessionSettings
-from core_llama_cpp.vocabulary import Vocabulary
+from core_llama_cpp.text.vocabulary import Vocabulary
 from core_runtime.threads import interruptible
 
 PATIENCE = 60.0  # against hangs; an answer comes at once

@@ -15,11 +15,11 @@ from typing import NamedTuple, Protocol, Self
 
 from core.clock import RequestClock
 from core.errors import ModelClosedError, PromptTooLongError, RequestError
-from core_llama_cpp.engine import Engine
-from core_llama_cpp.pool import Lease, Pool
-from core_llama_cpp.prefixes import KeptPrefixes
-from core_llama_cpp.session import DecodeError, Logits, Session
-from core_llama_cpp.spans import Read, Reading, Runner
+from core_llama_cpp.context.pool import Lease, Pool
+from core_llama_cpp.context.prefixes import KeptPrefixes, SharedPrefix
+from core_llama_cpp.context.session import DecodeError, Logits, Session
+from core_llama_cpp.context.spans import Read, Reading, Runner
+from core_llama_cpp.decode.engine import Engine
 from core_runtime.owner import OwnerThread
 
 
@@ -81,61 +81,6 @@ class Need:
     def sequences(self) -> int:
         """Sequences: the question's own, one for a branch, and one for the shared beginning."""
         return 3
-
-
-class SharedPrefix:
-    """The one beginning that is in the cache; on the owner thread. Another one takes its place.
-
-    What is computed of it is kept for later calls. ``computed``: tokens that the last `use` had to
-    compute.
-    """
-
-    def __init__(self, session: Session, pool: Pool, runner: Runner, kept: KeptPrefixes) -> None:
-        self._session, self._pool, self._runner, self._kept = session, pool, runner, kept
-        self._ids: Sequence[int] = ()
-        self._lease: Lease | None = None
-        self.computed = 0
-
-    def missing(self, ids: Sequence[int]) -> int:
-        """The cells that `use` would take, those aside that it would give back."""
-        return 0 if self._lease and self._ids == ids else len(ids)
-
-    def use(self, ids: Sequence[int], between: Callable[[], None]) -> int | None:
-        """The sequence that holds these tokens; None for none of them.
-
-        ``between`` two batches may raise, and nothing is left over. Raises ValueError where the
-        pool has no room for it, `DecodeError`.
-        """
-        self.computed = 0
-        if self._lease is None or self._ids != ids:
-            self.drop()
-            if not ids:
-                return None
-            self._compute(ids, between)
-        return self._lease.sequences[0] if self._lease else None
-
-    def drop(self) -> None:
-        """Give the cells of the beginning back."""
-        if self._lease is not None:
-            self._session.drop(self._lease.sequences[0])
-            self._pool.give(self._lease)
-            self._ids, self._lease = (), None
-
-    def _compute(self, ids: Sequence[int], between: Callable[[], None]) -> None:
-        self._ids, self._lease = ids, self._pool.take(len(ids), 1)
-        [sequence] = self._lease.sequences
-        try:
-            start = self._kept.restore(ids, len(ids), self._lease, self._pool)
-            span = Reading(ids[start:], start, sequence, reads=0)
-            self._runner.run([span], between)
-            if span.error is not None:
-                raise span.error
-        except BaseException:
-            self.drop()
-            raise
-
-        self.computed = len(ids) - start
-        self._kept.keep(ids, sequence)
 
 
 class Answered(NamedTuple):

@@ -1,16 +1,16 @@
 """Requests on their way through the model: a prompt in chunks, then one token a step.
 
-Both are spans (`core_llama_cpp.spans`): what a step computes is put together from them.
+Both are spans (`core_llama_cpp.context.spans`): what a step computes is put together from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from core_llama_cpp.pool import Lease, Pool
-from core_llama_cpp.prefixes import KeptPrefixes
+from core_llama_cpp.context.pool import Lease, Pool
+from core_llama_cpp.context.prefixes import KeptPrefixes
+from core_llama_cpp.context.session import Logits, Session
 from core_llama_cpp.sampling import Sampler, logprob
-from core_llama_cpp.session import Logits, Session
 from core_runtime.request import Request, own_error
 from core_runtime.waiting import Job
 

@@ -17,8 +17,8 @@ import pytest
 import core
 from core.errors import InvalidModelError, ModelNotFoundError, UnsupportedModelError
 from core.models.gguf import read_gguf
-from core_llama_cpp.adapter import find_adapter
-from core_llama_cpp.header import read_header
+from core_llama_cpp.checkpoint.adapter import find_adapter
+from core_llama_cpp.checkpoint.header import read_header
 from core_llama_cpp.model import LlamaModel
 from core_llama_cpp.tolerance import EXACT
 

@@ -12,10 +12,16 @@ from hypothesis import strategies as st
 
 from core.errors import InvalidModelError, InvalidOptionError, OutOfMemoryError
 from core.options import LoadConfig
-from core_llama_cpp.estimate import ContextSize, Estimate, context_size, estimate, free_memory
-from core_llama_cpp.files import find_files
+from core_llama_cpp.checkpoint.estimate import (
+    ContextSize,
+    Estimate,
+    context_size,
+    estimate,
+    free_memory,
+)
+from core_llama_cpp.checkpoint.files import find_files
+from core_llama_cpp.checkpoint.header import ModelHeader, read_header
 from core_llama_cpp.ggml import DeviceType, GgmlDevice
-from core_llama_cpp.header import ModelHeader, read_header
 from core_llama_cpp.library import load_library
 
 TinyGguf = Callable[..., Path]
@@ -171,7 +177,7 @@ def test_what_else_is_estimated(smollm2_gguf: Path) -> None:
 
 
 def test_all_layers_on_gpus_count_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core_llama_cpp.estimate.available_bytes", lambda: GIB)
+    monkeypatch.setattr("core_llama_cpp.checkpoint.estimate.available_bytes", lambda: GIB)
     assert free_memory([], -1) == GIB
     assert free_memory([GPU], 0) == GIB
     assert free_memory([GPU, GPU], -1) == 12 * GIB

@@ -14,8 +14,8 @@ from pathlib import Path
 from core.errors import InvalidModelError, UnsupportedModelError
 from core.models.files import resolve_path, typed_errors
 from core.models.gguf import GgufHeader, GgufTensor, read_gguf
-from core_llama_cpp.files import find_files
-from core_llama_cpp.header import ModelHeader
+from core_llama_cpp.checkpoint.files import find_files
+from core_llama_cpp.checkpoint.header import ModelHeader
 
 _ALPHA, _FLOAT32 = "adapter.lora.alpha", 6
 # What llama.cpp's convert_lora_to_gguf.py writes; there is no product for whole numbers.

@@ -14,11 +14,11 @@ from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
 from core.clock import Check, never_stop
-from core_llama_cpp.decoding import Decoding, Prefilling, Tenancy
-from core_llama_cpp.pool import Pool
-from core_llama_cpp.prefixes import KeptPrefixes
-from core_llama_cpp.session import InterruptedPassError, Session
-from core_llama_cpp.spans import Runner, Span
+from core_llama_cpp.context.pool import Pool
+from core_llama_cpp.context.prefixes import KeptPrefixes
+from core_llama_cpp.context.session import InterruptedPassError, Session
+from core_llama_cpp.context.spans import Runner, Span
+from core_llama_cpp.decode.batch import Decoding, Prefilling, Tenancy
 from core_runtime import engine
 from core_runtime.owner import OwnerThread
 from core_runtime.request import Request

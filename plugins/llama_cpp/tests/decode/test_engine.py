@@ -13,9 +13,9 @@ import pytest
 
 import core
 from core.errors import GenerationCancelled, GenerationTimeout, ModelClosedError
+from core_llama_cpp.context.pool import Pool
+from core_llama_cpp.context.session import Batch, DecodeError, Session
 from core_llama_cpp.model import LlamaModel
-from core_llama_cpp.pool import Pool
-from core_llama_cpp.session import Batch, DecodeError, Session
 
 
 def ids(model: LlamaModel, prompt: str, count: int = 8) -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from core_llama_cpp.session import DecodeError, InterruptedPassError, Logits, Session
+from core_llama_cpp.context.session import DecodeError, InterruptedPassError, Logits, Session
 
 Read = Callable[[int, Logits], None]
 
@@ -16,7 +16,7 @@ def _nothing(place: int, logits: Logits) -> None:
 
 
 class Reading:
-    """Tokens of a sequence (`core_llama_cpp.spans.Span`), and who looks at their logits.
+    """Tokens of a sequence (`core_llama_cpp.context.spans.Span`), and who looks at their logits.
 
     ``reads``: the last tokens' logits go to ``to``, with their places in ``ids``. ``error``: what
     went wrong with it.

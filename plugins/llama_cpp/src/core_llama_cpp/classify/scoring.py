@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from core.clock import RequestClock
 from core.types import Score
-from core_llama_cpp.passes import Branch, Passes, ask
+from core_llama_cpp.classify.passes import Branch, Passes, ask
+from core_llama_cpp.context.session import Logits
 from core_llama_cpp.sampling import check_numbers, logprob
-from core_llama_cpp.session import Logits
 from core_runtime.batches import by_prefix
 from core_runtime.request import own_error
 from core_runtime.rows import ScoreRow
 
 
 class Scored:
-    """A `core_llama_cpp.passes.Question` about one continuation, with the values read so far."""
+    """A `Question` about one continuation, with the values read so far."""
 
     def __init__(self, row: ScoreRow) -> None:
         self.row, self.ids, self.reads = row, row.ids, len(row.targets)

@@ -13,9 +13,9 @@ from core.clock import RequestClock
 from core.labels import LabelScores, LabelTrie, Path, score_labels, with_scores
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
-from core_llama_cpp.passes import Branch, Passes, ask
+from core_llama_cpp.classify.passes import Branch, Passes, ask
+from core_llama_cpp.context.session import Logits
 from core_llama_cpp.sampling import Sampler, log_total, logprob
-from core_llama_cpp.session import Logits
 from core_runtime.batches import by_prefix
 from core_runtime.request import own_error, seeded
 from core_runtime.rows import Row, labels_alone, of_labels
@@ -63,7 +63,7 @@ def _goes_on(path: Path, trie: LabelTrie, inner: set[Path]) -> bool:
 
 
 class LabelQuestionReader:
-    """A `core_llama_cpp.passes.Question` about one prompt, with the values read so far."""
+    """A `Question` about one prompt, with the values read so far."""
 
     reads = 1
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from core.errors import InvalidModelError, TokenizerError
 from core.models.gguf import GgufHeader, GgufTensor, read_gguf
-from core_llama_cpp.files import ModelFiles
-from core_llama_cpp.header import ModelHeader
+from core_llama_cpp.checkpoint.files import ModelFiles
+from core_llama_cpp.checkpoint.header import ModelHeader
 
 MAPPED_ALIGNMENT = 32
 """ggml's TENSOR_ALIGNMENT: a file with less is read into memory, and not mapped."""
@@ -206,7 +206,7 @@ def _number(header: ModelHeader, key: str, default: int = 0) -> int:
 
 
 def _each_layer(header: ModelHeader, key: str, default: int | list[int]) -> list[int]:
-    """The numbers of all layers; `core_llama_cpp.header` has seen that they are numbers."""
+    """The numbers of all layers; `header` has seen that they are numbers."""
     value = header.metadata.get(f"{header.architecture}.{key}", default)
     if isinstance(value, list):
         return [number for number in value if isinstance(number, int)][: header.num_layers]

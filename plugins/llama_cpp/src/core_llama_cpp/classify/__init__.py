@@ -1,0 +1,1 @@
+"""Prompts that are read and not continued: classify, labels, scores."""

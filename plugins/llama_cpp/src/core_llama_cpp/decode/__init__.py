@@ -1,0 +1,1 @@
+"""Prompts that are continued: the engine, and its rows."""

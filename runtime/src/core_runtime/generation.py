@@ -1,0 +1,186 @@
+"""One call that generates: its rows, those of them that are equal, and what came of each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+
+from core.clock import STOPPED, Check, RequestClock
+from core.errors import CoreError
+from core.options import GenerateConfig
+from core.types import BatchResult, GenerateMetrics, Token
+from core_runtime.engine import Engine
+from core_runtime.request import End, Item, Request, is_repeatable, own_error, reason_of
+from core_runtime.rows import ids_error, packed, prompt_error
+from core_runtime.served import ServedModel
+from core_runtime.tokenising import Tokenising
+from core_runtime.waiting import Job
+
+_STRIDE = 0xD1342543DE82EF95  # an odd constant, and not that of `noise`: seeds far apart
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt's token ids, or what keeps it from running; ``samples`` rows continue it."""
+
+    ids: Sequence[int]
+    error: CoreError | None = None
+    samples: int = 1
+
+
+class Generation:
+    """One call that generates.
+
+    Its rows are numbered in the order of the prompts, samples of one prompt side by side. With
+    ``equal_rows`` one request answers all rows that have the same tokens and draw alike.
+    """
+
+    def __init__(
+        self,
+        model: ServedModel,
+        engine: Engine,
+        prompts: Sequence[Prompt],
+        config: GenerateConfig,
+        clock: RequestClock,
+        equal_rows: bool = True,
+    ) -> None:
+        self._clock, self._equal_rows = clock, equal_rows
+        self._queue: SimpleQueue[tuple[list[int], Item]] = SimpleQueue()
+        self._engine = engine
+        self._requests: list[Request] = []
+        self._rows: dict[Hashable, list[int]] = {}  # of each request in turn, by what decides them
+        self._repeated = 0  # tokens of prompts that have no request of their own
+        self._jobs: list[Job] = []  # submitted when the first token is asked for
+        self.ends: dict[int, End] = {}
+        self.rows = 0
+
+        for prompt in prompts:
+            if prompt.error is None:
+                self._add(model, prompt, config)
+            else:
+                failed = End(reason_of(prompt.error), prompt.error, GenerateMetrics())
+                self.ends.update((self.rows + i, failed) for i in range(prompt.samples))
+                self.rows += prompt.samples
+
+    def tokens(self) -> Iterator[tuple[int, Token]]:
+        """Row and token, as they are made; afterwards ``ends`` has every row's end.
+
+        Closed early, it stops the rows that still run.
+        """
+        with self._running() as made:
+            for rows, token in made:
+                for row in rows:
+                    yield row, token
+
+    def results(self) -> list[BatchResult]:
+        """Run every row to its end; their results in order."""
+        found: dict[int, list[Token]] = {rows[0]: [] for rows in self._rows.values()}
+        with self._running() as made:
+            for rows, token in made:
+                found[rows[0]].append(token)
+
+        # Equal rows share what cannot be changed.
+        tokens: dict[int, tuple[Token, ...]] = {}
+        for rows in self._rows.values():
+            tokens.update(dict.fromkeys(rows, tuple(found[rows[0]])))
+        return [
+            BatchResult(tokens.get(row, ()), self.ends[row].reason, self.ends[row].error)
+            for row in range(self.rows)
+        ]
+
+    @property
+    def prompt_tokens(self) -> int:
+        """How many tokens the prefill of each prompt that ran had, together."""
+        return sum(len(job.ids) for job in self._jobs) + self._repeated
+
+    @property
+    def cached_prompt_tokens(self) -> int:
+        """How many of them did not have to be computed."""
+        return sum(job.requests[0].cached for job in self._jobs) + self._repeated
+
+    @property
+    def generated_tokens(self) -> int:
+        """How many tokens all rows have sent, those that were stopped included."""
+        answered = zip(self._requests, self._rows.values(), strict=True)
+        return sum(request.emitted * len(rows) for request, rows in answered)
+
+    def _add(self, model: ServedModel, prompt: Prompt, config: GenerateConfig) -> None:
+        """Number the prompt's rows; those that are equal to none before them get a request."""
+        requests = []
+        for sample in range(prompt.samples):
+            own = _of_sample(config, sample)
+            rows = self._rows.setdefault(self._key(prompt, own), [])
+            if not rows:
+                sink = partial(self._put, rows)
+                requests.append(Request(model, prompt.ids, own, sink, self._clock))
+            rows.append(self.rows)
+            self.rows += 1
+
+        self._requests += requests
+        if requests:
+            self._jobs.append(Job(prompt.ids, tuple(requests)))
+        else:
+            self._repeated += len(prompt.ids)
+
+    def _key(self, prompt: Prompt, config: GenerateConfig) -> Hashable:
+        """What decides the tokens of the row that is numbered next."""
+        if not (self._equal_rows and is_repeatable(config)):
+            return self.rows
+        return packed(prompt.ids), config.seed if config.temperature else None
+
+    @contextmanager
+    def _running(self) -> Iterator[Iterator[tuple[list[int], Token]]]:
+        """Submit the requests, for as long as their tokens are read."""
+        try:
+            self._engine.submit(self._jobs)
+            yield self._made()
+        finally:
+            for request in self._requests:
+                request.abandon()
+
+    def _made(self) -> Iterator[tuple[list[int], Token]]:
+        """Yield each token, and the equal rows that it is for."""
+        while len(self.ends) < self.rows:
+            rows, item = self._engine.receive(self._queue, self._look)
+            if isinstance(item, End):
+                self.ends.update((row, _own_end(item)) for row in rows[1:])
+                self.ends[rows[0]] = item
+            elif rows[0] not in self.ends:  # a row that was given up may still send
+                for token in item:
+                    yield rows, token
+
+    def _look(self) -> None:
+        for request in self._requests:
+            request.look()
+
+    def _put(self, rows: list[int], item: Item) -> None:
+        self._queue.put((rows, item))
+
+
+def _own_end(end: End) -> End:
+    """The end of a row that is equal to another: its error is its own."""
+    return end if end.error is None else dataclasses.replace(end, error=own_error(end.error))
+
+
+def checked(model: ServedModel, prompts: Sequence[str], check: Check) -> list[Prompt]:
+    """Tokenise what can run; the rest carries its error, or all do what ``check`` raises."""
+    errors = [prompt_error(model, prompt) for prompt in prompts]
+    sound = [prompt for prompt, error in zip(prompts, errors, strict=True) if error is None]
+    try:
+        encoded = iter(Tokenising(model.tokenizer, check).encode_batch(sound))
+    except STOPPED as stopped:
+        stopped.with_traceback(None)
+        return [Prompt((), error or stopped) for error in errors]
+    rows = [Prompt((), error) if error else Prompt(next(encoded)) for error in errors]
+    return [row if row.error else Prompt(row.ids, ids_error(model, row.ids)) for row in rows]
+
+
+def _of_sample(config: GenerateConfig, sample: int) -> GenerateConfig:
+    """Sample 0 draws what ``generate`` with this seed draws; the others have seeds of their own."""
+    if config.seed is None or sample == 0:
+        return config
+    return dataclasses.replace(config, seed=(config.seed + sample * _STRIDE) % 2**64)
