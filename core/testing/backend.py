@@ -94,16 +94,19 @@ def _context_length(directory: str | os.PathLike[str]) -> int:
     """The context length of a model that `write_model` made, in tokens."""
     config = read_config_json(directory)
     kind, length = config.get("model_type"), config.get(_LENGTH)
+
     if kind != NAME:
         raise UnsupportedModelError(
             f"FakeBackend loads what core.testing.write_model() makes: {os.fspath(directory)!r} is "
             f"a model of type {kind!r}."
         )
+
     if not isinstance(length, int) or length < 1:
         raise InvalidModelError(
             f"The config.json of {os.fspath(directory)!r} has no usable {_LENGTH}. Make the model "
             "again with core.testing.write_model()."
         )
+
     if not any(Path(directory).expanduser().glob("*.safetensors")):
         raise ModelNotFoundError(
             f"{os.fspath(directory)!r} has no *.safetensors file. Make the model again with "

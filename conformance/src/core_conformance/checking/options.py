@@ -75,11 +75,14 @@ def honours(subject: Subject, asked: Operation, base: Operation) -> None:
 def _trials(subject: Subject, base: Operation, plain: Sequence[Answer]) -> Iterator[Trial]:
     if base.generates:
         yield from _stops(plain)
+
+    # Filters that leave the best token alone, or change what a seed draws.
     for option in FILTERS:
         if option.only_best is not None:
             yield Trial({"temperature": _HOT, option.name: option.only_best} | seeds(subject, 1)[0])
         elif subject.declares(Capability.SEED):
             yield Trial(EVEN | {option.name: option.telling, "seed": 0}, _LENGTH, drawn=True)
+
     for penalty in _PENALTIES:
         trial = Trial({"repeat_penalty": penalty}, _LENGTH // 2, drawn=True)
         if _changes(subject, base, trial, plain):
@@ -87,6 +90,7 @@ def _trials(subject: Subject, base: Operation, plain: Sequence[Answer]) -> Itera
             break
     else:
         tally.left_out("repeat_penalty, which is refused, or changes no answer")
+
     if subject.declares(Capability.SEED):
         for seed in (0,) if base.generates else (0, 21, 22):
             yield Trial(EVEN | {"seed": seed}, _LENGTH, drawn=True)

@@ -237,12 +237,16 @@ def rows_stop(subject: Subject) -> None:
     goes_on(subject, [row.tokens for row in free], Capability.BATCH_GENERATE)
     longest = max(free, key=lambda row: (len(row.text), len(row.ids)))
     stop, stop_id = longest.text[len(longest.text) // 2 :][:2], longest.ids[len(longest.ids) // 2]
+
+    # At a string, from the middle of the longest text.
     if not stop:
         tally.left_out("stop strings, for the model says no text")
     if stop:
         for row, found in zip(free, batch(subject, _ASKED, _LENGTH, stop=stop), strict=True):
             expected = row.text.partition(stop)[0]
             _ends(subject, row, answer(found), f"stop={stop!r}", expected, stop in row.text)
+
+    # At a token, from the middle of its ids.
     for row, found in zip(
         free, batch(subject, _ASKED, _LENGTH, stop_tokens=[stop_id]), strict=True
     ):

@@ -137,11 +137,15 @@ def _cancelled(subject: Subject, turn: Turn, prompts: tuple[str, ...]) -> None:
         cancel = CancelAfter(turn.at)
         found = run(subject, way, model, prompts, _TOKENS, cancel=cancel)
         same_rows(subject, turn.wanted, found, what, GenerationCancelled)
+
         stopped = [row for row in found if row.error is not None]
         must(bool(cancel.heard or not stopped), f"{what}, stopped before it was set: {found}")
+
+        # One that is not set stops nothing, and counts the looks of a call that runs on.
         calm = CancelAfter()
         again = run(subject, way, model, prompts, _TOKENS, cancel=calm)
         same_rows(subject, turn.wanted, again, f"{what}, and then again with one that is not set")
+
         if stopped or not cancel.heard or 2 * turn.at > min(turn.looks, calm.seen):
             break
     else:

@@ -193,12 +193,15 @@ def close_under_calls(subject: Subject) -> None:
     wanted = [rows for rows, _ in timings]
     whole = sum(seconds for _, seconds in timings)
     cost = whole / pass_seconds(subject)
+
     for share in within(subject, _SHARES, lambda _: cost, "shares of the time until close()"):
         with closing(subject.load()) as model:
             found = _closed_meanwhile(subject, model, callers, prompts, share * whole)
             for way, own, rows in zip(callers, wanted, found, strict=True):
                 what = f"{way.name} in a thread, while two others closed its model,"
                 same_rows(subject, own, rows, what, ModelClosedError)
+
+            # What was closed under way stays closed, and touches no other.
             for way in callers:
                 rows = run(subject, way, model, prompts[:1], 1)
                 errors = [row.error for row in rows]
@@ -206,6 +209,7 @@ def close_under_calls(subject: Subject) -> None:
                     all(isinstance(error, ModelClosedError) for error in errors),
                     f"{way.name} of a model that was closed under way gave {rows!r:.200}",
                 )
+
     again = run(subject, callers[0], subject.model, prompts, _TOKENS)
     same_rows(subject, wanted[0], again, "another load, beside models that were closed")
 

@@ -36,14 +36,17 @@ def every_scored_length(subject: Subject) -> None:
         ids = encode(prompt + _NEXT) if prompt else ()
         if prompt is None or list(ids[:length]) != list(encode(prompt)):
             continue
+
         row = row_logits(classify(subject, [prompt], return_logits=True)[0])
         found = score(subject, [prompt], [_NEXT])[0].token_logprobs
         wanted = row[ids[length]] - log_total(row)
+
         must(
             len(found) == len(ids) - length and near(subject, wanted, found[0]),
             f"{_NEXT!r} behind a prompt of {length} tokens has the token_logprobs {found}; "
             f"classify says {wanted:.5f} of the first of {len(ids) - length} tokens",
         )
+
         compared += 1
     testable(bool(compared), NO_SIZES)
 
@@ -86,8 +89,10 @@ def labels_behind_every_length(subject: Subject) -> None:
         prompt = sized(subject, length, turn=10)
         if prompt is None or prompt.endswith(" "):
             continue
+
         (result,) = classify(subject, [prompt], labels=ask.SEVERAL_WORDS)
         found = label_logprobs(result)
+
         texts = [f" {label}" for label in ask.SEVERAL_WORDS]
         for label, said in zip(found, score(subject, [prompt] * len(texts), texts), strict=True):
             must(
@@ -95,6 +100,7 @@ def labels_behind_every_length(subject: Subject) -> None:
                 f"behind a prompt of {length} tokens, {label!r} has the logprob "
                 f"{found[label]:.5f} as a label, and {said.logprob:.5f} as a continuation",
             )
+
         compared += 1
     testable(bool(compared), NO_SIZES)
 

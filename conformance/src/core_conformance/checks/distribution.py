@@ -108,10 +108,12 @@ def penalty_is_exact(subject: Subject) -> None:
     rows, changed = logits(subject, asked), 0
     for penalty in (0.02, 0.5, 1.3, 8.0):  # below 1, it makes what was seen likelier
         results = classify(subject, asked, repeat_penalty=penalty)
+
         for prompt, row, result in zip(asked, rows, results, strict=True):
             scores = list(row)
             for seen in set(tokenizing(subject).encode(prompt)):
                 scores[seen] *= penalty if scores[seen] < 0 else 1 / penalty
+
             chosen, best = scores[token(result).id], max(scores)
             changed += row[scores.index(best)] < max(row)
             must(
@@ -119,6 +121,7 @@ def penalty_is_exact(subject: Subject) -> None:
                 f"repeat_penalty={penalty:g} on {prompt!r}: token {token(result)!r} has the "
                 f"penalised logit {chosen:.4g}, and the best is {best:.4g}",
             )
+
     testable(changed > 0, f"no penalty changes what the model says greedily: {_NO_LEAD}")
 
 

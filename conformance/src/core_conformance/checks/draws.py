@@ -78,9 +78,11 @@ def filtered_draws_follow_the_logits(subject: Subject) -> None:
     if not cases:
         tally.left_out("filters: no two logits are far enough apart for a border between them")
     for count, option in cases:
+        # The logits that the filter leaves, and draws with it.
         options = {"temperature": _HOT} | option
         least = sorted(row, reverse=True)[count - 1]
         left = [value if value >= least else -math.inf for value in row]
+
         try:
             seconds = subject.effort.seconds / len(cases)
             drawn = equal_rows(subject, Capability.CLASSIFY, _PROMPT, _DRAWS, seconds, **options)
@@ -88,6 +90,7 @@ def filtered_draws_follow_the_logits(subject: Subject) -> None:
             if error.option not in option:
                 raise
             continue
+
         _follows(subject, drawn, left, f"classify of rows with {options}", _HOT)
 
 

@@ -138,6 +138,7 @@ def _lazy(subject: Subject) -> Iterator[tuple[Capability, Callable[[float | None
     """The operations that work when they are read, by name."""
     model: Any = subject.model
     prompt = ask.PLAIN[0]
+
     if subject.declares(Capability.GENERATE):
         yield Capability.GENERATE, lambda limit: model.generate(prompt, max_tokens=1, timeout=limit)
     if subject.declares(Capability.BATCH_STREAMING):
@@ -247,12 +248,14 @@ def failed_rows_count_nothing(subject: Subject) -> None:
         if not subject.declares(name):
             continue
         options: dict[str, int] = {} if name is Capability.CLASSIFY else {"max_tokens": 2}
+
         getattr(model, name)(list(prompts), **options)
         sound = model.metrics
         must(
             sound.prompt_tokens >= len(prompts),
             f"{name} of {len(prompts)} prompts counts {sound.prompt_tokens} prompt tokens",
         )
+
         getattr(model, name)([prompts[0], "", prompts[1], ""], **options)
         mixed = model.metrics
         must(

@@ -29,6 +29,7 @@ def to_the_contexts_end(subject: Subject) -> None:
         model = subject.load(context_len=_SMALL)
     except OptionError:
         model = subject.load()  # a backend may refuse to make it smaller
+
     with model:
         limit = model.info.context_length
         sizes = [limit, limit + 1, limit - 1]
@@ -37,6 +38,7 @@ def to_the_contexts_end(subject: Subject) -> None:
             prompt = sized(subject, size, turn=4)
             if prompt is None:
                 continue
+
             if subject.declares(Capability.CLASSIFY):
                 _classifies(subject, model, prompt, size)
             if subject.declares(Capability.GENERATE):

@@ -224,6 +224,7 @@ def _encoded(world: World, text: str) -> None:
         f"encode({text!r}) is {ids!r:.120}: a list of ids below {size}",
     )
     must(model.encode(text) == ids, f"encode({text!r}) gave two different lists")
+
     once = model.decode(ids)
     again = model.decode(model.encode(once)) if once else once
     # Some tokenizers put a space in front of every text, and some drop it again; what stands for

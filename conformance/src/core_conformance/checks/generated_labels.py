@@ -99,17 +99,22 @@ def _is_sound(world: World, labels: Sequence[str], result: ClassifyResult, what:
         list(logprobs) == list(labels) == list(probabilities),
         f"{what}: logprobs of {list(logprobs)}, and probabilities of {list(probabilities)}",
     )
+
     top = max(logprobs.values())
     must(
         logprobs[result.label or ""] == top if result.label in logprobs else False,
         f"{what}: the label is {result.label!r}, and the logprobs are {logprobs}",
     )
+
+    # The probabilities are shares of what the labels have together.
     weights = {  # where all are impossible, they are equally so
         label: 1.0 if value == top else math.exp(value - top) for label, value in logprobs.items()
     }
     total = math.fsum(weights.values())
     apart = max(abs(weights[label] / total - probabilities[label]) for label in labels)
     must(apart <= 1e-3, f"{what}: the probabilities are {probabilities}, of logprobs {logprobs}")
+
+    # What they have together lies between the likeliest of them and their sum.
     mass, joint = result.label_mass or 0.0, [math.exp(value) for value in logprobs.values()]
     must(
         max(joint) - 1e-3 <= mass <= min(1.0, math.fsum(joint)) + 1e-3,
@@ -128,11 +133,13 @@ def _as_scored(
     lead = "" if prompt[-1:].isspace() else prefix
     if not world.subject.declares(Capability.TOKENIZING):
         return
+
     # Only where no token lies across the border: else all labels begin where the first one does.
     encode = tokenizing(world.subject).encode
     head = encode(prompt)
     if any(encode(prompt + lead + label)[: len(head)] != head for label in labels):
         return
+
     for label in labels[:2]:
         found = world.scored(prompt, lead + label)
         one = (result.logprobs or {})[label]
@@ -148,9 +155,11 @@ def _scored(world: World, pairs: list[tuple[str, str]]) -> None:
     found = score(world.model, prompts, continuations)
     for place, ((prompt, text), result) in enumerate(zip(pairs, found, strict=True)):
         what = f"{text!r} behind {prompt!r:.80}, pair {place} of {len(pairs)}"
+
         wanted = world.scored(prompt, text)
         if not same_error(wanted.error, result.error, what):
             continue
+
         parts = result.token_logprobs
         must(bool(parts) and max(parts) <= 1e-6, f"{what}: the token_logprobs are {parts}")
         total = math.fsum(parts)
@@ -159,6 +168,7 @@ def _scored(world: World, pairs: list[tuple[str, str]]) -> None:
             f"{what}: logprob is {result.logprob}, and its tokens sum to {total}",
         )
         _same_score(world, wanted.token_logprobs, result, f"{what}, alone and here")
+
     for (prompt, text), result in list(zip(pairs, found, strict=True))[:2]:
         _by_steps(world, prompt, text, result)
 

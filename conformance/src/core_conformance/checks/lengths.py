@@ -126,6 +126,7 @@ def every_limit(subject: Subject) -> None:
     goes_on(subject, [whole.tokens])
     limits = [limit for limit in telling(longest) if limit < len(whole.tokens)][:_PLACES]
     testable(bool(limits), _SHORT)
+
     for limit in within(subject, limits, lambda limit: 1 + limit / 2, "max_tokens", _LITTLE):
         found = generate(subject, prompt, limit)
         text = "".join(token.text for token in whole.tokens[: limit - 1])
@@ -134,6 +135,7 @@ def every_limit(subject: Subject) -> None:
             or (found.finish_reason == "length" and found.text.startswith(text)),
             f"max_tokens={limit} gave {found.text!r} ({found.finish_reason}) of {whole.text!r}",
         )
+
         cut = Answer(whole.tokens[:limit], "length", whole.prompt)
         same_answers(subject, [(cut, found)], f"max_tokens={limit} and {longest}")
         must(len(found.tokens) <= limit, f"max_tokens={limit} gave {len(found.tokens)} tokens")
@@ -189,6 +191,7 @@ def unequal_rows(subject: Subject) -> None:
         found = [sized(subject, size, turn=3) for size in (shortest + gap, shortest)]
         given = [prompt for prompt in found if prompt is not None]
         what = f"alone, and beside rows that are {gap} tokens longer or shorter"
+
         if subject.declares(Capability.CLASSIFY):
             options = in_full(subject)
             alone = [classify(subject, [prompt], **options)[0] for prompt in given]

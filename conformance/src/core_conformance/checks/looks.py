@@ -110,17 +110,23 @@ def _look_at(subject: Subject, calls: list[Long]) -> None:
         long, whole, seconds = _whole(subject, planned)
         prompts = asked(long.rows)
         undisturbed(whole, str(long))
+
         if long.way.generates:
             goes_on(subject, [row.answer.tokens for row in whole], long.way.name)
         else:
             empty = [row for row in whole if not (row.answer.tokens or row.told)]
             must(not empty, f"{long} gave {len(empty)} rows nothing")
+
         if seconds < _LONG:
             tally.left_out(f"{long}: it takes {seconds:.3f} s, in which little can be seen")
             continue
+
+        # A cancel and a timeout, early and late.
         for option, share, most in _POINTS:
             with unless_refused(option):
                 _stops(subject, long, prompts, seconds, option, share, most * _work(whole))
+
+        # What a row had when it was stopped.
         if long.way.name is Capability.BATCH_GENERATE:
             for option in _KINDS:
                 with suppress(UnsupportedOptionError):  # this one, or the stop string

@@ -59,12 +59,14 @@ def long_labels(subject: Subject) -> None:
         size for size in _LONG if {head + size, head + size - 1, head + size // 2} <= set(fronts)
     ]
     testable(bool(sizes), NO_SIZES)
+
     for size in within(subject, sizes, lambda size: 4 + size / 5, "tokens of a label", _SOME):
         # Another label begins with the same tokens, all but the last.
         front, middle = fronts[head + size], fronts[head + size // 2]
         label, other = _behind(front), _behind(fronts[head + size - 1]) + " or else"
         found = label_logprobs(classify(subject, [ask.QUESTION], labels=(label, other))[0])
         _agree(subject, found, label, _in_parts(subject, middle, front), size, "in two parts")
+
         if subject.declares(Capability.SCORING):
             for each in (label, other):
                 said = score(subject, [ask.QUESTION], [f" {each}"])[0]

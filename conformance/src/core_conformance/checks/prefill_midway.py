@@ -112,13 +112,16 @@ def _heard_behind_the_last_chunk(
         stream = speak(subject, subject.model, _fresh(prompt), max_tokens=8, cancel=cancel)
         timer, start = threading.Timer(share * seconds, setattr, (cancel, "now", True)), _now()
         timer.start()
+
         first = promptly(subject, partial(_first, stream), "a long prompt, cancelled by time")
         left = _now() - start - share * seconds
         timer.cancel()
         stream.close()
+
         if isinstance(first, GenerationCancelled) or left < 0.6 * early:
             must(True, "")
             return
+
     must(
         False,
         f"a cancel was set {left:.2f} s before the first token of a long prompt, which took "

@@ -74,8 +74,10 @@ def filters_that_drop_nothing_change_nothing(subject: Subject) -> None:
         {"top_p": 1.0},
         {"typical_p": 1.0},
     ]
+
     cases = {f"{name} with {each}": (name, each) for each in off for name in drawing(subject)}
     warm = {"temperature": EVEN["temperature"], "seed": 5}
+
     for case in budget.within(subject, cases, lambda case: 4.0, "filters"):
         name, option = cases[case]
         free = draw(subject, name, _PROMPTS, 2, **warm)
@@ -85,6 +87,7 @@ def filters_that_drop_nothing_change_nothing(subject: Subject) -> None:
             if error.option not in option:
                 raise
             continue
+
         same_draws(
             subject, list(zip(free, found, strict=True)), f"{name} with {warm}, and {option}"
         )

@@ -35,8 +35,10 @@ def streams_count_their_tokens(subject: Subject) -> None:
         stream = open_stream()
         given = len(list(stream))
         found = stream.metrics
+
         _counts(found, (length,), f"{name} read to its end")
         stopped = stream.finish_reason == "stop"  # the token that ended it may count, or not
+
         must(
             given <= found.generated_tokens <= given + stopped,
             f"{name} gave {given} tokens, and generated_tokens is {found.generated_tokens}",
@@ -61,9 +63,11 @@ def closed_streams_count_what_they_did(subject: Subject) -> None:
         stream = open_stream()
         begun.append([token for token, _ in zip(stream, range(2), strict=False)])
         stream.close()
+
         given, found = len(begun[-1]), stream.metrics
         if not given:
             continue
+
         _counts(found, (length,), f"{name}, closed after {given} tokens,")
         must(
             given <= found.generated_tokens <= _LENGTH + 1,
@@ -75,6 +79,7 @@ def closed_streams_count_what_they_did(subject: Subject) -> None:
             f"{name} was closed after {given} tokens: its metrics are {found}, and those of the "
             f"model {subject.model.metrics}",
         )
+
     goes_on(subject, begun)
 
 
@@ -109,6 +114,7 @@ def closed_streams_of_rows_count_what_they_did(subject: Subject) -> None:
     model: Any = subject.model
     lengths = [encoded_length(subject, prompt) for prompt in PROMPTS]
     most = sum(length or 10**9 for length in lengths)
+
     for name, rows in _row_streams(subject):
         _ask_something_else(subject)
         before, stream = model.metrics, rows()
@@ -116,6 +122,7 @@ def closed_streams_of_rows_count_what_they_did(subject: Subject) -> None:
         stream.close()
         if first is None:
             continue
+
         found = model.metrics
         must(
             found != before and 0 < found.prompt_tokens <= most and found.generated_tokens > 0,
@@ -130,6 +137,7 @@ def _streams(
     """Each of these forms: its name, the tokens of its prompt if they are known, and the call."""
     model: Any = subject.model
     prompt = talkative(subject) if subject.declares(Capability.GENERATE) else PROMPTS[0]
+
     for name in filter(subject.declares, names):
         if name is Capability.CHAT:
             if not has_template(subject):

@@ -249,10 +249,13 @@ def _settings(flags: dict[str, Any]) -> Settings:
         seed=flags["seed"],
         deep=None if flags["deep"] is None else settings.deep(flags["deep"]),
     )
+
     try:
         here = Path.cwd()
     except FileNotFoundError as error:
         raise UsageError("The working directory no longer exists. Change to another.") from error
+
+    # What is given goes before what the project says, and that before the environment.
     usual = Settings(model=os.environ.get("INFER_MODEL") or None)
     return given.over(settings.nearest_table(here)).over(usual)
 

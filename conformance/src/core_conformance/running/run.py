@@ -35,10 +35,12 @@ class Run:
             use(settings.material)  # before anything imports the checks
         except ValueError as error:
             raise UsageError(str(error)) from error
+
         self.target = settings.target()
         self.backend = self.target.found()
         with typed_errors(self.target.model):
             os.stat(self.target.model)
+
         all_that_apply = applicable(self.backend.protocol)
         self.checks = chosen(all_that_apply, settings.only)
         self.total = len(all_that_apply)
@@ -46,6 +48,7 @@ class Run:
         self.started = False
         self._no_start = ""
         self._known = validated(settings.known or {}, all_checks())
+
         self.isolated = bool(settings.isolate)
         runner = Isolated if self.isolated else Continuing
         self._runner: Runner = runner(self.target, settings.timeout)

@@ -125,6 +125,7 @@ class Machine:
         """Read tokens and see that they are the wanted ones; False when the stream has ended."""
         whole = count >= MOST
         line = record.note(reading(stream.name, None if whole else count))
+
         try:
             for _ in range(10**6 if whole else count):
                 stream.tokens.append(next(stream.stream))
@@ -143,6 +144,7 @@ class Machine:
             if not isinstance(error, GenerationCancelled) or stream.cancel is None:
                 same_error(stream.wanted[1], error, self._where(stream))
             return False
+
         self._begun(stream)
         return True
 

@@ -91,13 +91,17 @@ class _Search(Generic[Input]):
         """Try one input."""
         if self._over():
             raise Enough
+
         if self._smallest is None and not self._is_new(found):
             return
         if self._smallest is not None or self._behind is not None:
             self._world.renew()
+
         error = self._error(found)
         if error is None:
             return
+
+        # The first failure; from there on, shorter ones.
         if self._smallest is None:
             self._first(found, error)
             if not self.failed:

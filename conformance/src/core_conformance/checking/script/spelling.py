@@ -31,12 +31,16 @@ def spelled(value: object) -> str:
     """An expression that gives the value again; for what has none, None and what it was."""
     if value is None or isinstance(value, bool | bytes):
         return repr(value)
+
+    # Of text, and of numbers.
     if isinstance(value, RenderedPrompt):
         return f"core.RenderedPrompt({_text(value.marked)}, {value.marker!r})"
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, int | float):
         return _number(value)
+
+    # Of what holds other values.
     if isinstance(value, GenerateConfig | LoadConfig | Message):
         return f"core.{type(value).__name__}({', '.join(_fields(value))})"
     if isinstance(value, list | tuple):
