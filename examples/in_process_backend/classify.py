@@ -14,10 +14,10 @@ from core.labels import LabelScores, score_labels, with_scores
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
 from core_runtime.batches import by_prefix
-from core_runtime.label_tokens import LabelQuestion
 from core_runtime.owner import OwnerThread
 from core_runtime.request import seeded
 from core_runtime.rows import Row, labels_alone, of_labels
+from core_runtime.text.label_tokens import LabelQuestion
 
 from .language import START, State
 from .loader import Loaded

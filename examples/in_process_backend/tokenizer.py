@@ -1,6 +1,6 @@
 """Text to token ids and back: some words, single bytes for all else, and special tokens.
 
-`Tokenizer` is a `core_runtime.served.ServedTokenizer`. Several threads use it at once.
+`Tokenizer` is a `core_runtime.text.tokenizer.ServedTokenizer`. Several threads use it at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from core.chat import RenderedPrompt, continued
 from core.text_stream import StreamDetokenizer
 from core.types import Conversation
 from core_runtime.chat.prompts import ChatPrompts
-from core_runtime.special_texts import SpecialTexts
+from core_runtime.text.special_texts import SpecialTexts
 
 _WORDS = (
     " the| a| of| and| to| in| is| it| was| that| for| on| with| not| very| good| bad| new| we"
@@ -40,7 +40,7 @@ _PIECE = re.compile("|".join(map(re.escape, sorted(WORDS, key=len, reverse=True)
 
 
 class Tokenizer:
-    """See `core_runtime.served.ServedTokenizer` for what every method promises."""
+    """See `core_runtime.text.tokenizer.ServedTokenizer` for what every method promises."""
 
     def __init__(self) -> None:
         self._chat = ChatPrompts(TEMPLATE, {"bos_token": "<s>"}, SPECIAL)

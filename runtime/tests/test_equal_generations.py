@@ -19,7 +19,7 @@ from core_runtime.engine import Engine
 from core_runtime.generating import GeneratingModel
 from core_runtime.owner import OwnerThread
 from core_runtime.request import Request
-from core_runtime.special_texts import SpecialTexts
+from core_runtime.text.special_texts import SpecialTexts
 
 CONTEXT, VOCABULARY = 50, 1000
 STOP = VOCABULARY - 1

@@ -23,7 +23,7 @@ from core_runtime import classifying
 from core_runtime.classifying import ClassifyingModel
 from core_runtime.equal_rows import EqualRows, Remembered
 from core_runtime.rows import Row, ScoreRow
-from core_runtime.special_texts import SpecialTexts
+from core_runtime.text.special_texts import SpecialTexts
 
 Key = tuple[bytes, object]
 CAPABILITIES = frozenset(core.Capability)

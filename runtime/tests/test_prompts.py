@@ -12,7 +12,7 @@ import pytest
 from core.clock import never_stop
 from core.errors import EmptyPromptError, PromptTooLongError, RequestError
 from core_runtime.rows import checked_ids, length_error, prompt_error
-from core_runtime.special_texts import SpecialTexts
+from core_runtime.text.special_texts import SpecialTexts
 
 
 def fewest(text: str, most: int | None) -> int:

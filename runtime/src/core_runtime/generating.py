@@ -21,7 +21,7 @@ from core_runtime.request import Request, Sink
 from core_runtime.rows import checked_ids, ids_error
 from core_runtime.served import ServedModel
 from core_runtime.stream import RequestStream
-from core_runtime.token_prompts import TokenIds, TokenSequence, token_prompts
+from core_runtime.text.token_prompts import TokenIds, TokenSequence, token_prompts
 
 
 class GeneratingModel(InProcessModel):

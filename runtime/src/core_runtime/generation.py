@@ -17,7 +17,7 @@ from core_runtime.engine import Engine
 from core_runtime.request import End, Item, Request, is_repeatable, own_error, reason_of
 from core_runtime.rows import ids_error, packed, prompt_error
 from core_runtime.served import ServedModel
-from core_runtime.tokenising import Tokenising
+from core_runtime.text.tokenising import Tokenising
 from core_runtime.waiting import Job
 
 _STRIDE = 0xD1342543DE82EF95  # an odd constant, and not that of `noise`: seeds far apart

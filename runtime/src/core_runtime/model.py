@@ -23,7 +23,7 @@ from core.types import Choice, Conversation, GenerateMetrics, ModelInfo, Score
 from core_runtime.equal_rows import EqualRows, Reader
 from core_runtime.rows import ScoreRow, score_rows
 from core_runtime.served import ServedModel
-from core_runtime.tokenising import Tokenising
+from core_runtime.text.tokenising import Tokenising
 
 _METHODS = {Capability.SCORING: "score", Capability.ATTENTION_INSPECTOR: "inspect_attention"}
 

@@ -21,10 +21,11 @@ from core.labels import label_paths
 from core.options import GenerateConfig
 from core.support import text_error
 from core.types import ClassifyResult
-from core_runtime.label_tokens import LabelQuestion, LabelTokens
 from core_runtime.request import is_repeatable
-from core_runtime.served import ContinuingTokenizer, ServedModel
-from core_runtime.tokenising import Tokenising
+from core_runtime.served import ServedModel
+from core_runtime.text.label_tokens import LabelQuestion, LabelTokens
+from core_runtime.text.tokenising import Tokenising
+from core_runtime.text.tokenizer import ContinuingTokenizer
 
 _CHARACTER_BYTES = 4  # UTF-8's longest
 

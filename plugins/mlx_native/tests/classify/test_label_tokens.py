@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from core.labels import label_paths, label_texts
 from core_mlx_native.text.tokenizer import Tokenizer
-from core_runtime import label_tokens
-from core_runtime.label_tokens import LabelTokens
+from core_runtime.text import label_tokens
+from core_runtime.text.label_tokens import LabelTokens
 
 LABELS = ["finance", "not sure", "not", "7", "é", "a b  c"]
 ENDS = [

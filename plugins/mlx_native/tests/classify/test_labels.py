@@ -19,7 +19,7 @@ from core_mlx_native.loader import load_decoder
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.prefill import last_logits, prefill
 from core_mlx_native.to_python import floats
-from core_runtime.label_tokens import LabelQuestion
+from core_runtime.text.label_tokens import LabelQuestion
 
 Checkpoint = Callable[..., Path]
 

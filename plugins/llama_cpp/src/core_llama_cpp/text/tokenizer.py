@@ -13,7 +13,7 @@ from core.types import Conversation
 from core_llama_cpp.context.session import Session
 from core_llama_cpp.text.vocabulary import Vocabulary
 from core_runtime.chat.prompts import ChatPrompts
-from core_runtime.special_texts import SpecialTexts
+from core_runtime.text.special_texts import SpecialTexts
 
 _QUICK = 2**17  # characters that are tokenised in no time
 _NAMES = ("bos", "eos", "pad")

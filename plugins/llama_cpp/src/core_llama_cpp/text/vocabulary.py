@@ -18,7 +18,7 @@ import numpy as np
 
 from core.errors import ModelClosedError, RequestError
 from core.support import unicode_error
-from core_runtime.special_texts import END_MARKS
+from core_runtime.text.special_texts import END_MARKS
 
 _PIECE_BYTES = 64  # most tokens are shorter
 _LONGEST = 2**31 - 1024  # llama.cpp counts a text's bytes in 32 bits

@@ -22,7 +22,7 @@ from core_mlx_native.network.masks import additive, tree_allowed
 from core_mlx_native.network.prefill import Behind, Prefill, windows
 from core_mlx_native.network.rotation import View
 from core_mlx_native.to_python import float_rows
-from core_runtime.label_tokens import LabelQuestion
+from core_runtime.text.label_tokens import LabelQuestion
 
 _NODES = 256  # trie nodes that run together, at most
 

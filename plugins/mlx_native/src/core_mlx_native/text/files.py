@@ -24,7 +24,7 @@ from core.errors import InvalidModelError, ModelNotFoundError, TokenizerError
 from core.models.files import read_model_file
 from core.support import unicode_error
 from core_mlx_native.checkpoint.fields import Fields, JsonFiles
-from core_runtime.special_texts import END_MARKS
+from core_runtime.text.special_texts import END_MARKS
 
 _KEY = "precompiled_charsmap"
 _MAY_HOLD_KEY = re.compile(rb"charsmap|\\u00[4-7]")  # as it stands, or a letter of it escaped

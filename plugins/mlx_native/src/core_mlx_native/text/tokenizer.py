@@ -25,7 +25,7 @@ from core_mlx_native.text.files import TokenizerFiles, read_tokenizer_files
 from core_mlx_native.text.text_bound import TextBound, text_bound
 from core_mlx_native.text.word_cuts import can_cut, common_ends, last_cut
 from core_runtime.chat.prompts import ChatPrompts
-from core_runtime.special_texts import SpecialTexts
+from core_runtime.text.special_texts import SpecialTexts
 
 _SEVERAL = 3  # texts of which the common ends are looked for
 _ID_LIMIT = 2**32  # the library's ids are 32-bit numbers

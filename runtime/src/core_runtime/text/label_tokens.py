@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from core.labels import LabelTrie, Path, build_trie, common_length, label_paths, label_texts
-from core_runtime.served import ContinuingTokenizer
+from core_runtime.text.tokenizer import ContinuingTokenizer
 
 # A token that spans the border between prompt and label reaches back one token, in rare cases
 # two; what stands further back cannot change how the label is tokenised.

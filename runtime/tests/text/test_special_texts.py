@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.chat import RenderedPrompt
-from core_runtime.special_texts import SpecialTexts
+from core_runtime.text.special_texts import SpecialTexts
 
 TOKENS = ("<s>", "<|im_start|>", "<|im_end|>", "x", "[A]", *(f"<unused{i}>" for i in range(5000)))
 

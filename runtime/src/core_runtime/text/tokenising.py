@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from core.clock import Check
-from core_runtime.served import ContinuingTokenizer
+from core_runtime.text.tokenizer import ContinuingTokenizer
 from core_runtime.threads import outlasting
 
 _BLOCK = 2**17  # characters that are tokenised at once: about a tenth of a second

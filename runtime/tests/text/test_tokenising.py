@@ -9,8 +9,8 @@ import pytest
 
 from core.clock import never_stop
 from core.errors import GenerationCancelled, GenerationTimeout
-from core_runtime import tokenising
-from core_runtime.tokenising import Tokenising
+from core_runtime.text import tokenising
+from core_runtime.text.tokenising import Tokenising
 
 BLOCK = 10
 
