@@ -82,7 +82,8 @@ class RequestStream(Iterator[Token]):
     def close(self) -> None:
         """Stop cleanly: the engine is done with it when this returns. Twice is fine.
 
-        It was cancelled then, also where the engine had come to its end ahead of the reader.
+        It was cancelled then, also where the engine had come to its end ahead of the reader; what
+        had failed stays an error.
 
         Only where waiting would not end (a finalizer on the model's thread, a fork) it does not.
         """
@@ -105,7 +106,7 @@ class RequestStream(Iterator[Token]):
             except ModelError:
                 item = End("cancelled", None, GenerateMetrics())
             if isinstance(item, End):
-                self._finish(replace(item, reason="cancelled"))
+                self._finish(item if item.error else replace(item, reason="cancelled"))
 
     def _look(self) -> None:
         if self._request is not None:

@@ -127,7 +127,7 @@ class SubmittedStream(Iterator[Token]):
         self._stream.close()
         self._worker.join()
         if not self._reason:
-            self._end("cancelled")
+            self._end("error" if self._stream.finish_reason == "error" else "cancelled")
 
     def _wait(self) -> Token | BaseException:
         while True:
