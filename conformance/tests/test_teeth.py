@@ -59,11 +59,7 @@ def test_there_are_at_least_fifty_checks() -> None:
     assert len(all_checks()) >= 50
 
 
-@pytest.mark.parametrize(
-    "capability",
-    # Without generate, test_reference.py asks all checks by default.
-    [pytest.param(c, marks=[pytest.mark.slow] * (c is Capability.GENERATE)) for c in Capability],
-)
+@pytest.mark.parametrize("capability", Capability)
 def test_every_capability_is_refused_somewhere(path: str, capability: Capability) -> None:
     assert selftest.refusing(capability, path) == []
 
