@@ -3,14 +3,20 @@
 Durations are in seconds, sizes in bytes. Large numeric arrays are float32 ``array.array('f')``:
 they support the buffer protocol, so ``numpy.frombuffer(x, dtype="float32")`` reads them without
 a copy, and they are left out of ``repr`` and of comparison.
+
+What a call brings for one prompt has ``to_dict()``, a dictionary that ``json.dumps`` takes as it
+is, errors and all (infinities and NaN are None there), and ``raise_for_error()``, which returns the
+result or raises what kept it from being one.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from dataclasses import asdict, dataclass, field
+from typing import Literal, Self, TypeAlias
+
+from core.records import error_record, html_table, number, numbers
 
 Role = Literal["system", "user", "assistant"]
 FinishReason = Literal["stop", "length", "cancelled", "error"]
@@ -24,6 +30,10 @@ class Token:
     id: int
     text: str
     logprob: float | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """The token for JSON."""
+        return {"id": self.id, "text": self.text, "logprob": number(self.logprob)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,37 @@ class ClassifyResult:
     margin: float | None = None
     error: Exception | None = None
 
+    def raise_for_error(self) -> Self:
+        """The result itself. Raises its error where the prompt failed."""
+        if self.error is not None:
+            raise self.error
+        return self
+
+    def to_dict(self, *, logits: bool = False) -> dict[str, object]:
+        """The result for JSON; with ``logits`` also the list of them, or None where none are."""
+        record: dict[str, object] = {
+            "token": None if self.token is None else self.token.to_dict(),
+            "label": self.label,
+            "probabilities": numbers(self.probabilities),
+            "logprobs": numbers(self.logprobs),
+            "label_mass": number(self.label_mass),
+            "margin": number(self.margin),
+            "error": error_record(self.error),
+        }
+        if logits:
+            record["logits"] = None if self.logits is None else list(map(number, self.logits))
+        return record
+
+    def _repr_html_(self) -> str:
+        """The labels with their probabilities, best first, or the token; shown by notebooks."""
+        if self.error is not None:
+            return html_table(["error"], [[f"{type(self.error).__name__}: {self.error}"]])
+        if self.probabilities is None:
+            return html_table(["token"], [[repr(self.token.text) if self.token else ""]])
+        ranked = sorted(self.probabilities.items(), key=lambda pair: -pair[1])
+        rows = [(label, f"{probability:.4f}") for label, probability in ranked]
+        return html_table(["label", "probability"], rows)
+
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
@@ -71,6 +112,21 @@ class BatchResult:
         """The tokens' text, joined."""
         return "".join(token.text for token in self.tokens)
 
+    def raise_for_error(self) -> Self:
+        """The result itself. Raises its error where the prompt failed."""
+        if self.error is not None:
+            raise self.error
+        return self
+
+    def to_dict(self) -> dict[str, object]:
+        """The result for JSON, its text included."""
+        return {
+            "text": self.text,
+            "tokens": [token.to_dict() for token in self.tokens],
+            "finish_reason": self.finish_reason,
+            "error": error_record(self.error),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Score:
@@ -80,6 +136,21 @@ class Score:
     token_logprobs: tuple[float, ...] = ()
     is_greedy: bool = False  # greedy decoding would have produced exactly this
     error: Exception | None = None
+
+    def raise_for_error(self) -> Self:
+        """The score itself. Raises its error where the pair failed."""
+        if self.error is not None:
+            raise self.error
+        return self
+
+    def to_dict(self) -> dict[str, object]:
+        """The score for JSON."""
+        return {
+            "logprob": number(self.logprob),
+            "token_logprobs": list(map(number, self.token_logprobs)),
+            "is_greedy": self.is_greedy,
+            "error": error_record(self.error),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +165,14 @@ class GenerateMetrics:
     total_seconds: float = 0.0
     peak_memory_bytes: int = 0
     active_memory_bytes: int = 0
+
+    def to_dict(self) -> dict[str, object]:
+        """The metrics for JSON, with both rates."""
+        return {
+            **asdict(self),
+            "prefill_tokens_per_second": self.prefill_tokens_per_second,
+            "decode_tokens_per_second": self.decode_tokens_per_second,
+        }
 
     @property
     def prefill_tokens_per_second(self) -> float:

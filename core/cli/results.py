@@ -8,7 +8,7 @@ from core.cli import output
 from core.cli.inputs import Row
 from core.cli.wording import in_flags
 from core.errors import CoreError
-from core.types import ClassifyResult, Token
+from core.types import ClassifyResult
 
 Outcome = tuple[int, Row, ClassifyResult]  # index in the input, what was asked, what came out
 
@@ -53,24 +53,7 @@ class Failures:
 def record(index: int, row: Row, result: ClassifyResult) -> dict[str, object]:
     """The JSON object of one row."""
     identity = {} if row.identity is None else {row.identity[0]: row.identity[1]}
-    error = result.error
-
-    return {
-        "index": index,
-        **identity,
-        "prompt": row.text,
-        "token": None if result.token is None else _token(result.token),
-        "label": result.label,
-        "probabilities": result.probabilities,
-        "logprobs": result.logprobs,
-        "label_mass": result.label_mass,
-        "margin": result.margin,
-        "error": error and {"type": type(error).__name__, "message": str(error)},
-    }
-
-
-def _token(token: Token) -> dict[str, object]:
-    return {"id": token.id, "text": token.text, "logprob": token.logprob}
+    return {"index": index, **identity, "prompt": row.text, **result.to_dict()}
 
 
 def _cells(row: Row, result: ClassifyResult, with_labels: bool) -> tuple[str, ...]:

@@ -1,0 +1,77 @@
+"""Results as programs use them: for JSON, for a notebook, and with their errors raised."""
+
+from __future__ import annotations
+
+import json
+import math
+from array import array
+from typing import Any
+
+import pytest
+
+import core
+from core.errors import EmptyPromptError
+from core.types import BatchResult, ClassifyResult, GenerateMetrics, Score, Token
+
+NO, ERROR = "it's <b>no</b>", EmptyPromptError("The prompt is empty.")
+LABELLED = ClassifyResult(
+    token=Token(7, " é", -math.inf),
+    logits=array("f", (1.5, -math.inf, math.nan)),
+    label="ja",
+    probabilities={NO: 0.25, "ja": 0.75},
+    logprobs={NO: -math.inf, "ja": -0.5},
+    label_mass=0.5,
+    margin=0.5,
+)
+WROTE = BatchResult((Token(1, "a"), Token(2, " b", -1.0)), "length")
+RESULTS = (LABELLED, WROTE, Score(-3.0, (-1.0, -2.0)), LABELLED.token, GenerateMetrics(3))
+
+
+@pytest.mark.parametrize("result", RESULTS, ids=lambda result: type(result).__name__)
+def test_a_dictionary_is_what_json_gives_back(result: Any) -> None:
+    text = json.dumps(result.to_dict(), allow_nan=False)
+    assert json.loads(text) == result.to_dict()
+
+
+def test_what_json_cannot_hold_is_null() -> None:
+    found: Any = LABELLED.to_dict(logits=True)
+    assert found["token"] == {"id": 7, "text": " é", "logprob": None}
+    assert found["logprobs"] == {NO: None, "ja": -0.5}
+    assert found["logits"] == [1.5, None, None]
+    json.dumps(found, allow_nan=False)
+
+
+def test_logits_are_there_where_they_are_asked_for() -> None:
+    assert "logits" not in LABELLED.to_dict()
+    assert ClassifyResult().to_dict(logits=True)["logits"] is None
+
+
+def test_a_text_is_in_the_dictionary_and_rates_are() -> None:
+    assert WROTE.to_dict()["text"] == "a b"
+    assert GenerateMetrics(8, prefill_seconds=2.0).to_dict()["prefill_tokens_per_second"] == 4.0
+
+
+@pytest.mark.parametrize("kind", [ClassifyResult, BatchResult, Score])
+def test_an_error_is_told_or_raised(kind: Any) -> None:
+    failed = kind(error=ERROR)
+    assert failed.to_dict()["error"] == {
+        "type": "EmptyPromptError",
+        "message": "The prompt is empty.",
+    }
+    json.dumps(failed.to_dict(), allow_nan=False)
+    with pytest.raises(EmptyPromptError):
+        failed.raise_for_error()
+    sound = kind()
+    assert sound.raise_for_error() is sound
+
+
+def test_a_notebook_shows_labels_best_first_and_no_markup_of_theirs() -> None:
+    shown = LABELLED._repr_html_()
+    assert shown.index("<td>ja</td><td>0.7500</td>") < shown.index("&lt;b&gt;no&lt;/b&gt;")
+    assert "<b>" not in shown
+    assert "&#x27; é&#x27;" in ClassifyResult(token=Token(7, " é"))._repr_html_()
+    assert "EmptyPromptError: The prompt is empty." in ClassifyResult(error=ERROR)._repr_html_()
+
+
+def test_they_are_part_of_the_contract() -> None:
+    assert core.ClassifyResult.to_dict is ClassifyResult.to_dict
