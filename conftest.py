@@ -12,7 +12,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -76,6 +78,33 @@ def _template_processes() -> Iterator[None]:
     kept = shared_processes()
     yield
     del kept
+
+
+@pytest.fixture
+def interrupted_behind() -> Callable[[int], AbstractContextManager[None]]:
+    """A block in which KeyboardInterrupt is raised behind that many calls, as a handler may do.
+
+    Where a function of Python's begins, or one of C's has returned. Import before what the block
+    imports: an import that is interrupted keeps its lock.
+    """
+
+    @contextmanager
+    def interrupted(calls: int) -> Iterator[None]:
+        passed = 0
+
+        def look(frame: FrameType, event: str, argument: object) -> None:
+            nonlocal passed
+            passed += event in ("call", "c_return")
+            if passed > calls:
+                raise KeyboardInterrupt  # which unsets the profile function
+
+        sys.setprofile(look)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+
+    return interrupted
 
 
 @pytest.fixture(scope="session")

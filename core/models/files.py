@@ -7,9 +7,11 @@ import json
 import os
 import stat
 from collections.abc import Iterator
+from functools import partial
 from typing import BinaryIO, cast
 
 from core.errors import InvalidModelError, ModelAccessError, ModelError, ModelNotFoundError
+from core.system.interrupts import hold
 from core.types import ModelFormat
 
 MAX_JSON_BYTES = 64 * 2**20
@@ -90,14 +92,10 @@ def open_model_file(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def _at_once(path: str, flags: int) -> int:
-    """Open a file, for `open`, without waiting for what a pipe brings.
-
-    A signal's handler may raise behind every call: one call of C's both opens and puts the
-    descriptor where it is found again, so that an interrupted load leaves none.
-    """
+    """Open a file, for `open`, without waiting for what a pipe brings."""
     opened: list[int] = []
     try:
-        opened.extend(map(os.open, (path,), (flags | _AT_ONCE,)))
+        hold(opened, partial(os.open, path, flags | _AT_ONCE))
     except BaseException:
         for descriptor in opened:
             os.close(descriptor)

@@ -35,9 +35,9 @@ class ToyModel(ClassifyingModel):
 
     def release(self) -> None:
         """Free the weights now, behind what is queued."""
-        self._finalizer.detach()
         self._loaded.tokenizer.close()
         self._owner.close(self._free)
+        self._finalizer.detach()
 
     def _free(self) -> None:
         self._engine.shutdown(ModelClosedError())

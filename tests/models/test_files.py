@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from types import FrameType
 
 import pytest
 from hypothesis import given
@@ -25,6 +24,7 @@ from core.models.files import (
 )
 from core.models.gguf import read_gguf
 
+Interrupts = Callable[[int], AbstractContextManager[None]]
 AsNobody = Callable[[Callable[[], object]], str]
 
 
@@ -90,7 +90,9 @@ def test_a_directory_for_a_file(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc")
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # it closes what is dropped
 @pytest.mark.parametrize("reader", READERS)
-def test_an_interrupt_leaves_no_descriptor(tmp_path: Path, reader: str) -> None:
+def test_an_interrupt_leaves_no_descriptor(
+    tmp_path: Path, reader: str, interrupted_behind: Interrupts
+) -> None:
     """A signal's handler may raise behind each call; a raw descriptor would stay open for good."""
     path = tmp_path / "config.json"
     path.write_bytes(b"{}" if reader == "json" else b"GGUF\3" + bytes(19))
@@ -102,24 +104,6 @@ def test_an_interrupt_leaves_no_descriptor(tmp_path: Path, reader: str) -> None:
             break
         assert os.listdir("/proc/self/fd") == before, f"behind call {calls}"
     assert calls > 10
-
-
-@contextmanager
-def interrupted_behind(calls: int) -> Iterator[None]:
-    """Raise KeyboardInterrupt where that many calls of C's functions have returned."""
-    returned = 0
-
-    def look(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal returned
-        returned += event == "c_return"
-        if returned > calls:
-            raise KeyboardInterrupt  # which unsets the profile function
-
-    sys.setprofile(look)
-    try:
-        yield
-    finally:
-        sys.setprofile(None)
 
 
 def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:

@@ -159,18 +159,20 @@ class OwnerThread:
         if self._forked:
             return
 
+        future: Future[None] = Future()
         with self._lock:
             if self._closed:
                 return
+            puts = map(self._jobs.put, ((future, last), None))
             self._closed = True
-            future: Future[None] = Future()
-            self._jobs.put((future, last))
-            self._jobs.put(None)
+            list(puts)  # both in one call: an interrupt between them would leave the thread
 
         if not self._here:
             with aside():
-                future.result()
                 self._thread.join()
+                # Only now: who is interrupted while a Future's lock is taken keeps it, and the
+                # thread would wait for it.
+                future.result()
 
     def stop(self) -> None:
         """End the thread without waiting: for models that were dropped, not closed."""

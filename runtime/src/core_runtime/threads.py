@@ -114,7 +114,7 @@ def interruptible(make: Callable[[threading.Event], T], undo: Callable[[T], None
 
     try:
         outlasting(job, never_stop)
-        return made.pop()
+        return made[0]  # not pop(): behind a call, an interrupt would lose it
     except BaseException:
         stop.set()
         drop()

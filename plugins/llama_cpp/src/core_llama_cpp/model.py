@@ -28,16 +28,16 @@ from core_runtime.owner import OwnerThread
 class LlamaModel(ClassifyingModel):
     """A model in llama.cpp. See `core.TextModel` for what every method promises."""
 
-    def __init__(self, backend: str, loaded: LoadedModel) -> None:
+    def __init__(self, backend: str, loaded: LoadedModel, owner: OwnerThread) -> None:
         session = loaded.session
-        self._loaded, self._owner = loaded, OwnerThread(backend)
+        self._loaded, self._owner = loaded, owner
         pool = Pool(session.cells, session.settings.n_seq_max)
         engine = Engine(loaded, self._owner, pool)
         super().__init__(backend, loaded, engine, MODEL_CAPABILITIES)
         self._shutdown = engine.shutdown
         self._passes = Passes(session, pool, engine, self._owner, loaded.kept)
         # When nobody calls close(): the model must not be reached from here.
-        self._finalizer = weakref.finalize(self, _abandon, self._owner, loaded.tokenizer, session)
+        self._finalizer = weakref.finalize(self, abandon, self._owner, loaded.tokenizer, session)
 
     @property
     def model_type(self) -> str:
@@ -69,8 +69,8 @@ class LlamaModel(ClassifyingModel):
 
     def release(self) -> None:
         """Free weights and cache now, behind what is queued."""
-        self._finalizer.detach()
         self._owner.close(self._free)
+        self._finalizer.detach()  # behind it: where an interrupt comes before, it is still needed
 
     def _free(self) -> None:
         self._shutdown(ModelClosedError())
@@ -82,6 +82,7 @@ def _free(tokenizer: Tokenizer, session: Session) -> None:
     tokenizer.close(session.close)
 
 
-def _abandon(owner: OwnerThread, tokenizer: Tokenizer, session: Session) -> None:
+def abandon(owner: OwnerThread, tokenizer: Tokenizer, session: Session) -> None:
+    """Free a model that nobody holds any more, and do not wait for it. Twice is fine."""
     owner.post(lambda: _free(tokenizer, session))
     owner.stop()

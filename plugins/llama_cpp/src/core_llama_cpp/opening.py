@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 
 from core.options import LoadConfig
+from core.system.interrupts import hold
 from core.types import Choice
 from core_llama_cpp.ggml import GgmlDevice
 from core_llama_cpp.loader import load
-from core_llama_cpp.model import LlamaModel
-from core_runtime.owner import FirstProcess
+from core_llama_cpp.model import LlamaModel, abandon
+from core_runtime.owner import FirstProcess, OwnerThread
 
 _first_process = FirstProcess("llama.cpp")  # OpenMP's threads are not copied: a pass would hang
 
@@ -24,6 +26,17 @@ def open_model(
 ) -> LlamaModel:
     """Load a model; ``chosen`` are the choices made before. Raises `ModelError`, `OptionError`."""
     _first_process.check(backend)
-    loaded = load(backend, path, config, gpus, chosen)
-    _first_process.mark()
-    return LlamaModel(backend, loaded)
+    owners, loaded = list[OwnerThread](), None
+
+    # Whatever raises, an interrupt too, leaves neither the thread nor what was loaded.
+    try:
+        hold(owners, partial(OwnerThread, backend))
+        loaded = load(backend, path, config, gpus, chosen)
+        _first_process.mark()
+        return LlamaModel(backend, loaded, owners[0])
+    except BaseException:
+        for owner in owners:
+            if loaded is not None:
+                abandon(owner, loaded.tokenizer, loaded.session)
+            owner.stop()
+        raise

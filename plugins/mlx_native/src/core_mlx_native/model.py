@@ -134,9 +134,9 @@ class MlxModel(ClassifyingModel):
 
     def release(self) -> None:
         """Free the weights behind the work that is queued."""
-        self._finalizer.detach()
         self._loaded.tokenizer.close()
         self._owner.close(self._free)
+        self._finalizer.detach()  # behind it: where an interrupt comes before, it is still needed
 
     def _free(self) -> None:
         self._engine.shutdown(ModelClosedError())

@@ -17,6 +17,7 @@ from pathlib import Path
 import mlx.core as mx
 
 from core.options import LoadConfig
+from core.system.interrupts import hold
 from core.types import Choice
 from core_mlx_native import memory
 from core_mlx_native.failures import scarce
@@ -77,15 +78,16 @@ def open_model(
         memory.keep_freed_memory()
     memory.get_active_memory()  # imports what a stream that ends with the interpreter cannot
 
-    owner = None
+    owners: list[OwnerThread] = []
     try:
         settle = partial(_synchronize, device)
-        owner = OwnerThread(directory.name, own_stream, settle, _turn(device))
+        hold(owners, partial(OwnerThread, directory.name, own_stream, settle, _turn(device)))
+        owner = owners[0]
         loaded = owner.run(lambda: load(directory, config, on_gpu))
         return MlxModel(backend, replace(loaded, choices=(*chosen, *loaded.choices)), owner)
     except BaseException as error:
         forget_frames(error)  # else whoever keeps the error keeps what was loaded so far
-        if owner is not None:
+        for owner in owners:
             with suppress(RuntimeError):  # where MLX gets no thread, it cannot clear anything
                 owner.close(memory.clear_cache)
 

@@ -1,0 +1,57 @@
+"""Ctrl-C behind any call of a close leaves neither a thread nor a descriptor."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+
+import pytest
+
+import core
+
+Interrupts = Callable[[int], AbstractContextManager[None]]
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc"),
+    pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),  # dropped, and closed by it
+]
+
+
+def left() -> tuple[int, int]:
+    """Threads of Python's and descriptors, once what is on its way out is gone."""
+    end = time.monotonic() + 30
+    while (found := (threading.active_count(), len(os.listdir("/proc/self/fd")))) > BEFORE[0]:
+        gc.collect()
+        if time.monotonic() > end:
+            break
+        time.sleep(0.001)
+    return found
+
+
+BEFORE: list[tuple[int, int]] = []
+
+
+@pytest.fixture
+def path(tiny_gguf: Callable[..., Path]) -> Path:
+    """A model that was loaded once, so that what a process keeps is there."""
+    path = tiny_gguf()
+    core.load_model(path, backend="llama_cpp").close()
+    BEFORE[:] = [(threading.active_count(), len(os.listdir("/proc/self/fd")))]
+    return path
+
+
+def test_of_a_close(path: Path, interrupted_behind: Interrupts) -> None:
+    for calls in itertools.count():
+        model = core.load_model(path, backend="llama_cpp")
+        with suppress(KeyboardInterrupt), interrupted_behind(calls):
+            model.close()
+            break
+        del model
+        assert left() == BEFORE[0], f"behind call {calls}"
+    assert calls > 10
