@@ -37,8 +37,22 @@ def model(path: Path) -> ReferenceModel:
     return Reference().load_model(path, LoadConfig(parallel_slots=1))
 
 
-@pytest.mark.slow  # test_teeth.py asks what is refused then, test_whole_suite.py certifies it whole
-@pytest.mark.parametrize("off", OFF, ids=lambda off: f"without {off}" if off else "whole")
+# What others build on, and what authors leave out most often.
+IN_THE_SOAKS = {
+    *(Capability.GENERATE, Capability.CLASSIFY, Capability.BATCH_GENERATE, Capability.LABELS),
+    *(Capability.LOGITS, Capability.LOGPROBS, Capability.SEED, Capability.TOKENIZING),
+}
+
+
+@pytest.mark.parametrize(
+    "off",
+    # test_teeth.py asks what is refused then, test_whole_suite.py certifies it whole.
+    [
+        pytest.param(c, marks=pytest.mark.slow if c in IN_THE_SOAKS else pytest.mark.long)
+        for c in OFF
+    ],
+    ids=lambda off: f"without {off}" if off else "whole",
+)
 def test_it_passes_every_check(path: Path, off: Capability | None) -> None:
     backend = Reference(without={off} if off else ())
     assert selftest.failures(backend, str(path)) == {}

@@ -40,7 +40,7 @@ def verdict(request: pytest.FixtureRequest, path: str) -> Iterator[Verdict]:
         pool.shutdown(cancel_futures=True)  # a run may end before it asks for all of them
 
 
-@pytest.mark.slow  # test_guide.py runs it as well, as the command that an author types
+@pytest.mark.long  # in the soaks test_guide.py runs it, as the command that an author types
 def test_every_saboteur_fails_what_it_must() -> None:
     assert selftest.run().problems == ()
 
