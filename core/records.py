@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 
 
 def number(value: float | None) -> float | None:
-    """The value, or None for what JSON cannot hold: infinities and NaN."""
-    return value if value is not None and math.isfinite(value) else None
+    """The value as Python's own float, or None for what JSON cannot hold: infinities and NaN."""
+    return float(value) if value is not None and math.isfinite(value) else None
 
 
 def numbers(values: Mapping[str, float] | None) -> dict[str, float | None] | None:

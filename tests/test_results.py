@@ -41,6 +41,12 @@ def test_what_json_cannot_hold_is_null() -> None:
     json.dumps(found, allow_nan=False)
 
 
+def test_numbers_of_numpy_are_plain_ones() -> None:
+    numpy = pytest.importorskip("numpy")
+    token = Token(1, "a", numpy.float32(-0.5))
+    assert json.dumps(token.to_dict()["logprob"]) == "-0.5"
+
+
 def test_logits_are_there_where_they_are_asked_for() -> None:
     assert "logits" not in LABELLED.to_dict()
     assert ClassifyResult().to_dict(logits=True)["logits"] is None

@@ -1,4 +1,4 @@
-"""Ctrl-C behind any call of a close leaves neither a thread nor a descriptor."""
+"""Ctrl-C behind any call of a close, or behind a load, leaves neither a thread nor a descriptor."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 import core
+from core_llama_cpp import opening
+from core_llama_cpp.context.session import Session
 
 Interrupts = Callable[[int], AbstractContextManager[None]]
 pytestmark = [
@@ -55,3 +57,23 @@ def test_of_a_close(path: Path, interrupted_behind: Interrupts) -> None:
         del model
         assert left() == BEFORE[0], f"behind call {calls}"
     assert calls > 10
+
+
+def test_behind_a_load(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was loaded is freed at once, and no thread is there any more when the caller goes on."""
+    freed: list[Session] = []
+    close = Session.close
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def noted(session: Session) -> None:
+        freed.append(session)
+        close(session)
+
+    monkeypatch.setattr(opening, "LlamaModel", interrupted)
+    monkeypatch.setattr(Session, "close", noted)
+    with pytest.raises(KeyboardInterrupt):
+        core.load_model(path, backend="llama_cpp")
+    assert len(freed) == 1
+    assert threading.active_count() == BEFORE[0][0]

@@ -62,7 +62,7 @@ class Subject:
     @property
     def stated_tolerance(self) -> float:
         """The same as the models say it, 0 where they say so."""
-        return max(self.model.info.logit_tolerance, *map(_tolerance, self._open), 0.0)
+        return max([self.model.info.logit_tolerance, *map(_tolerance, self._open)])
 
     def declares(self, *capabilities: Capability) -> bool:
         """True when the backend declares all of these capabilities."""

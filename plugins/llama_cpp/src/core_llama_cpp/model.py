@@ -17,10 +17,8 @@ from core_llama_cpp.classify.classifier import Classifier
 from core_llama_cpp.classify.passes import Passes
 from core_llama_cpp.classify.scoring import Scorer
 from core_llama_cpp.context.pool import Pool
-from core_llama_cpp.context.session import Session
 from core_llama_cpp.decode.engine import Engine
 from core_llama_cpp.loader import LoadedModel
-from core_llama_cpp.text.tokenizer import Tokenizer
 from core_runtime.classifying import ClassifyingModel
 from core_runtime.owner import OwnerThread
 
@@ -37,7 +35,7 @@ class LlamaModel(ClassifyingModel):
         self._shutdown = engine.shutdown
         self._passes = Passes(session, pool, engine, self._owner, loaded.kept)
         # When nobody calls close(): the model must not be reached from here.
-        self._finalizer = weakref.finalize(self, abandon, self._owner, loaded.tokenizer, session)
+        self._finalizer = weakref.finalize(self, _abandon, self._owner, loaded)
 
     @property
     def model_type(self) -> str:
@@ -75,14 +73,14 @@ class LlamaModel(ClassifyingModel):
     def _free(self) -> None:
         self._shutdown(ModelClosedError())
         self._loaded.kept.clear()
-        _free(self._loaded.tokenizer, self._loaded.session)
+        free(self._loaded)
 
 
-def _free(tokenizer: Tokenizer, session: Session) -> None:
-    tokenizer.close(session.close)
+def free(loaded: LoadedModel) -> None:
+    """Free what was loaded, on the owner thread. Twice is fine."""
+    loaded.tokenizer.close(loaded.session.close)
 
 
-def abandon(owner: OwnerThread, tokenizer: Tokenizer, session: Session) -> None:
-    """Free a model that nobody holds any more, and do not wait for it. Twice is fine."""
-    owner.post(lambda: _free(tokenizer, session))
+def _abandon(owner: OwnerThread, loaded: LoadedModel) -> None:
+    owner.post(lambda: free(loaded))
     owner.stop()
