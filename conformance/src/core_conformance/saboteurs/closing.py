@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -43,13 +44,16 @@ class Bounded(SubmittedStream):
 
     def _work(self, queue: Any) -> None:
         try:
-            for count, token in enumerate(self._stream):
-                if count >= _UNREAD:
-                    self._read.wait(_FOR_EVER)
-                queue.put(token)
-            queue.put(StopIteration())
+            self._fill(queue)
         except Exception as error:  # noqa: BLE001 - as in the sound one
             queue.put(error)
+
+    def _fill(self, queue: Any) -> None:
+        for count, token in enumerate(self._stream):
+            if count >= _UNREAD:
+                self._read.wait(_FOR_EVER)
+            queue.put(token)
+        queue.put(StopIteration())
 
     def wait(self) -> None:
         """Wait for the worker."""
@@ -78,18 +82,15 @@ class CloseWaitsForTheUnread(ReferenceModel):
     "who reads a submitted request of a closed model waits for ever",
     kills={"lifecycle.close-streams"},
 )
-class SubmittedHangsAtClose(SubmittedStream):
-    """Has a worker that ends without a word when the model is closed."""
+class SubmittedHangsAtClose(Bounded):
+    """Has a worker that ends without a word when the model is closed.
 
-    def _work(self, queue: Any) -> None:
-        try:
-            for token in self._stream:
-                queue.put(token)
-            queue.put(StopIteration())
-        except ModelClosedError:
-            return
-        except Exception as error:  # noqa: BLE001 - as in the sound one
-            queue.put(error)
+    It is under way when that happens, however slow the check is: it waits for its reader.
+    """
+
+    def _fill(self, queue: Any) -> None:
+        with suppress(ModelClosedError):
+            super()._fill(queue)
 
 
 @saboteur(
