@@ -19,6 +19,7 @@ NUM_LAYERS, NUM_HEADS, HEAD_DIM = 2, 2, 4
 LOGIT_TOLERANCE = 1e-5
 
 _FLOOR = -25.0
+_LOG_2_TO_32 = 32 * math.log(2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Language:
 def log_softmax(logits: Sequence[float]) -> list[float]:
     """Natural-log probabilities over the vocabulary."""
     top = max(logits)
-    total = top + math.log(math.fsum(math.exp(value - top) for value in logits))
+    total = top + math.log(math.fsum(map(math.exp, [value - top for value in logits])))
     return [value - total for value in logits]
 
 
@@ -83,4 +84,5 @@ def _exponential(seen: Sequence[int], count: int) -> list[float]:
     """Exponentially distributed numbers, the same for the same ids on every machine."""
     data = struct.pack(f"<{len(seen)}I", *seen)
     digest = hashlib.shake_128(data).digest(4 * count)
-    return [-math.log((word + 1) / 2**32) for word in struct.unpack(f"<{count}I", digest)]
+    words = struct.unpack(f"<{count}I", digest)
+    return [_LOG_2_TO_32 - value for value in map(math.log, [word + 1 for word in words])]

@@ -24,7 +24,8 @@ EOS = _FIRST_SPECIAL + 1
 VOCAB_SIZE = _FIRST_SPECIAL + len(SPECIAL)
 
 _IDS = {piece: 256 + index for index, piece in enumerate(PIECES)}
-_LONGEST = max(map(len, PIECES))
+# The longest that fits comes first; a byte that begins none stands for itself.
+_PIECE = re.compile(b"|".join(map(re.escape, sorted(PIECES, key=len, reverse=True))) + b"|.", re.S)
 _SPECIAL_IDS = {text: _FIRST_SPECIAL + index for index, text in enumerate(SPECIAL)}
 _SPLIT = re.compile("(" + "|".join(map(re.escape, SPECIAL)) + ")")
 
@@ -91,14 +92,5 @@ def _rendered(prompt: RenderedPrompt) -> Iterator[int]:
 
 
 def _pieces(data: bytes) -> Iterator[int]:
-    start = 0
-    while start < len(data):
-        for length in range(_LONGEST, 1, -1):
-            piece = _IDS.get(data[start : start + length])
-            if piece is not None and start + length <= len(data):
-                yield piece
-                start += length
-                break
-        else:
-            yield data[start]
-            start += 1
+    for found in _PIECE.findall(data):
+        yield _IDS[found] if len(found) > 1 else found[0]

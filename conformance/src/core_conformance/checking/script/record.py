@@ -60,7 +60,7 @@ class _Calls:
 
 
 _calls, _looks = _Calls(), _Calls()
-_loads: dict[int, tuple[str, str]] = {}  # what makes the backend known, and the load itself
+_loads: dict[int, tuple[object, str]] = {}  # the backend, and its load as a line
 _closed: set[int] = set()
 
 
@@ -75,7 +75,7 @@ def begin() -> None:
 def loading(backend: object, arguments: str) -> int:
     """Write down a load, and return the number of its model."""
     call = Call(0, "", "")
-    _loads[call.number] = _origin(backend), f"core.load_model({arguments})"
+    _loads[call.number] = backend, f"core.load_model({arguments})"
     return call.number
 
 
@@ -125,8 +125,8 @@ def script(told: str = "", whole: bool = False) -> str:
     if not numbers:
         return ""
     names = {key: f"model{place or ''}" for place, key in enumerate(numbers)}
-    origins = dict.fromkeys(_loads[key][0] for key in numbers if _loads[key][0])
-    lines = ["import core", *origins, ""]
+    origins = dict.fromkeys(_origin(_loads[key][0]) for key in numbers)  # reads all metadata
+    lines = ["import core", *filter(None, origins), ""]
     lines += [f"{name} = {_loads[key][1]}" for key, name in names.items()]
     if whole and len(_calls.last) == _LAST:
         lines.append(f"# Of many calls, the first {_FIRST} and the last {_LAST}:")
