@@ -6,6 +6,7 @@ import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,6 +15,9 @@ from core_conformance.checking.registry import all_checks
 from core_conformance.proof import null_backend, selftest
 from core_conformance.proof.registry import Saboteur, all_saboteurs, saboteur
 from core_conformance.reference import Reference, write_model
+
+if TYPE_CHECKING:
+    from conformance.tests.conftest import Command
 
 Verdict = Callable[[str], list[str]]
 
@@ -40,7 +44,7 @@ def verdict(request: pytest.FixtureRequest, path: str) -> Iterator[Verdict]:
         pool.shutdown(cancel_futures=True)  # a run may end before it asks for all of them
 
 
-@pytest.mark.long  # in the soaks test_guide.py runs it, as the command that an author types
+@pytest.mark.long  # the tests below ask the same of each part, and run side by side
 def test_every_saboteur_fails_what_it_must() -> None:
     assert selftest.run().problems == ()
 
@@ -125,6 +129,21 @@ def test_the_summary_says_what_is_wrong() -> None:
     bad = selftest.Summary(70, 80, ("stop.in-token: passes saboteur x",), 12.3)
     assert not bad.sound
     assert "stop.in-token: passes saboteur x" in str(bad)
+
+
+def test_the_command_says_what_the_self_test_found(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts: list[tuple[str, Callable[[str], list[str]]]] = [("the reference", lambda path: [])]
+    monkeypatch.setattr(selftest, "_parts", lambda: iter(parts))
+    sound = command("--selftest")
+    assert sound.code == 0
+    assert sound.out.startswith("The suite is sound: ")
+
+    parts.append(("saboteur z", lambda path: ["x.y: passes saboteur z"]))
+    unsound = command("--selftest")
+    assert unsound.code == 1
+    assert unsound.out == "The suite is not sound, 1 problems:\n  x.y: passes saboteur z\n"
 
 
 def test_two_saboteurs_of_one_name_are_refused() -> None:

@@ -43,8 +43,13 @@ def test_mlx_cpu_is_certified_with_a_real_model(
     assert certify("mlx_cpu", directory) == {each.value for each in BACKEND_CAPABILITIES}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("context", [128, 512])
+@pytest.mark.parametrize(
+    "context",
+    [
+        pytest.param(128, marks=pytest.mark.slow),
+        pytest.param(512, marks=pytest.mark.long),  # between this and test_mlx_cpu_is_certified's
+    ],
+)
 def test_a_small_context_is_enough(
     certify: Certify, checkpoint: Callable[..., Path], smollm2_dir: Path, context: int
 ) -> None:
