@@ -10,7 +10,7 @@ from core.base import TextModelBase
 from core.choosing import with_refusals
 from core.errors import InvalidModelError, TokenizerError, UnsupportedModelError
 from core.models import discovery
-from core.models.files import resolve_path
+from core.models.names import locate
 from core.models.stores import discover_stores
 from core.options import LoadConfig, LoadOptions, resolve_load
 from core.protocols import Backend, TextModel
@@ -26,6 +26,8 @@ def load_model(
 ) -> TextModel:
     """Load the model at ``path``: a directory with config.json and safetensors, or a GGUF file.
 
+    It may also be a name that `discover` shows: ``org/name``, Ollama's ``name:tag``.
+
     Keywords win over ``config``. Without ``backend`` the best one of this machine is taken
     (`default_backend`). Raises `ModelError`, `OptionError`, `BackendError`, and TypeError for what
     is no path.
@@ -34,7 +36,7 @@ def load_model(
     given: object = path
     if not isinstance(given, str | bytes | os.PathLike):
         raise TypeError(f"load_model() takes a path to a model, not a {type(given).__name__}.")
-    location = resolve_path(path)
+    location = locate(path)
 
     if resolved.backend:
         return REGISTRY.suited(resolved.backend, location).load_model(location, resolved)
@@ -72,7 +74,7 @@ def default_backend(path: str | os.PathLike[str]) -> Backend:
     that is available, reads the model's format and does not refuse the model. Raises
     `ModelError`, or `BackendUnavailableError` with each one's reason.
     """
-    return REGISTRY.default(path)
+    return REGISTRY.default(locate(path))
 
 
 def register(backend: Backend) -> None:

@@ -11,6 +11,7 @@ result or raises what kept it from being one.
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -222,7 +223,11 @@ class AttentionSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredModel:
-    """A model found on disk, read from its headers alone. ``path`` is absolute."""
+    """A model found on disk, read from its headers alone. ``path`` is absolute.
+
+    ``names`` are what it is called in the store that it was found in, the one to show first:
+    `core.load_model` takes each of them.
+    """
 
     path: str
     model_type: str
@@ -232,6 +237,12 @@ class DiscoveredModel:
     format: ModelFormat
     size_bytes: int
     source: str
+    names: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The first of its names; outside of a store, that of its file or directory."""
+        return self.names[0] if self.names else os.path.basename(self.path)
 
 
 @dataclass(frozen=True, slots=True)

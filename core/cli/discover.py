@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -25,22 +24,15 @@ def discover(directory: str | None, depth: int, as_json: bool) -> None:
     Looks in DIR, or in all the places where people keep models.
     """
     from core import api
+    from core.models.files import HOW_TO_GET
 
     models = api.discover(directory, depth)
     if as_json:
         output.write_json(models)
         return
     output.write_table(_COLUMNS, map(_cells, models), whole=True)
-    output.say(f"{output.counted(len(models), 'model')} found.")
-
-
-def name_of(model: DiscoveredModel) -> str:
-    """A model's name for people: its file or directory; org/name in the Hugging Face cache."""
-    path = Path(model.path)
-    for parent in path.parents:
-        if parent.name.startswith("models--"):
-            return parent.name.removeprefix("models--").replace("--", "/")
-    return path.name
+    hint = "" if models else f" {HOW_TO_GET}"
+    output.say(f"{output.counted(len(models), 'model')} found.{hint}")
 
 
 def quantisation(bits: int, group: int) -> str:
@@ -53,4 +45,4 @@ def quantisation(bits: int, group: int) -> str:
 def _cells(model: DiscoveredModel) -> tuple[str, ...]:
     bits = f"{model.quant_bits}-bit" if model.quant_bits else "-"
     size = output.human_size(model.size_bytes)
-    return name_of(model), model.model_type or "-", model.format, bits, size, model.path
+    return model.name, model.model_type or "-", model.format, bits, size, model.path

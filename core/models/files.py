@@ -19,6 +19,10 @@ MAX_JSON_BYTES = 64 * 2**20
 
 # A pipe that nobody writes to would be waited for; Windows has no such flag.
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
+HOW_TO_GET = (
+    "Models are read from disk, never downloaded: `infer-cli discover` lists those on this "
+    "machine; `hf download ORG/NAME`, `ollama pull NAME` or LM Studio get others."
+)
 _MODEL_DIRECTORY = "A model directory holds config.json and *.safetensors files, or a *.gguf file."
 
 
@@ -53,8 +57,7 @@ def typed_errors(path: str) -> Iterator[None]:
         ) from error
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ModelNotFoundError(
-            f"There is no model at {path!r}: no such file or directory. Models are read from "
-            "disk, never downloaded; `infer-cli discover` lists those on this machine."
+            f"There is no model at {path!r}: no such file or directory. {HOW_TO_GET}"
         ) from error
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         reason = getattr(error, "strerror", None) or error

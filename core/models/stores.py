@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 from core.errors import CoreError
 from core.models.discovery import discover, gguf_model
@@ -29,11 +30,15 @@ def core_models_dir() -> str:
 def discover_stores() -> list[DiscoveredModel]:
     """The models of all stores, store by store, each sorted by path; no file twice.
 
+    One that is found in several stores has the names of all of them.
+
     Never raises for what it meets: a store that is missing or unreadable has no models.
     """
     found: dict[str, DiscoveredModel] = {}
     for model in _all_stores():
-        found.setdefault(os.path.realpath(model.path), model)
+        first = found.setdefault(os.path.realpath(model.path), model)
+        names = dict.fromkeys((*first.names, *model.names))
+        found[os.path.realpath(model.path)] = replace(first, names=tuple(names))
     return list(found.values())
 
 
@@ -47,11 +52,22 @@ def _all_stores() -> Iterator[DiscoveredModel]:
     yield from _below(_llama_cpp_root(), 1, "llama.cpp")
 
 
-def _below(root: str, depth: int, source: str) -> list[DiscoveredModel]:
+def _below(root: str, depth: int, source: str, prefix: str = "") -> list[DiscoveredModel]:
+    """The models of a store, called by their paths below its ``root``, behind ``prefix``."""
     try:
-        return discover(root, depth, source)
+        found = discover(root, depth, source)
     except CoreError:
         return []
+    return [_named(model, os.path.relpath(model.path, root), prefix) for model in found]
+
+
+def _named(model: DiscoveredModel, below: str, prefix: str) -> DiscoveredModel:
+    """The model with its names: all of its path in the store, its last part, its folder."""
+    parts = [part for part in (*prefix.split("/"), *below.split(os.sep)) if part not in ("", ".")]
+    names = ["/".join(parts), parts[-1]] if parts else []
+    if model.format == "gguf":
+        names.append("/".join(parts[:-1]))
+    return replace(model, names=tuple(dict.fromkeys(filter(None, names))))
 
 
 # --------------------------------------------------------------------------- Hugging Face
@@ -73,12 +89,13 @@ def _hugging_face(root: str) -> Iterator[DiscoveredModel]:
         repository = os.path.join(root, name)
         if any(blob.endswith(".incomplete") for blob in _names(os.path.join(repository, "blobs"))):
             continue  # a download is running, or was interrupted
-        for snapshot in _snapshots(repository):
+        for snapshot in snapshots_of(repository):
             if _is_complete(snapshot):
-                yield from _below(snapshot, 1, "huggingface")
+                published = name.removeprefix("models--").replace("--", "/")
+                yield from _below(snapshot, 1, "huggingface", published)
 
 
-def _snapshots(repository: str) -> list[str]:
+def snapshots_of(repository: str) -> list[str]:
     """The snapshot that ``refs/main`` names; all of them when there is no such ref."""
     snapshots = os.path.join(repository, "snapshots")
     try:
@@ -110,12 +127,27 @@ def _ollama_roots() -> list[str]:
 
 
 def _ollama(root: str) -> list[DiscoveredModel]:
-    paths = {
-        blob
-        for manifest in _files_below(os.path.join(root, "manifests"), 4)  # host/space/name/tag
-        for blob in _ollama_blobs(root, manifest)
-    }
-    return [model for path in sorted(paths) for model in _ollama_model(path)]
+    manifests = os.path.join(root, "manifests")
+    names: dict[str, list[str]] = {}  # of each blob: tags may share one
+    for manifest in _files_below(manifests, 4):  # host/space/name/tag
+        for blob in _ollama_blobs(root, manifest):
+            names.setdefault(blob, []).extend(_ollama_names(os.path.relpath(manifest, manifests)))
+    return [
+        replace(model, names=tuple(names[path]))
+        for path in sorted(names)
+        for model in _ollama_model(path)
+    ]
+
+
+def _ollama_names(manifest: str) -> Iterator[str]:
+    """``name:tag``, as Ollama says it; the tag ``latest`` may be left out."""
+    *space, name, tag = manifest.split(os.sep)
+    if space[:1] == ["registry.ollama.ai"]:  # the place that Ollama means where none is named
+        space = [part for part in space[1:] if part != "library"]
+    called = "/".join([*space, name])
+    yield f"{called}:{tag}"
+    if tag == "latest":
+        yield called
 
 
 def _ollama_blobs(root: str, manifest: str) -> Iterator[str]:

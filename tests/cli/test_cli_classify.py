@@ -106,22 +106,25 @@ def test_a_single_label_is_warned_of(infer_cli: InferCli, fake_model: Path) -> N
     assert blank.endswith("gets all the probability. Commas stand between labels.\n")
 
 
-def test_a_name_of_a_model_is_answered_with_its_path(
+def test_a_model_is_found_by_its_name(
     infer_cli: InferCli, fake_model: Path, tmp_path: Path
 ) -> None:
     store = tmp_path / "core" / "models" / "tiny model"
     store.parent.mkdir(parents=True)
     fake_model.rename(store)
     env = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
-    near = infer_cli("classify", "-m", "tiny model", "x", **env)
-    assert near.exit_code == 3
-    assert near.stderr.endswith(f"Did you mean '{store}'?\n")
-    described = infer_cli("info", "tiny model", **env)
-    assert (described.exit_code, described.stderr) == (3, near.stderr)
-    for other in ("tiny", "models/tiny model", str(tmp_path / "tiny model")):
-        assert "Did you mean" not in infer_cli("classify", "-m", other, "x", **env).stderr
+    for name in ("tiny model", "Tiny Model", "tiny"):
+        assert infer_cli("classify", "-m", name, "one x", **env).stdout == "one x\tx\n"
+        assert json.loads(infer_cli("info", name, "--json", **env).stdout)["path"] == str(store)
+    near = infer_cli("classify", "-m", "tiny modle", "x", **env)
+    assert (near.exit_code, "Did you mean 'tiny model'?" in near.stderr) == (3, True)
+    assert "hf download ORG/NAME" in near.stderr
+    for other in ("models/tiny model", str(tmp_path / "tiny model")):
+        gone = infer_cli("classify", "-m", other, "x", **env)
+        assert (gone.exit_code, "There is no model at" in gone.stderr) == (3, True)
     shutil.copytree(store, tmp_path / ".lmstudio" / "models" / "tiny model")
-    assert "Did you mean" not in infer_cli("classify", "-m", "tiny model", "x", **env).stderr
+    both = infer_cli("classify", "-m", "tiny model", "x", **env)
+    assert (both.exit_code, str(store) in both.stderr, "lmstudio" in both.stderr) == (3, True, True)
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_no_such_path(tmp_path: Path, name: str) -> None:
 
 
 def test_no_such_path_says_what_to_do() -> None:
-    with pytest.raises(ModelNotFoundError, match="never downloaded; `infer-cli discover`"):
+    with pytest.raises(ModelNotFoundError, match="never downloaded: `infer-cli discover`"):
         model_formats("mlx-community/some-model")
 
 

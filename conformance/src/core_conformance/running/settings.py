@@ -31,7 +31,7 @@ from typing import Any
 import msgspec
 import msgspec.structs
 
-from core.models.files import resolve_path
+from core.models.names import locate
 from core_conformance.checking.effort import Effort
 from core_conformance.checking.material import Material
 from core_conformance.checking.registry import generated
@@ -89,9 +89,7 @@ class Settings:
             raise UsageError(_unnamed("backend", "--core-backend NAME"))
         if not self.model:
             raise UsageError(_unnamed("model", "--core-model PATH (infer-cli: -m PATH)"))
-        return Target(
-            self.backend, resolve_path(self.model), self.options, self.material, self.effort()
-        )
+        return Target(self.backend, locate(self.model), self.options, self.material, self.effort())
 
     def effort(self) -> Effort:
         """How far each check goes. A deep run without a seed takes one of its own."""

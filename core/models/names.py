@@ -1,0 +1,91 @@
+"""Models by name: what ``discover`` shows is taken wherever a path to a model is asked for."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterable, Sequence
+
+from core.errors import ModelNotFoundError
+from core.models.files import HOW_TO_GET, resolve_path
+from core.models.stores import discover_stores, snapshots_of
+from core.types import DiscoveredModel
+
+_MOST_PARTS = 3  # org/name/file.gguf; what has more is a path
+
+
+def locate(model: str | os.PathLike[str]) -> str:
+    """The absolute path of a model, which is given by its path or by its name.
+
+    What exists is a path, and so is what looks like one. A name is first compared exactly, the
+    one that `discover` shows before others, then without regard to case and to ``.gguf``, and may
+    then be the beginning of one model's name.
+    A repository of the Hugging Face cache stands for its snapshot.
+
+    Raises `ModelNotFoundError` for a name that no model has, or several have, and for a path that
+    `core.models.files.resolve_path` refuses. Whether anything is at a path, it does not say.
+    """
+    location = resolve_path(model)
+    if os.path.lexists(location):
+        return _snapshot(location)
+    if not isinstance(model, str) or _is_path(model):
+        return location
+    return _called(model, location)
+
+
+def _is_path(text: str) -> bool:
+    return (
+        text.startswith((".", "~"))
+        or text.endswith(os.sep)
+        or os.path.isabs(text)
+        or len(text.split("/")) > _MOST_PARTS
+    )
+
+
+def _snapshot(location: str) -> str:
+    if not os.path.basename(location).startswith("models--"):
+        return location
+    snapshots = snapshots_of(location)
+    return snapshots[0] if len(snapshots) == 1 else location
+
+
+def _called(name: str, location: str) -> str:
+    """The path of the one model of this name."""
+    models = discover_stores()
+    for fits in _tests(name):
+        found = [model for model in models if fits(model)]
+        if len(found) == 1:
+            return found[0].path
+        if found:
+            raise ModelNotFoundError(_ambiguous(name, found))
+    raise ModelNotFoundError(_unknown(name, location, models))
+
+
+def _tests(name: str) -> Sequence[Callable[[DiscoveredModel], bool]]:
+    """Whether a model is meant by a name, from the strictest test to the loosest."""
+    plain = _plain(name)
+    return (
+        lambda model: model.name == name,
+        lambda model: name in model.names,
+        lambda model: plain in map(_plain, model.names),
+        lambda model: any(_plain(other).startswith(plain) for other in model.names),
+    )
+
+
+def _plain(name: str) -> str:
+    return name.casefold().removesuffix(".gguf")
+
+
+def _ambiguous(name: str, found: Iterable[DiscoveredModel]) -> str:
+    lines = "".join(f"\n  {model.name}: {model.path}" for model in found)
+    return f"{name!r} may be any of these models. Give more of its name, or its path:{lines}"
+
+
+def _unknown(name: str, location: str, models: Iterable[DiscoveredModel]) -> str:
+    known = {_plain(other): other for model in models for other in model.names}
+    near = difflib.get_close_matches(_plain(name), known, n=3)
+    hint = f" Did you mean {' or '.join(repr(known[each]) for each in near)}?" if near else ""
+    return (
+        f"There is no model at {location!r}, and none on this machine is called {name!r}.{hint} "
+        f"{HOW_TO_GET}"
+    )
