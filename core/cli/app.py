@@ -12,6 +12,7 @@ from core.cli import exits, streams
 from core.cli.backends import backends
 from core.cli.classify import classify
 from core.cli.discover import discover
+from core.cli.generate import generate
 from core.cli.info import info
 from core.cli.plugins import Hooks
 from core.known_plugins import install_command
@@ -72,10 +73,10 @@ def build() -> InferGroup:
     @click.version_option(core.__version__, prog_name="infer-cli")
     @click.option("--debug", is_flag=True, help="Show tracebacks (or set INFER_RAISE_ERRORS=1).")
     def group(debug: bool) -> None:
-        """Local LLM text generation: find models, pick backends, classify text in bulk."""
+        """Local LLM text generation: find models, pick backends, classify or write text."""
 
     assert isinstance(group, InferGroup)
-    for command in (backends, classify, discover, info):
+    for command in (backends, classify, discover, generate, info):
         group.add_command(command)
     group.hooks = hooks = Hooks()
     hooks.load()

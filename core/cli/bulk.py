@@ -1,31 +1,37 @@
-"""Classifying a stream of rows in growing blocks: early output, bounded memory, input order."""
+"""Asking about a stream of rows in growing blocks: early output, bounded memory, input order."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from core.cli import output
 from core.cli.inputs import Row
 from core.cli.prompts import PromptMaker
-from core.cli.results import Outcome
+from core.cli.results import Outcome, Result
 from core.errors import CoreError, GenerationCancelled
 from core.options import GenerateConfig
-from core.protocols import TextModel
 from core.support import block_sizes
-from core.types import ClassifyResult
 
 FIRST_BLOCK, LARGEST_BLOCK = 32, 1024
 LARGEST_TEXT = 16 * 2**20
 """Characters after which a block ends early."""
 
 
-def classify_blocks(
-    model: TextModel, maker: PromptMaker, rows: Iterable[Row], config: GenerateConfig
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked about each block of prompts, and the result of a row that was not asked."""
+
+    ask: Callable[[Sequence[str], GenerateConfig], Sequence[Result]]
+    failed: Callable[[Exception], Result]
+
+
+def answered(
+    question: Question, maker: PromptMaker, rows: Iterable[Row], config: GenerateConfig
 ) -> Iterator[list[Outcome]]:
     """Yield one list of outcomes per block of rows, in input order.
 
@@ -39,7 +45,7 @@ def classify_blocks(
     for block in _blocks(rows):
         output.check_reader()
         with _interrupt_sets(cancel):
-            outcomes = _classified(model, maker, block, config)
+            outcomes = _asked(question, maker, block, config)
             if cancel.is_set():
                 outcomes = [outcome for outcome in outcomes if not _cancelled(outcome)]
             yield outcomes  # an interrupt does not tear what the caller writes now
@@ -67,14 +73,14 @@ def _bounded(rows: Iterable[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
             return
 
 
-def _classified(
-    model: TextModel, maker: PromptMaker, block: list[tuple[int, Row]], config: GenerateConfig
+def _asked(
+    question: Question, maker: PromptMaker, block: list[tuple[int, Row]], config: GenerateConfig
 ) -> list[Outcome]:
     prepared = [_prepared(maker, row) for _, row in block]
     prompts = [prompt for prompt in prepared if isinstance(prompt, str)]
-    results = iter(model.classify(prompts, config) if prompts else ())
+    results = iter(question.ask(prompts, config) if prompts else ())
     return [
-        (index, row, next(results) if isinstance(prompt, str) else ClassifyResult(error=prompt))
+        (index, row, next(results) if isinstance(prompt, str) else question.failed(prompt))
         for (index, row), prompt in zip(block, prepared, strict=True)
     ]
 

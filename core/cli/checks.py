@@ -1,15 +1,12 @@
-"""What is wrong with the flags of ``classify``, and what merely looks wrong, before any work."""
+"""What is wrong with the flags that say what is asked, before any work."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
-
-from core.cli import output
 
 _TABLES = (".csv", ".tsv")
 
@@ -18,8 +15,8 @@ def refuse(flags: Mapping[str, Any]) -> None:
     """Raise `click.UsageError` for flags that make no sense together."""
     if flags["model"] is None:
         raise click.UsageError(
-            "Missing option '-m' / '--model'. Give a model's path with it, or set INFER_MODEL; "
-            "infer-cli discover lists models."
+            "Missing option '-m' / '--model'. Give a model's path or name with it, or set "
+            "INFER_MODEL; infer-cli discover lists models."
         )
     if flags["template"] is not None and "{text}" not in flags["template"]:
         raise click.UsageError("--template must hold {text}, which stands for each text.")
@@ -38,15 +35,3 @@ def _refuse_prompts(prompts: Sequence[str], file: str | None, form: str) -> None
             f"{file}: CSV is not read. Make JSONL of it, with "
             '{"text": "..."} on each line, or take each line as it is with --format text.'
         )
-
-
-def warn(prompts: Sequence[str], labels: Sequence[str]) -> None:
-    """Say on stderr what can be done as asked, and was hardly meant."""
-    if len(labels) == 1:
-        advice = " Commas stand between labels." if " " in labels[0] else ""
-        output.warn(
-            f"{labels[0]!r} is the only label, and one label gets all the probability.{advice}"
-        )
-    if len(prompts) == 1 and os.path.isfile(prompts[0]):
-        name = prompts[0]
-        output.warn(f"{name} is read as a prompt. To read the file of that name: -i {name}")

@@ -19,23 +19,20 @@ if TYPE_CHECKING:
 @settings.load_options
 @click.option("--load", "wanted", is_flag=True, help="Load it, and say what was chosen.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def info(
-    model: str, backend: str, context_len: int, pairs: tuple[str, ...], wanted: bool, as_json: bool
-) -> None:
+def info(model: str, wanted: bool, as_json: bool, **flags: Any) -> None:
     """Describe a model, and the backend for it."""
     from core.cli.facts import facts_of
-    from core.cli.loading import load, with_known_path
-    from core.errors import ModelNotFoundError
+    from core.cli.loading import load
+    from core.models.names import locate
     from core.options import LoadConfig
 
-    options = settings.parse_pairs(pairs)
-    config = LoadConfig(backend=backend, context_len=context_len, options=options)
-    try:
-        facts = facts_of(model) | _backend(model, backend)
-    except ModelNotFoundError as error:
-        raise with_known_path(error, model) from error
+    config = settings.load_config(flags)
+    if not wanted and config != LoadConfig(backend=config.backend):
+        raise click.UsageError("Options of a load go with --load: nothing is loaded without it.")
+    location = locate(model)
+    facts = facts_of(location) | _backend(location, config.backend)
     if wanted:
-        loaded = load(model, config)
+        loaded = load(location, config)
         with loaded.model:
             facts["loaded"] = _loaded(loaded)
     if as_json:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from core.sampling_options import SAMPLING_OPTIONS
 
+if TYPE_CHECKING:
+    from core.options import LoadConfig
+
 SAMPLING = (*(option.name for option in SAMPLING_OPTIONS), "timeout")
+
+LOAD = (
+    *("backend", "context_len", "context_overflow", "gpu_layers", "parallel_slots"),
+    "adapter_path",
+)
+LOAD_OPTION = "A load option: context_len=512, or one of the backend's own."
 
 _MOST_LABELS = 64 * 2**20  # bytes of a file of labels
 
@@ -31,15 +40,37 @@ def sampling_options(command: Any) -> Any:
 def load_options(command: Any) -> Any:
     """Decorate a command with the flags that say how a model is loaded."""
     flags = [
-        click.option("--backend", default="", metavar="NAME", help="Default: the best one here."),
-        click.option("--context-len", type=int, default=0, help="Tokens; default: the model's."),
+        click.option("--backend", metavar="NAME", help="Default: the best one here."),
+        click.option("--context-len", type=int, help="Tokens; default: the model's."),
         click.option(
-            "-o", "--option", "pairs", multiple=True, metavar="K=V", help="A backend's own option."
+            "--context-overflow",
+            type=click.Choice(["stop", "rotate"]),
+            help="What a full context does to an answer; default: stop.",
         ),
+        click.option("--gpu-layers", "-ngl", type=int, help="Layers on the GPU; default: all."),
+        click.option("--parallel-slots", "--parallel", type=int, help="Answers side by side."),
+        click.option("--adapter-path", "--adapter", metavar="PATH", help="A LoRA adapter."),
+        click.option("-o", "--option", "pairs", multiple=True, metavar="K=V", help=LOAD_OPTION),
     ]
     for flag in reversed(flags):
         command = flag(command)
     return command
+
+
+def load_config(flags: Mapping[str, Any]) -> LoadConfig:
+    """The options of a load, from their own flags and from ``-o``.
+
+    Raises `click.BadParameter` for one that is given both ways, `OptionError` for a wrong value.
+    """
+    from core.options import LoadConfig
+
+    own = parse_pairs(flags["pairs"])
+    asked = given(flags, LOAD)
+    if twice := sorted(own.keys() & asked.keys()):
+        message = f"{twice[0]!r} is given with a flag of its own too."
+        raise click.BadParameter(message, param_hint="'-o'")
+    named = {name: own.pop(name) for name in LOAD if name in own}
+    return LoadConfig(**{**asked, **named, "options": own})
 
 
 def given(flags: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
