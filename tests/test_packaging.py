@@ -29,7 +29,7 @@ MEMBERS = sorted(
     for path in ROOT.glob(f"{folder}/pyproject.toml")
 )
 FROM_CHECKOUT = (".[mlx]", "./runtime", "./plugins/mlx_native")  # as in README.md
-CLI = {"click", "msgspec", "pluggy", "rich"}
+CLI = {"click", "msgspec", "pluggy", "prompt-toolkit", "rich"}  # as wheels spell them
 BACKEND = "metal" if sys.platform == "darwin" else "mlx_cpu"
 # Nothing of the checkout, of this interpreter or of make may reach what is installed.
 OURS = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "MLX_DISABLE_COMPILE"}

@@ -10,6 +10,7 @@ import click
 import core
 from core.cli import exits, streams
 from core.cli.backends import backends
+from core.cli.chat import chat
 from core.cli.classify import classify
 from core.cli.discover import discover
 from core.cli.generate import generate
@@ -76,7 +77,7 @@ def build() -> InferGroup:
         """Local LLM text generation: find models, pick backends, classify or write text."""
 
     assert isinstance(group, InferGroup)
-    for command in (backends, classify, discover, generate, info):
+    for command in (backends, chat, classify, discover, generate, info):
         group.add_command(command)
     group.hooks = hooks = Hooks()
     hooks.load()

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from core.cli import checks, exits, output
+from core.cli import checks, exits, output, settings
 
 if TYPE_CHECKING:
     from core.cli.bulk import Question
@@ -27,12 +27,7 @@ def prompt_options(command: Any) -> Any:
     """Decorate a command with the flags that say what is asked: the model, rows, templates."""
     flags = [
         click.argument("prompts", nargs=-1, metavar="[PROMPT]..."),
-        click.option(
-            *("-m", "--model"),
-            envvar="INFER_MODEL",
-            metavar="MODEL",
-            help="A path, or a name that discover shows; or set INFER_MODEL.  [required]",
-        ),
+        settings.model_option,
         click.option("-i", "--input", "file", type=_FILE_OR_STDIN, help="Prompts; - is stdin."),
         click.option(
             "--format", "form", type=click.Choice(["auto", "text", "jsonl"]), default="auto"
@@ -109,13 +104,6 @@ def warn_of_file(prompts: tuple[str, ...]) -> None:
     if len(prompts) == 1 and os.path.isfile(prompts[0]):
         name = prompts[0]
         output.warn(f"{name} is read as a prompt. To read the file of that name: -i {name}")
-
-
-def explain(loaded: Loaded) -> None:
-    """Say on stderr what was chosen at the load, and why."""
-    for choice in loaded.choices():
-        output.say(f"{choice.name}: {choice.value} ({choice.reason})")
-    output.say(f"loaded in {loaded.seconds:.2f} s")
 
 
 def _source(flags: Mapping[str, Any]) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from core.cli import output
 from core.cli.inputs import Row
+from core.cli.interrupts import interrupt_sets
 from core.cli.prompts import PromptMaker
 from core.cli.results import Outcome, Result
 from core.errors import CoreError, GenerationCancelled
@@ -44,7 +43,7 @@ def answered(
 
     for block in _blocks(rows):
         output.check_reader()
-        with _interrupt_sets(cancel):
+        with interrupt_sets(cancel):
             outcomes = _asked(question, maker, block, config)
             if cancel.is_set():
                 outcomes = [outcome for outcome in outcomes if not _cancelled(outcome)]
@@ -96,23 +95,3 @@ def _prepared(maker: PromptMaker, row: Row) -> str | Exception:
 
 def _cancelled(outcome: Outcome) -> bool:
     return isinstance(outcome[2].error, GenerationCancelled)
-
-
-@contextmanager
-def _interrupt_sets(cancel: threading.Event) -> Iterator[None]:
-    """Let the first Ctrl-C set ``cancel`` instead of raising; a second one raises as usual."""
-    usual = signal.getsignal(signal.SIGINT)
-    in_main = threading.current_thread() is threading.main_thread()
-    if not in_main or usual is not signal.default_int_handler:
-        yield  # not ours to change: another thread, ignored, or the host program's own handler
-        return
-
-    def ask_to_stop(_signal: int, _frame: object) -> None:
-        cancel.set()
-        signal.signal(signal.SIGINT, usual)
-
-    signal.signal(signal.SIGINT, ask_to_stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, usual)

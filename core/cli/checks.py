@@ -8,16 +8,14 @@ from typing import Any
 
 import click
 
+from core.cli import settings
+
 _TABLES = (".csv", ".tsv")
 
 
 def refuse(flags: Mapping[str, Any]) -> None:
     """Raise `click.UsageError` for flags that make no sense together."""
-    if flags["model"] is None:
-        raise click.UsageError(
-            "Missing option '-m' / '--model'. Give a model's path or name with it, or set "
-            "INFER_MODEL; infer-cli discover lists models."
-        )
+    settings.need_model(flags)
     if flags["template"] is not None and "{text}" not in flags["template"]:
         raise click.UsageError("--template must hold {text}, which stands for each text.")
     if flags["field"] is not None and flags["form"] == "text":

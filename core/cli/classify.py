@@ -49,7 +49,7 @@ def _classify(flags: dict[str, Any], rows: Iterator[Row], labels: tuple[str, ...
     from dataclasses import replace
 
     from core.cli.bulk import Question
-    from core.cli.loading import load
+    from core.cli.loading import explain, load
     from core.cli.results import LABELS, TOKENS
     from core.options import GenerateConfig
     from core.protocols import Capability
@@ -60,7 +60,7 @@ def _classify(flags: dict[str, Any], rows: Iterator[Row], labels: tuple[str, ...
     loaded = load(flags["model"], settings.load_config(flags), Capability.CLASSIFY)
     with loaded.model as model:
         if flags["verbose"]:
-            asking.explain(loaded)
+            explain(loaded)
         if flags["as_json"] and Capability.LOGPROBS in loaded.backend.capabilities:
             config = replace(config, return_logprobs=True)
         question = Question(model.classify, lambda error: ClassifyResult(error=error))

@@ -17,14 +17,10 @@ if TYPE_CHECKING:
     from core.protocols import TextModel
     from core.types import BatchResult, GenerateMetrics
 
-_OWN = ("max_tokens", "return_logprobs")
-
 
 @click.command()
 @asking.prompt_options
-@click.option("-n", "--max-tokens", type=int, help="The most tokens of an answer; default: 256.")
-@click.option("--stop", multiple=True, metavar="TEXT", help="End before this; may be repeated.")
-@click.option("--stop-token", "stop_tokens", type=int, multiple=True, help="End at this token id.")
+@settings.answer_options
 @click.option("--logprobs", "return_logprobs", is_flag=True, default=None, help="With --json.")
 @settings.sampling_options
 @settings.load_options
@@ -46,18 +42,16 @@ def generate(**flags: Any) -> None:
 
 def _generate(flags: dict[str, Any], rows: Iterator[Row]) -> None:
     from core.cli.bulk import Question
-    from core.cli.loading import load
+    from core.cli.loading import explain, load
     from core.cli.results import ANSWERS
-    from core.options import GenerateConfig
     from core.protocols import Capability
     from core.types import BatchResult
 
-    options = settings.given(flags, (*settings.SAMPLING, *_OWN))
-    config = GenerateConfig(stop=flags["stop"], stop_tokens=flags["stop_tokens"], **options)
+    config = settings.answer_config(flags, **settings.given(flags, ("return_logprobs",)))
     loaded = load(flags["model"], settings.load_config(flags), Capability.GENERATE)
     with loaded.model as model:
         if flags["verbose"]:
-            asking.explain(loaded)
+            explain(loaded)
         if len(flags["prompts"]) == 1 and flags["prompts"] != ("-",) and not flags["as_json"]:
             _stream(flags, loaded, next(rows), config)
             return

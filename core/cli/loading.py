@@ -70,6 +70,13 @@ def load(path: str, config: LoadConfig, needed: Capability | None = None) -> Loa
     return Loaded(model, choice.backend, choice.reason, seconds)
 
 
+def explain(loaded: Loaded) -> None:
+    """Say on stderr what was chosen at the load, and why."""
+    for choice in loaded.choices():
+        output.say(f"{choice.name}: {choice.value} ({choice.reason})")
+    output.say(f"loaded in {loaded.seconds:.2f} s")
+
+
 def choose(location: str, name: str = "", needed: Capability | None = None) -> BackendChoice:
     """Choose the backend for the model at a path. Raises `BackendError` and `ModelError`.
 

@@ -10,7 +10,7 @@ import click
 from core.sampling_options import SAMPLING_OPTIONS
 
 if TYPE_CHECKING:
-    from core.options import LoadConfig
+    from core.options import GenerateConfig, LoadConfig
 
 SAMPLING = (*(option.name for option in SAMPLING_OPTIONS), "timeout")
 
@@ -23,6 +23,45 @@ LOAD_OPTION = "A load option: context_len=512, or one of the backend's own."
 _MOST_LABELS = 64 * 2**20  # bytes of a file of labels
 
 
+model_option = click.option(
+    *("-m", "--model"),
+    envvar="INFER_MODEL",
+    metavar="MODEL",
+    help="A path, or a name that discover shows; or set INFER_MODEL.  [required]",
+)
+
+
+def need_model(flags: Mapping[str, Any]) -> None:
+    """Raise `click.UsageError` where no model is named."""
+    if flags["model"] is None:
+        raise click.UsageError(
+            "Missing option '-m' / '--model'. Give a model's path or name with it, or set "
+            "INFER_MODEL; infer-cli discover lists models."
+        )
+
+
+def answer_options(command: Any) -> Any:
+    """Decorate a command with the flags that say where an answer ends."""
+    flags = [
+        click.option("-n", "--max-tokens", type=int, help="The most of an answer; default: 256."),
+        click.option("--stop", multiple=True, metavar="TEXT", help="End before this; repeatable."),
+        click.option(
+            "--stop-token", "stop_tokens", type=int, multiple=True, help="End at this token id."
+        ),
+    ]
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+def answer_config(flags: Mapping[str, Any], **more: Any) -> GenerateConfig:
+    """The options of a request for an answer. Raises `OptionError`."""
+    from core.options import GenerateConfig
+
+    options = given(flags, (*SAMPLING, "max_tokens"))
+    return GenerateConfig(stop=flags["stop"], stop_tokens=flags["stop_tokens"], **options, **more)
+
+
 def sampling_options(command: Any) -> Any:
     """Decorate a command with the flags of `SAMPLING`; those not given arrive as None."""
     flags = [
@@ -30,7 +69,9 @@ def sampling_options(command: Any) -> Any:
             click.option(*option.flags, option.name, type=option.kind, help=option.help)
             for option in SAMPLING_OPTIONS
         ),
-        click.option("--timeout", type=float, help="Seconds that a block of rows may take."),
+        click.option(
+            "--timeout", type=float, help="Seconds that an answer, or a block of rows, may take."
+        ),
     ]
     for flag in reversed(flags):
         command = flag(command)
@@ -52,6 +93,7 @@ def load_options(command: Any) -> Any:
         click.option("--adapter-path", "--adapter", metavar="PATH", help="A LoRA adapter."),
         click.option("-o", "--option", "pairs", multiple=True, metavar="K=V", help=LOAD_OPTION),
     ]
+
     for flag in reversed(flags):
         command = flag(command)
     return command

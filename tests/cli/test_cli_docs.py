@@ -24,7 +24,15 @@ def test_every_command_is_documented(infer_cli: InferCli) -> None:
 def test_every_flag_in_the_documentation_exists(infer_cli: InferCli) -> None:
     helped = "".join(
         infer_cli(*command, "--help").stdout
-        for command in ([], ["classify"], ["generate"], ["discover"], ["info"], ["backends"])
+        for command in (
+            [],
+            ["classify"],
+            ["generate"],
+            ["chat"],
+            ["discover"],
+            ["info"],
+            ["backends"],
+        )
     )
     flags = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", DOCS))
     assert len(flags) > 20

@@ -9,6 +9,7 @@ import pluggy
 if TYPE_CHECKING:
     import click
 
+LOAD_OPTION = "A load option: context_len=512, or one of the backend's own."
 ONLY = "Only this check, area (stop) or pattern (*.seed*); may be given again."
 
 DEEP = "Leave nothing out, and generate inputs for so many seconds; inf: until stopped."
@@ -20,8 +21,6 @@ hookimpl = pluggy.HookimplMarker("core")
 def core_register_commands(cli: click.Group) -> None:
     """Add ``infer-cli conformance``."""
     import click
-
-    from core.cli.settings import LOAD_OPTION
 
     file = click.Path(dir_okay=False)
 
