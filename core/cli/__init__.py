@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-_NEEDED = ("click", "pluggy", "rich", "msgspec")
+_NEEDED = ("click", "msgspec", "pluggy", "prompt_toolkit", "rich")
 
 
 def main() -> None:

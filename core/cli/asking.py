@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -33,6 +34,7 @@ def prompt_options(command: Any) -> Any:
             "--format", "form", type=click.Choice(["auto", "text", "jsonl"]), default="auto"
         ),
         click.option("--field", help="The JSONL field that holds the text."),
+        click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N rows only."),
         click.option("--template", help='The prompt around each text: "...{text}...".'),
         click.option("--chat", is_flag=True, help="Use the model's chat template."),
         click.option("-s", "--system", help="A system message; implies --chat."),
@@ -44,17 +46,33 @@ def prompt_options(command: Any) -> Any:
 
 @contextmanager
 def rows_of(flags: Mapping[str, Any]) -> Iterator[Iterator[Row]]:
-    """The rows that are asked about, from arguments, a file or stdin."""
+    """The rows that are asked about, from arguments, a file or stdin.
+
+    Raises `click.UsageError` for flags that make no sense together, and where the first row has no
+    text in the field that it is looked for in: so it will be with all others.
+    """
     from core.cli.inputs import rows_of_arguments, rows_of_stream
 
     checks.refuse(flags)
     if flags["prompts"] and flags["prompts"] != ("-",):
-        yield rows_of_arguments(flags["prompts"])
+        yield islice(rows_of_arguments(flags["prompts"]), flags["limit"])
         return
     name = flags["file"] or "-"
     with click.open_file(name, "rb") as stream:
         binary: IO[bytes] = stream
-        yield rows_of_stream(binary, name, flags["form"], flags["field"])
+        rows = rows_of_stream(binary, name, flags["form"], flags["field"])
+        yield islice(_with_text(rows), flags["limit"])
+
+
+def _with_text(rows: Iterator[Row]) -> Iterator[Row]:
+    from core.cli.inputs import MissingFieldError
+
+    first = next(rows, None)
+    if first is None:
+        return rows
+    if isinstance(first.error, MissingFieldError):
+        raise click.UsageError(str(first.error))
+    return chain([first], rows)
 
 
 def prompt_maker(flags: Mapping[str, Any], loaded: Loaded) -> PromptMaker:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -25,6 +27,10 @@ _CHUNK, _SHOWN = 2**20, 1000
 
 class InputError(RequestError):
     """A row of the input cannot be read. The message says which, and what it should look like."""
+
+
+class MissingFieldError(InputError):
+    """A record has no text where it is looked for. The message says what fields it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +157,17 @@ def _record_row(
         messages = _messages(place, body["messages"])
         return Row(place, messages[-1].content, messages, identity)
 
+    raise MissingFieldError(_missing(place, names, list(body)))
+
+
+def _missing(place: str, names: Sequence[str], fields: Sequence[str]) -> str:
     missing = f"{place} has no {' or '.join(map(repr, names))}."
-    if fields := ", ".join(map(repr, body)):
-        raise InputError(f"{missing} Its fields are {fields:.500}: name the text's with --field.")
-    raise InputError(f"{missing} {_EXPECTED}")
+    if not fields:
+        return f"{missing} {_EXPECTED}"
+    near = difflib.get_close_matches(names[0], fields, n=1) if len(names) == 1 else []
+    hint = f" Did you mean --field {shlex.quote(near[0])}?" if near else ""
+    told = ", ".join(map(repr, fields))
+    return f"{missing} Its fields are {told:.500}: name the text's with --field.{hint}"
 
 
 def _text(place: str, name: str, value: object) -> str:

@@ -174,7 +174,8 @@ def test_a_bad_line_is_only_its_own_error(classified: Any, line: bytes, problem:
     code, rows = classified(b'{"text": "before"}\n' + line + b'\n{"text": "after"}\n')
     assert code == 5
     assert [row["error"] is None for row in rows] == [True, False, True]
-    assert rows[1]["error"]["type"] == "InputError"
+    without_text = problem.startswith(("has no 'prompt'", "Its fields"))
+    assert rows[1]["error"]["type"] == ("MissingFieldError" if without_text else "InputError")
     assert rows[1]["error"]["message"].startswith("line 2")
     assert problem in rows[1]["error"]["message"]
     assert rows[2]["prompt"] == "after"
@@ -272,3 +273,39 @@ def test_json_of_an_option_that_is_nested_too_deeply(infer_cli: InferCli, fake_m
     done = infer_cli("classify", "-m", fake_model, "-o", "speed=" + "[" * 100_000, "x")
     assert done.exit_code == 2
     assert "nested too deeply" in done.stderr
+
+
+def test_a_wrong_field_ends_the_command_before_the_load(
+    infer_cli: InferCli, fake_model: Path
+) -> None:
+    lines = '{"ticket": 1, "message": "a"}\n{"ticket": 2, "message": "b"}\n'
+    (fake_model / "error.txt").write_text("it was loaded")
+    near = infer_cli("classify", "-m", fake_model, "--field", "mesage", stdin=lines)
+    assert (near.exit_code, near.stdout) == (2, "")
+    assert "line 1 has no 'mesage'. Its fields are 'ticket', 'message'" in near.stderr
+    assert "Did you mean --field message?" in near.stderr
+    none = infer_cli("classify", "-m", fake_model, stdin=lines)
+    assert (none.exit_code, none.stdout) == (2, "")
+    assert "name the text's with --field" in none.stderr
+
+
+def test_a_later_row_without_the_field_is_its_own_error(
+    infer_cli: InferCli, fake_model: Path
+) -> None:
+    lines = '{"message": "a"}\n{"ticket": 2}\n{"message": "c"}\n'
+    done = infer_cli("classify", "-m", fake_model, "--field", "message", "--json", stdin=lines)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.exit_code == 5
+    assert [row["error"] and row["error"]["type"] for row in rows] == [
+        None,
+        "MissingFieldError",
+        None,
+    ]
+
+
+def test_a_limit_takes_the_first_rows(infer_cli: InferCli, fake_model: Path) -> None:
+    two = infer_cli("classify", "-m", fake_model, "--limit", "2", stdin="a\n\nb\nc\n")
+    assert two.stdout == "a\ta\nb\tb\n"
+    one = infer_cli("classify", "-m", fake_model, "--limit", "1", "x", "y")
+    assert one.stdout == "x\tx\n"
+    assert infer_cli("classify", "-m", fake_model, "--limit", "0", "x").exit_code == 2

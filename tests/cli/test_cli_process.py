@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+import core
 
 if TYPE_CHECKING:
     from tests.cli.conftest import InferCli
@@ -223,3 +227,10 @@ def test_version(infer_cli: InferCli) -> None:
     import core
 
     assert infer_cli("--version").stdout == f"infer-cli, version {core.__version__}\n"
+
+
+def test_it_is_a_module_too() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "core", "--version"], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, f"infer-cli, version {core.__version__}\n")

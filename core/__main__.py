@@ -1,0 +1,5 @@
+"""``python -m core`` is ``infer-cli``."""
+
+from core.cli import main
+
+main()
