@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core.cli import output, settings
+from core.cli import completion, output, settings
 from core.system.visible import visible
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", shell_complete=completion.models)
 @settings.load_options
 @click.option("--load", "wanted", is_flag=True, help="Load it, and say what was chosen.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from core.cli import completion
 from core.sampling_options import SAMPLING_OPTIONS
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ model_option = click.option(
     envvar="INFER_MODEL",
     metavar="MODEL",
     help="A path, or a name that discover shows; or set INFER_MODEL.  [required]",
+    shell_complete=completion.models,
 )
 
 
@@ -81,7 +83,12 @@ def sampling_options(command: Any) -> Any:
 def load_options(command: Any) -> Any:
     """Decorate a command with the flags that say how a model is loaded."""
     flags = [
-        click.option("--backend", metavar="NAME", help="Default: the best one here."),
+        click.option(
+            "--backend",
+            metavar="NAME",
+            help="Default: the best one here.",
+            shell_complete=completion.backends,
+        ),
         click.option("--context-len", type=int, help="Tokens; default: the model's."),
         click.option(
             "--context-overflow",

@@ -1,0 +1,41 @@
+"""What the shell offers behind Tab: models and backends, by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import click
+    from click.shell_completion import CompletionItem
+
+
+def models(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The models that ``discover`` shows; files, where none of them begins so."""
+    from core.models.stores import discover_stores
+
+    found = _beginning(incomplete, (model.name for model in discover_stores()))
+    return found or _file(incomplete)
+
+
+def backends(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The backends that are installed."""
+    from core.registry import REGISTRY
+
+    return _beginning(incomplete, REGISTRY.names())
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def _file(incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
