@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core.cli import completion, output, settings
+from core.cli import completion, exits, output, settings
 from core.system.visible import visible
 
 if TYPE_CHECKING:
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 @click.option("--load", "wanted", is_flag=True, help="Load it, and say what was chosen.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def info(model: str, wanted: bool, as_json: bool, **flags: Any) -> None:
-    """Describe a model, and the backend for it."""
+    """Describe a model, and the backend for it.
+
+    Where none loads it, it says why, and the exit code is 4.
+    """
     from core.cli.facts import facts_of
     from core.cli.loading import load
     from core.models.names import locate
@@ -39,6 +42,8 @@ def info(model: str, wanted: bool, as_json: bool, **flags: Any) -> None:
         output.write_json(facts)
     else:
         output.write_text("".join(_lines(facts)))
+    if facts["backend"] is None:
+        raise click.exceptions.Exit(exits.BACKEND)
 
 
 def _backend(path: str, name: str) -> dict[str, Any]:

@@ -175,5 +175,5 @@ def test_info_without_any_backend_for_the_model_still_describes_it(
     bare = type(infer_cli)(infer_cli.path[:1])  # without the fake's distribution
     done = bare.finish("info", fake_model, "--json")
     facts = json.loads(done.stdout)
-    assert (done.exit_code, facts["model_type"], facts["backend"]) == (0, "fake", None)
+    assert (done.exit_code, facts["model_type"], facts["backend"]) == (4, "fake", None)
     assert facts["reason"]
