@@ -40,7 +40,7 @@ def model(path: Path) -> ReferenceModel:
 # What others build on, and what authors leave out most often.
 IN_THE_SOAKS = {
     *(Capability.GENERATE, Capability.CLASSIFY, Capability.BATCH_GENERATE, Capability.LABELS),
-    *(Capability.LOGITS, Capability.LOGPROBS, Capability.SEED, Capability.TOKENIZING),
+    *(Capability.LOGITS, Capability.TOKENIZING),
 }
 
 

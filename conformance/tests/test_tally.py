@@ -42,8 +42,22 @@ def subject(path: str) -> Subject:
     return Subject(Reference(), path)
 
 
-@pytest.mark.slow  # all checks, each time; test_fairness.py asks two such models by default
-@pytest.mark.parametrize("poor", POOR_MODELS, ids=lambda poor: poor.name)
+# All checks, each time; test_fairness.py asks two such models by default. What these lack others of
+# them lack too, and more of it.
+IN_THE_LONG_TESTS = {"endless", "terse", "short-template", "plain-template"}
+
+
+@pytest.mark.parametrize(
+    "poor",
+    [
+        pytest.param(
+            poor,
+            marks=pytest.mark.long if poor.name in IN_THE_LONG_TESTS else pytest.mark.slow,
+            id=poor.name,
+        )
+        for poor in POOR_MODELS
+    ],
+)
 def test_with_a_poor_model_no_check_passes_in_silence(poor: PoorModel, path: str) -> None:
     assert selftest.silences(poor, path) == []
 

@@ -65,12 +65,13 @@ def filtered(
 ) -> Sequence[int]:
     """The tokens that top_p, min_p and top_k leave, best first: one at least."""
     logprobs = log_softmax(scores)
+    least = config.min_p * math.exp(logprobs[ranked[0]])
     kept: list[int] = []
     mass = 0.0
     for token in ranked[: config.top_k or None]:
         likely = math.exp(logprobs[token])
         too_far = config.top_p < 1.0 and mass >= config.top_p
-        if kept and (too_far or likely < config.min_p * math.exp(logprobs[ranked[0]])):
+        if kept and (too_far or likely < least):
             break
         kept.append(token)
         mass += likely
