@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,11 +58,22 @@ def test_passes_are_the_limit(path: str) -> None:
     assert sum(map(len, rows[:-1])) < 40 <= sum(map(len, rows))
 
 
-def test_a_deep_search_takes_its_time(path: str) -> None:
-    start = time.monotonic()
-    found = inputs(path, most=1, seconds=0.3, deep=True)
-    assert 0.3 <= time.monotonic() - start < 60
-    assert len(found) > 1  # more than it makes by default
+@pytest.mark.parametrize(("deep", "count"), [(False, 1), (True, 4)])
+def test_a_deep_search_takes_its_time(
+    path: str, monkeypatch: pytest.MonkeyPatch, deep: bool, count: int
+) -> None:
+    """On a clock that each input moves by a second, three and a half end with the fourth."""
+    clock = SimpleNamespace(now=0.0)
+    clock.monotonic = lambda: clock.now
+    monkeypatch.setattr("core_conformance.checking.generated.search.time", clock)
+    subject, seen = Subject(Reference(), path, effort=Effort(seconds=3.5, deep=deep)), list[Any]()
+
+    def run(world: Any, found: Any) -> None:
+        seen.append(found)
+        clock.now += 1.0
+
+    search(subject, strategies.rows(), run, len, 1)
+    assert len(seen) == count
 
 
 def test_inputs_differ(path: str) -> None:
