@@ -9,12 +9,12 @@ import click
 
 import core
 from core.cli import exits, streams
-from core.cli.backends import backends
-from core.cli.chat import chat
-from core.cli.classify import classify
-from core.cli.discover import discover
-from core.cli.generate import generate
-from core.cli.info import info
+from core.cli.commands.backends import backends
+from core.cli.commands.chat import chat
+from core.cli.commands.classify import classify
+from core.cli.commands.discover import discover
+from core.cli.commands.generate import generate
+from core.cli.commands.info import info
 from core.cli.plugins import Hooks
 from core.known_plugins import install_command
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import core
-from core.cli.chat import Talk
-from core.cli.conversation import Conversation, ConversationError
+from core.cli.commands.chat import Talk
+from core.cli.commands.conversation import Conversation, ConversationError
 from core.options import GenerateConfig
 from core.registry import REGISTRY
 from core.testing import FakeBackend, FakeModel, write_model

@@ -14,7 +14,7 @@ import click
 from core.cli import output, settings
 
 if TYPE_CHECKING:
-    from core.cli.conversation import Conversation
+    from core.cli.commands.conversation import Conversation
     from core.options import GenerateConfig
     from core.protocols import TextModel
 
@@ -42,7 +42,7 @@ def chat(**flags: Any) -> None:
     On a terminal, /help lists what can be typed. With a MESSAGE, or one on stdin, it gives one
     answer and ends.
     """
-    from core.cli.conversation import Conversation
+    from core.cli.commands.conversation import Conversation
     from core.cli.loading import explain, load
     from core.protocols import Capability
 

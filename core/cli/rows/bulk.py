@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from core.cli import output
-from core.cli.inputs import Row
 from core.cli.interrupts import interrupt_sets
-from core.cli.prompts import PromptMaker
-from core.cli.results import Outcome, Result
+from core.cli.rows.inputs import Row
+from core.cli.rows.prompts import PromptMaker
+from core.cli.rows.results import Outcome, Result
 from core.errors import CoreError, GenerationCancelled
 from core.options import GenerateConfig
 from core.support import block_sizes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.cli.inputs import InputError, Row
+from core.cli.rows.inputs import InputError, Row
 from core.errors import UnsupportedOperationError
 from core.extensions import Tokenizing
 from core.types import Message

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from core.cli import output
-from core.cli.inputs import Row
+from core.cli.rows.inputs import Row
 from core.cli.wording import in_flags
 from core.errors import CoreError
 from core.types import BatchResult, ClassifyResult

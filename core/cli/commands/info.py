@@ -24,7 +24,7 @@ def info(model: str, wanted: bool, as_json: bool, **flags: Any) -> None:
 
     Where none loads it, it says why, and the exit code is 4.
     """
-    from core.cli.facts import facts_of
+    from core.cli.commands.facts import facts_of
     from core.cli.loading import load
     from core.models.names import locate
     from core.options import LoadConfig

@@ -10,14 +10,15 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from core.cli import checks, exits, output, settings
+from core.cli import exits, output, settings
+from core.cli.rows import checks
 
 if TYPE_CHECKING:
-    from core.cli.bulk import Question
-    from core.cli.inputs import Row
     from core.cli.loading import Loaded
-    from core.cli.prompts import PromptMaker
-    from core.cli.results import Table
+    from core.cli.rows.bulk import Question
+    from core.cli.rows.inputs import Row
+    from core.cli.rows.prompts import PromptMaker
+    from core.cli.rows.results import Table
     from core.options import GenerateConfig
 
 FILE = click.Path(exists=True, dir_okay=False, readable=True)
@@ -51,7 +52,7 @@ def rows_of(flags: Mapping[str, Any]) -> Iterator[Iterator[Row]]:
     Raises `click.UsageError` for flags that make no sense together, and where the first row has no
     text in the field that it is looked for in: so it will be with all others.
     """
-    from core.cli.inputs import rows_of_arguments, rows_of_stream
+    from core.cli.rows.inputs import rows_of_arguments, rows_of_stream
 
     checks.refuse(flags)
     if flags["prompts"] and flags["prompts"] != ("-",):
@@ -65,7 +66,7 @@ def rows_of(flags: Mapping[str, Any]) -> Iterator[Iterator[Row]]:
 
 
 def _with_text(rows: Iterator[Row]) -> Iterator[Row]:
-    from core.cli.inputs import MissingFieldError
+    from core.cli.rows.inputs import MissingFieldError
 
     first = next(rows, None)
     if first is None:
@@ -77,7 +78,7 @@ def _with_text(rows: Iterator[Row]) -> Iterator[Row]:
 
 def prompt_maker(flags: Mapping[str, Any], loaded: Loaded) -> PromptMaker:
     """How prompts are made of rows. Raises `UnsupportedOperationError` without a chat template."""
-    from core.cli.prompts import PromptMaker
+    from core.cli.rows.prompts import PromptMaker
 
     system = flags["system"]
     chat = flags["chat"] or system is not None
@@ -95,9 +96,9 @@ def write_answers(
     table: Table,
 ) -> None:
     """Ask about all rows and write what comes. Raises `CommandFailed` when some rows failed."""
-    from core.cli import results
-    from core.cli.bulk import answered
     from core.cli.progress import Progress
+    from core.cli.rows import results
+    from core.cli.rows.bulk import answered
 
     as_json = flags["as_json"]
     failures = results.Failures(explained=not as_json)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core.cli import asking, output, settings
+from core.cli import output, settings
+from core.cli.rows import asking
 
 if TYPE_CHECKING:
-    from core.cli.inputs import Row
+    from core.cli.rows.inputs import Row
 
 
 @click.command()
@@ -48,9 +49,9 @@ def _warn(labels: Sequence[str]) -> None:
 def _classify(flags: dict[str, Any], rows: Iterator[Row], labels: tuple[str, ...]) -> None:
     from dataclasses import replace
 
-    from core.cli.bulk import Question
     from core.cli.loading import explain, load
-    from core.cli.results import LABELS, TOKENS
+    from core.cli.rows.bulk import Question
+    from core.cli.rows.results import LABELS, TOKENS
     from core.options import GenerateConfig
     from core.protocols import Capability
     from core.types import ClassifyResult

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core.cli import asking, output, settings
+from core.cli import output, settings
+from core.cli.rows import asking
 
 if TYPE_CHECKING:
-    from core.cli.inputs import Row
     from core.cli.loading import Loaded
+    from core.cli.rows.inputs import Row
     from core.options import GenerateConfig
     from core.protocols import TextModel
     from core.types import BatchResult, GenerateMetrics
@@ -41,9 +42,9 @@ def generate(**flags: Any) -> None:
 
 
 def _generate(flags: dict[str, Any], rows: Iterator[Row]) -> None:
-    from core.cli.bulk import Question
     from core.cli.loading import explain, load
-    from core.cli.results import ANSWERS
+    from core.cli.rows.bulk import Question
+    from core.cli.rows.results import ANSWERS
     from core.protocols import Capability
     from core.types import BatchResult
 
