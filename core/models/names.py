@@ -11,7 +11,7 @@ from core.models.files import HOW_TO_GET, resolve_path
 from core.models.stores import discover_stores, snapshots_of
 from core.types import DiscoveredModel
 
-_MOST_PARTS = 3  # org/name/file.gguf; what has more is a path
+_MOST_PARTS = 4  # org/name/folder/file.gguf; what has more is a path
 
 
 def locate(model: str | os.PathLike[str]) -> str:
@@ -26,11 +26,9 @@ def locate(model: str | os.PathLike[str]) -> str:
     `core.models.files.resolve_path` refuses. Whether anything is at a path, it does not say.
     """
     location = resolve_path(model)
-    if os.path.lexists(location):
-        return _snapshot(location)
-    if not isinstance(model, str) or _is_path(model):
-        return location
-    return _called(model, location)
+    if isinstance(model, str) and not _is_path(model) and _is_nowhere(location):
+        return _called(model, location)
+    return _snapshot(location)
 
 
 def _is_path(text: str) -> bool:
@@ -40,6 +38,17 @@ def _is_path(text: str) -> bool:
         or os.path.isabs(text)
         or len(text.split("/")) > _MOST_PARTS
     )
+
+
+def _is_nowhere(location: str) -> bool:
+    """Whether a path leads nowhere for certain; of one that cannot be looked at, others tell."""
+    try:
+        os.lstat(location)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):  # no permission, too long, a null character
+        return False
+    return False
 
 
 def _snapshot(location: str) -> str:

@@ -131,6 +131,22 @@ def test_a_file_that_holds_no_conversation(talk: Talk, tmp_path: Path, text: str
     assert talk.conversation.turns == HELLO
 
 
+@pytest.mark.parametrize("file", ["/dev/zero", "/", "\0", "~nobody-of-this-name/x", "/nowhere/x"])
+def test_what_is_no_file_ends_nothing(talk: Talk, file: str) -> None:
+    talk.answer("hello")
+    for command in ("/load", "/save"):
+        with pytest.raises((ConversationError, OSError)):
+            talk.obey(f"{command} {file}")
+    assert talk.conversation.turns == HELLO
+
+
+def test_a_text_that_is_no_unicode_is_not_saved(talk: Talk, tmp_path: Path) -> None:
+    talk.conversation.turns.append(Message("user", "\udcff"))
+    with pytest.raises(ConversationError, match="cannot be saved"):
+        talk.obey(f"/save {tmp_path / 'x'}")
+    assert not (tmp_path / "x").exists()
+
+
 # --------------------------------------------------------------------------- a terminal
 
 

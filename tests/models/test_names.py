@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import core
 from core.errors import ModelNotFoundError
 from core.models.names import locate
 from core.models.stores import core_models_dir, discover_stores
-from tests.models.test_stores import gguf, home, model, ollama, snapshot
+from tests.models.test_stores import COMMIT, gguf, home, model, ollama, snapshot
 
 __all__ = ["home"]  # the fixture of each test
 
@@ -23,6 +24,7 @@ def test_every_name_that_discover_shows_is_taken(home: Path) -> None:
     snapshot(hub(home))
     snapshot(hub(home), "models--bert-base-cased")
     gguf(snapshot(hub(home), "models--org--quantised") / "q4.gguf")
+    gguf(hub(home) / "models--org--name" / "snapshots" / COMMIT / "Q8" / "q8.gguf")
     model(Path(core_models_dir()) / "mine")
     gguf(home / ".lmstudio" / "models" / "publisher" / "chat" / "chat-q4.gguf")
     gguf(ollama(home / ".ollama" / "models", "llama3"))
@@ -30,7 +32,7 @@ def test_every_name_that_discover_shows_is_taken(home: Path) -> None:
     assert {name: locate(name) for name in shown} == shown
     assert set(shown) == {
         *("org/name", "bert-base-cased", "org/quantised", "org/quantised/q4.gguf"),
-        *("mine", "publisher/chat/chat-q4.gguf", "llama3:latest"),
+        *("mine", "publisher/chat/chat-q4.gguf", "llama3:latest", "org/name/Q8/q8.gguf"),
     }
 
 
@@ -71,7 +73,7 @@ def test_what_exists_is_a_path(home: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert locate(Path("mine")) == str(here)
 
 
-@pytest.mark.parametrize("text", ["./mine", "~/mine", "/mine", "a/b/c/mine", "mine/", "../mine"])
+@pytest.mark.parametrize("text", ["./mine", "~/mine", "/mine", "a/b/c/d/mine", "mine/", "../mine"])
 def test_what_looks_like_a_path_is_one(home: Path, text: str) -> None:
     model(Path(core_models_dir()) / "mine")
     assert not Path(locate(text)).exists()
@@ -117,3 +119,19 @@ def test_load_model_and_default_backend_take_names(home: Path) -> None:
         with pytest.raises(core.CoreError) as caught:
             ask("mine")
         assert str(directory) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["a\0b", "a" * 5000])
+def test_what_cannot_be_looked_at_is_no_name(home: Path, text: str) -> None:
+    with pytest.raises(ModelNotFoundError, match="cannot be read"):
+        core.load_model(text)
+
+
+def test_what_may_not_be_looked_at_is_a_path(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model(Path(core_models_dir()) / "mine")
+
+    def forbidden(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "lstat", forbidden)
+    assert locate("mine") == str(Path.cwd() / "mine")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core.cli import output, settings
+from core.cli import exits, output, settings
 
 if TYPE_CHECKING:
     from core.cli.commands.conversation import Conversation
@@ -139,7 +139,7 @@ def _converse(talk: Talk) -> None:
             elif line:
                 talk.answer(line)
         except (CoreError, OSError) as error:
-            output.say(f"Error: {error}")
+            output.say(f"Error: {exits.describe(error)}")
 
 
 def _next(read: Callable[[], str]) -> str | None:
