@@ -62,7 +62,7 @@ def test_a_certificate_is_of_all_checks(command: Command) -> None:
 
 
 def test_the_line_to_run_it_again_can_be_pasted(command: Command) -> None:
-    failed = command("toy_wrong", "-m", "model", "-o", "refuse=0")
+    failed = command("toy_wrong", "-m", "model", "-O", "refuse=0")
     (line,) = (line for line in failed.err.splitlines() if "Again: " in line)
     words = shlex.split(line.partition("Again: ")[2])
     assert words[:2] == ["infer-cli", "conformance"]

@@ -214,7 +214,7 @@ def test_a_load_that_kills_or_hangs(command: Command) -> None:
 
 def test_options_reach_every_load(command: Command) -> None:
     for isolate in ((), ("--isolate",)):
-        done = command("toy", "-m", "model", "-o", "refuse=1", *isolate)
+        done = command("toy", "-m", "model", "-O", "refuse=1", *isolate)
         assert "Asked to refuse." in done.err
 
 
@@ -232,10 +232,10 @@ def test_what_the_model_lacks_is_told_once_and_held_against_nobody(
 
 
 def test_options_of_core_reach_the_load(command: Command) -> None:
-    done = command("toy_small", "-m", "model", "-o", "context_len=128")
+    done = command("toy_small", "-m", "model", "-O", "context_len=128")
     assert done.code == 0
     assert "toy_small: conformant" in done.err
-    wrong = command("toy_small", "-m", "model", "-o", "context_len=big")
+    wrong = command("toy_small", "-m", "model", "-O", "context_len=big")
     assert "context_len='big' is not valid" in wrong.err
 
 
@@ -269,7 +269,7 @@ def test_a_known_failure_that_passes_is_an_error(command: Command, tmp_path: Pat
     [
         (("toy",), "No model to check"),
         (("-m", "model"), "No backend to check"),
-        (("toy", "-m", "model", "-o", "nonsense"), "not of the form K=V"),
+        (("toy", "-m", "model", "-O", "nonsense"), "not of the form K=V"),
         (("toy", "-m", "model", "--timeout", "0"), "Give a number of seconds above 0"),
         (("toy", "-m", "model", "--timeout", "nan"), "Give a number of seconds above 0"),
         (("toy", "-m", "model", "--known", "none.toml"), "cannot be read"),

@@ -15,6 +15,7 @@ from core.cli.commands.classify import classify
 from core.cli.commands.discover import discover
 from core.cli.commands.generate import generate
 from core.cli.commands.info import info
+from core.cli.commands.merge import merge
 from core.cli.plugins import Hooks
 from core.known_plugins import install_command
 
@@ -69,7 +70,7 @@ def build() -> InferGroup:
         cls=InferGroup,
         context_settings={"help_option_names": ["-h", "--help"]},
         epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 model not found, 4 backend unavailable, "
-        "5 some rows failed, 130 interrupted.",
+        "5 some rows failed, 130 interrupted, 143 terminated.",
     )
     @click.version_option(core.__version__, prog_name="infer-cli")
     @click.option("--debug", is_flag=True, help="Show tracebacks (or set INFER_RAISE_ERRORS=1).")
@@ -77,7 +78,7 @@ def build() -> InferGroup:
         """Local LLM text generation: find models, pick backends, classify or write text."""
 
     assert isinstance(group, InferGroup)
-    for command in (backends, chat, classify, discover, generate, info):
+    for command in (backends, chat, classify, discover, generate, info, merge):
         group.add_command(command)
     group.hooks = hooks = Hooks()
     hooks.load()

@@ -11,6 +11,7 @@ import click
 
 from core import errors
 from core.cli import output
+from core.cli.interrupts import Terminated
 from core.cli.wording import in_flags
 
 OK = 0
@@ -20,9 +21,11 @@ MODEL_NOT_FOUND = 3
 BACKEND = 4
 ROWS_FAILED = 5
 INTERRUPTED = 130
+TERMINATED = 143
 
 # The first match counts, so exceptions to a rule stand above it.
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
+    (Terminated, TERMINATED),
     (KeyboardInterrupt, INTERRUPTED),
     (errors.GenerationCancelled, INTERRUPTED),
     (errors.OptionError, USAGE),
@@ -55,7 +58,7 @@ def reported(error: BaseException) -> BaseException:
     click's own exceptions and a reader of our output who left are click's to report.
     """
     if isinstance(error, KeyboardInterrupt):
-        return click.exceptions.Exit(INTERRUPTED)
+        return click.exceptions.Exit(code_of(error))
     if not isinstance(error, Exception) or isinstance(error, _CLICKS_OWN) or _broken_pipe(error):
         return error
     if debugging():

@@ -1,4 +1,4 @@
-"""Ctrl-C while a model works: it is asked to stop, and what is done is kept."""
+"""Ctrl-C and SIGTERM while a model works: it is asked to stop, and what is done is kept."""
 
 from __future__ import annotations
 
@@ -6,23 +6,69 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came."""
+
+
+class Stop:
+    """Whether the user asked to stop, and with which signal."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self._signal = 0
+
+    def ask(self, number: int) -> None:
+        """Note that a signal came."""
+        self._signal = number
+        self.asked.set()
+
+    def raise_asked(self) -> None:
+        """Raise KeyboardInterrupt, or `Terminated`, where the user asked to stop."""
+        if self.asked.is_set():
+            raise Terminated if self._signal == signal.SIGTERM else KeyboardInterrupt
 
 
 @contextmanager
-def interrupt_sets(cancel: threading.Event) -> Iterator[None]:
-    """Let the first Ctrl-C set ``cancel`` instead of raising; a second one raises as usual."""
-    usual = signal.getsignal(signal.SIGINT)
+def noted(stop: Stop) -> Iterator[None]:
+    """Let the first Ctrl-C or SIGTERM ask to ``stop`` instead of raising; a second one raises."""
+    usual = {number: signal.getsignal(number) for number in _SIGNALS}
     in_main = threading.current_thread() is threading.main_thread()
-    if not in_main or usual is not signal.default_int_handler:
-        yield  # not ours to change: another thread, ignored, or the host program's own handler
-        return
+    ours = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: terminate}
+    mine = [number for number in _SIGNALS if in_main and usual[number] is ours[number]]
 
-    def ask_to_stop(_signal: int, _frame: object) -> None:
-        cancel.set()
-        signal.signal(signal.SIGINT, usual)
+    def ask_to_stop(number: int, _frame: object) -> None:
+        stop.ask(number)
+        for each in mine:
+            signal.signal(each, usual[each])
 
-    signal.signal(signal.SIGINT, ask_to_stop)
+    for number in mine:  # others are not ours to change: ignored, or the host program's own
+        signal.signal(number, ask_to_stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, usual)
+        for number in mine:
+            signal.signal(number, usual[number])
+
+
+@contextmanager
+def terminating() -> Iterator[None]:
+    """Let SIGTERM raise `Terminated` in the main thread, where nothing else is done with it."""
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def terminate(_signal: int, _frame: FrameType | None) -> None:
+    """Raise `Terminated`: what SIGTERM does within `terminating`."""
+    raise Terminated

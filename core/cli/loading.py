@@ -31,8 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A loaded model, the backend that loaded it, the reason for that one, and the seconds."""
+    """A loaded model, the backend that loaded it, the reason for that one, and the seconds.
 
+    ``location`` is the path that it was found at.
+    """
+
+    location: str
     model: TextModel
     backend: Backend
     reason: str
@@ -67,7 +71,7 @@ def load(path: str, config: LoadConfig, needed: Capability | None = None) -> Loa
     hooks = click.get_current_context().find_object(Hooks)
     if hooks is not None:
         hooks.emit("core_model_loaded", path=path, backend=name, seconds=seconds)
-    return Loaded(model, choice.backend, choice.reason, seconds)
+    return Loaded(location, model, choice.backend, choice.reason, seconds)
 
 
 def explain(loaded: Loaded) -> None:

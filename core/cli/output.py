@@ -47,7 +47,7 @@ def check_reader() -> None:
 
 def write_json(*values: object) -> None:
     """One line per value; floats that JSON cannot hold become null."""
-    _write(b"".join(_encoded(value) + b"\n" for value in values))
+    _write(json_lines(values))
 
 
 def write_table(
@@ -76,9 +76,13 @@ def draw(
     *,
     cut: bool = False,
     whole: bool = False,
+    header: bool = True,
 ) -> None:
-    """Draw a table. What is too long for the terminal is folded; or ``cut``, in column one; or
-    left ``whole``: the terminal wraps it, and it is copied in one piece."""
+    """Draw a table, with its ``header`` or without.
+
+    What is too long for the terminal is folded; or ``cut``, in column one; or left ``whole``: the
+    terminal wraps it, and it is copied in one piece.
+    """
     from rich.cells import cell_len
 
     cells = [[visible(value) for value in row] for row in rows]
@@ -88,9 +92,19 @@ def draw(
         console.width = max(console.width, sum(widths))
     room = max(console.width - sum(widths[1:]), 8) if cut else None
     with console.capture() as drawn:
-        console.print(_table(columns, cells, room))
+        console.print(_table(columns, cells, room, header))
     # Without the spaces that fill a line, which a narrower terminal would wrap.
     _write_encoded("".join(line.rstrip() + "\n" for line in drawn.get().split("\n")[:-1]))
+
+
+def columns() -> int:
+    """The columns of the terminal."""
+    return min(shutil.get_terminal_size().columns, _WIDEST)
+
+
+def write_bytes(data: bytes) -> None:
+    """Write what is a file's content rather than something to look at."""
+    _write(data)
 
 
 def indented(text: str) -> str:
@@ -150,12 +164,12 @@ def _console() -> Console:
     return Console(file=sys.stdout, color_system=None, **size) if console.no_color else console
 
 
-def _table(columns: Sequence[str], cells: list[list[str]], room: int | None) -> Table:
+def _table(columns: Sequence[str], cells: list[list[str]], room: int | None, header: bool) -> Table:
     """Column one is cut at ``room``, if there is any; what else is too long is folded."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="")
+    table = Table(box=None, pad_edge=False, header_style="", show_header=header)
     for name in columns:
         table.add_column(Text.assemble((name, "bold")), overflow="fold")
     if room is not None:
@@ -178,10 +192,15 @@ def _write(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
+def json_lines(values: Iterable[object]) -> bytes:
+    """One line of JSON per value; what a terminal would obey is JSON's own escapes."""
+    return b"".join(_encoded(value) + b"\n" for value in values)
+
+
 def _encoded(value: object) -> bytes:
     import msgspec
 
     try:
         return visible_json(msgspec.json.encode(value))
-    except UnicodeEncodeError:  # a file name that is not UTF-8; JSON's own escapes can carry it
+    except UnicodeEncodeError:  # not UTF-8, as a file's name; JSON's own escapes can carry it
         return visible_json(json.dumps(msgspec.to_builtins(value)).encode("ascii"))

@@ -98,7 +98,7 @@ def load_options(command: Any) -> Any:
         click.option("--gpu-layers", "-ngl", type=int, help="Layers on the GPU; default: all."),
         click.option("--parallel-slots", "--parallel", type=int, help="Answers side by side."),
         click.option("--adapter-path", "--adapter", metavar="PATH", help="A LoRA adapter."),
-        click.option("-o", "--option", "pairs", multiple=True, metavar="K=V", help=LOAD_OPTION),
+        click.option("-O", "--option", "pairs", multiple=True, metavar="K=V", help=LOAD_OPTION),
     ]
 
     for flag in reversed(flags):
@@ -107,7 +107,7 @@ def load_options(command: Any) -> Any:
 
 
 def load_config(flags: Mapping[str, Any]) -> LoadConfig:
-    """The options of a load, from their own flags and from ``-o``.
+    """The options of a load, from their own flags and from ``-O``.
 
     Raises `click.BadParameter` for one that is given both ways, `OptionError` for a wrong value.
     """
@@ -117,7 +117,7 @@ def load_config(flags: Mapping[str, Any]) -> LoadConfig:
     asked = given(flags, LOAD)
     if twice := sorted(own.keys() & asked.keys()):
         message = f"{twice[0]!r} is given with a flag of its own too."
-        raise click.BadParameter(message, param_hint="'-o'")
+        raise click.BadParameter(message, param_hint="'-O'")
     named = {name: own.pop(name) for name in LOAD if name in own}
     return LoadConfig(**{**asked, **named, "options": own})
 
@@ -133,9 +133,9 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, object]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise click.BadParameter(f"{pair!r} is not of the form K=V.", param_hint="'-o'")
+            raise click.BadParameter(f"{pair!r} is not of the form K=V.", param_hint="'-O'")
         if name in options:
-            raise click.BadParameter(f"{name!r} is given twice.", param_hint="'-o'")
+            raise click.BadParameter(f"{name!r} is given twice.", param_hint="'-O'")
         options[name] = _value(value)
     return options
 
@@ -148,7 +148,7 @@ def _value(text: str) -> object:
     except (msgspec.DecodeError, UnicodeEncodeError):
         return text
     except RecursionError:
-        raise click.BadParameter("its JSON is nested too deeply.", param_hint="'-o'") from None
+        raise click.BadParameter("its JSON is nested too deeply.", param_hint="'-O'") from None
 
 
 def parse_labels(commas: str | None, file: str | None) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ def in_flags(error: CoreError) -> str:
     """The message of an error that a command ended with, or a row of it."""
     text, flags = str(error), _flags()
     if isinstance(error, InvalidOptionError) and error.option == "options" and "pairs" in flags:
-        return text.replace("options=", "-o ", 1)
+        return text.replace("options=", "-O ", 1)
     if isinstance(error, InvalidOptionError) and error.option in flags:
         return text.replace(f"{error.option}=", f"{flags[error.option]} ", 1)
     if isinstance(error, PromptTooLongError) and "context_len" in flags:

@@ -27,8 +27,8 @@ def test_a_json_line_has_everything_that_classify_found(
     assert result.exit_code == 0
     assert rows_of(result) == [
         {
-            "index": 0,
-            "prompt": "aa b",
+            "line": 1,
+            "text": "aa b",
             "token": {"id": 4, "text": "b", "logprob": -0.5},
             "label": "a",
             "probabilities": {"a": 0.625, "b": 0.375},
@@ -51,9 +51,13 @@ def test_without_a_terminal_lines_are_separated_by_tabs(
     infer_cli: InferCli, fake_model: Path
 ) -> None:
     labelled = infer_cli("classify", "-m", fake_model, "--labels", "a,b", "aa b", "b\tb\nb")
-    assert labelled.stdout == "aa b\ta\t0.6250\t0.2500\nb\\tb\\nb\tb\t0.8750\t0.7500\n"
+    assert labelled.stdout.splitlines() == [
+        "line\ttext\tlabel\tprobability\tmargin\tlabel_mass\terror",
+        "1\taa b\ta\t0.6250\t0.2500\t0.7500\t",
+        "2\tb\\tb\\nb\tb\t0.8750\t0.7500\t0.7500\t",
+    ]
     plain = infer_cli("classify", "-m", fake_model, "one two")
-    assert plain.stdout == "one two\ttwo\n"
+    assert plain.stdout == "line\ttext\ttoken\terror\n1\tone two\ttwo\t\n"
 
 
 def test_failed_rows_keep_their_place_and_give_exit_code_5(
@@ -62,7 +66,9 @@ def test_failed_rows_keep_their_place_and_give_exit_code_5(
     arguments = ("classify", "-m", fake_model, "--labels", "a, b ", "a", "", "BOOM", "b")
     text = infer_cli(*arguments)
     assert text.exit_code == 5
-    assert [line.split("\t")[0] for line in text.stdout.splitlines()] == ["a", "", "BOOM", "b"]
+    rows = [line.split("\t") for line in text.stdout.splitlines()[1:]]
+    assert [row[1] for row in rows] == ["a", "", "BOOM", "b"]
+    assert [row[-1] != "" for row in rows] == [False, True, True, False]
     assert "Error: prompt 2: The prompt is empty." in text.stderr
     assert "Error: 2 of 4 rows failed." in text.stderr
     as_json = infer_cli(*arguments, "--json")
@@ -74,12 +80,12 @@ def test_failed_rows_keep_their_place_and_give_exit_code_5(
 
 def test_the_template_is_literal(infer_cli: InferCli, fake_model: Path) -> None:
     text = "{text} {0} {x!r} %s"
-    template = "{text} {other} | {text} "
+    template = "{text} {{other}} {0} | {text} "
     result = infer_cli("classify", "-m", fake_model, "--json", "--template", template, text)
-    expected = f"{text} {{other}} | {text} "
+    expected = f"{text} {{other}} {{0}} | {text} "
     row = rows_of(result)[0]
     assert row["token"]["id"] == len(expected)  # the fake's token id is the prompt's length
-    assert row["prompt"] == text
+    assert row["text"] == text
 
 
 def test_the_first_five_failures_are_explained_and_the_others_counted(
@@ -98,7 +104,10 @@ def test_the_first_five_failures_are_explained_and_the_others_counted(
 
 def test_a_single_label_is_warned_of(infer_cli: InferCli, fake_model: Path) -> None:
     one = infer_cli("classify", "-m", fake_model, "--labels", "a", "x")
-    assert (one.exit_code, one.stdout) == (0, "x\ta\t1.0000\t1.0000\n")
+    assert (one.exit_code, one.stdout.splitlines()[1:]) == (
+        0,
+        ["1\tx\ta\t1.0000\t1.0000\t0.7500\t"],
+    )
     expected = "Warning: 'a' is the only label, and one label gets all the probability.\n"
     assert one.stderr == expected
     assert infer_cli("classify", "-m", fake_model, "--labels", "a,b", "x").stderr == ""
@@ -114,7 +123,7 @@ def test_a_model_is_found_by_its_name(
     fake_model.rename(store)
     env = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
     for name in ("tiny model", "Tiny Model", "tiny"):
-        assert infer_cli("classify", "-m", name, "one x", **env).stdout == "one x\tx\n"
+        assert "1\tone x\tx\t" in infer_cli("classify", "-m", name, "one x", **env).stdout
         assert json.loads(infer_cli("info", name, "--json", **env).stdout)["path"] == str(store)
     near = infer_cli("classify", "-m", "tiny modle", "x", **env)
     assert (near.exit_code, "Did you mean 'tiny model'?" in near.stderr) == (3, True)
@@ -174,7 +183,7 @@ def test_ten_thousand_labels(infer_cli: InferCli, fake_model: Path) -> None:
 
 
 def test_options_reach_the_backend(infer_cli: InferCli, fake_model: Path) -> None:
-    flags = ["-o", "speed=3", "--context-len", "32", "--seed", "0"]
+    flags = ["-O", "speed=3", "--context-len", "32", "--seed", "0"]
     result = infer_cli("classify", "-m", fake_model, *flags, "x")
     assert result.exit_code == 0, result.stderr
     loaded = importlib.import_module("core_fake").FAKE.loaded[-1]
@@ -191,7 +200,7 @@ def test_an_option_that_the_backend_cannot_honour_is_a_usage_error(
 
 def test_the_model_may_come_from_the_environment(infer_cli: InferCli, fake_model: Path) -> None:
     result = infer_cli("classify", "one two", INFER_MODEL=str(fake_model))
-    assert result.stdout == "one two\ttwo\n"
+    assert result.stdout.splitlines()[1:] == ["1\tone two\ttwo\t"]
 
 
 def test_verbose_says_what_was_chosen_on_stderr(infer_cli: InferCli, fake_model: Path) -> None:

@@ -58,9 +58,10 @@ def test_what_a_terminal_would_obey_comes_as_escapes(
 
 
 def test_several_prompts_are_rows(infer_cli: InferCli, model: tuple[str, ...]) -> None:
-    assert infer_cli("generate", *model, "a", "b").stdout == "a\t A\nb\t B\n"
+    rows = "line\ttext\tanswer\tfinish_reason\terror\n1\ta\t A\tstop\t\n2\tb\t B\tstop\t\n"
+    assert infer_cli("generate", *model, "a", "b").stdout == rows
     lines = infer_cli("generate", *model, stdin="a\n\nb\n")
-    assert lines.stdout == "a\t A\nb\t B\n"
+    assert lines.stdout == rows.replace("\n2\t", "\n3\t")
 
 
 def test_a_json_line_has_the_whole_result(infer_cli: InferCli, model: tuple[str, ...]) -> None:
@@ -68,7 +69,7 @@ def test_a_json_line_has_the_whole_result(infer_cli: InferCli, model: tuple[str,
     done = infer_cli("generate", *model, "--json", "--logprobs", stdin=given)
     first, empty, failed = map(json.loads, done.stdout.splitlines())
     assert done.exit_code == 5
-    assert (first["index"], first["id"], first["text"]) == (0, 7, " A")
+    assert (first["line"], first["id"], first["text"], first["answer"]) == (1, 7, "a", " A")
     assert (first["finish_reason"], first["error"]) == ("stop", None)
     assert all(isinstance(token["logprob"], float) for token in first["tokens"])
     assert empty["error"]["type"] == "EmptyPromptError"
@@ -101,7 +102,7 @@ def test_templates_and_chats_are_those_of_classify(
     [
         (("--logprobs", "a"), 2, "--json"),
         (("--max-tokens", "0", "a"), 2, "--max-tokens"),
-        (("-o", "context_len=64", "--context-len", "32", "a"), 2, "'context_len' is given"),
+        (("-O", "context_len=64", "--context-len", "32", "a"), 2, "'context_len' is given"),
         (("--gpu-layers", "1", "a"), 2, "gpu_layers"),
         (("boom",), 1, "No room."),
         (("",), 1, "empty"),
@@ -120,7 +121,8 @@ def test_a_backend_without_batches_answers_row_by_row(
 ) -> None:
     backend.capabilities -= {core.Capability.BATCH_GENERATE}
     done = infer_cli("generate", *model, "a", "boom", "b")
-    assert (done.exit_code, done.stdout) == (5, "a\t A\nboom\t\nb\t B\n")
+    assert done.exit_code == 5
+    assert [line.split("\t")[2] for line in done.stdout.splitlines()[1:]] == [" A", "", " B"]
     assert "No room." in done.stderr
     assert [call.operation for call in backend.calls] == ["generate"] * 3
 
@@ -158,6 +160,6 @@ def test_an_option_of_a_load_means_the_same_as_its_flag() -> None:
 
 
 def test_info_takes_no_option_in_silence(infer_cli: InferCli, fake_model: Path) -> None:
-    done = infer_cli("info", fake_model, "-o", "speed=3")
+    done = infer_cli("info", fake_model, "-O", "speed=3")
     assert (done.exit_code, "--load" in done.stderr) == (2, True)
-    assert infer_cli("info", fake_model, "--load", "-o", "speed=3").exit_code == 0
+    assert infer_cli("info", fake_model, "--load", "-O", "speed=3").exit_code == 0

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,8 +29,16 @@ def classified(infer_cli: InferCli, fake_model: Path) -> Any:
     return run
 
 
+def asked(row: dict[str, Any]) -> str:
+    """The text that a row of output is about, by the fields that it keeps of the input."""
+    fields = row.get("body", row)
+    messages = fields.get("messages", [{}])
+    found: str = fields.get("prompt", fields.get("text", messages[-1].get("content")))
+    return found
+
+
 def prompts_of(rows: list[dict[str, Any]]) -> list[str]:
-    return [row["prompt"] for row in rows]
+    return [asked(row) for row in rows]
 
 
 @pytest.mark.parametrize("stdin", ["one\ntwo\n", "one\r\ntwo", "\ufeffone\n\n \ntwo\n"])
@@ -59,7 +68,7 @@ def test_a_file_called_jsonl_is_jsonl_whatever_it_begins_with(
     code, rows = classified("", "-i", tmp_path / "a.jsonl")
     assert code == 5
     assert "line 1 is not valid JSON" in rows[0]["error"]["message"]
-    assert rows[1]["prompt"] == "two"
+    assert rows[1]["text"] == "two"
 
 
 def test_a_brace_alone_does_not_make_it_jsonl(classified: Any) -> None:
@@ -95,7 +104,7 @@ def test_a_prompt_that_is_the_name_of_a_file_is_warned_of(
     file = tmp_path / "news.txt"
     file.write_text("text")
     result = infer_cli("classify", "-m", fake_model, file)
-    assert (result.exit_code, result.stdout) == (0, f"{file}\t{file}\n")
+    assert (result.exit_code, result.stdout.splitlines()[1]) == (0, f"1\t{file}\t{file}\t")
     assert result.stderr.startswith(f"Warning: {file} is read as a prompt.")
     assert f"-i {file}\n" in result.stderr
     for prompts in ([tmp_path], [file, file], [tmp_path / "other.txt"]):
@@ -121,14 +130,15 @@ def test_the_forms_of_a_json_line(
     classified: Any, line: object, prompt: str, identity: dict[str, object]
 ) -> None:
     code, rows = classified(json.dumps(line))
-    assert (code, rows[0]["prompt"]) == (0, prompt)
+    assert (code, asked(rows[0])) == (0, prompt)
     assert {key: rows[0][key] for key in ("id", "custom_id") if key in rows[0]} == identity
 
 
 def test_field_names_the_text(classified: Any) -> None:
     line = json.dumps({"text": "no", "headline": "yes", "id": 7})
     _, rows = classified(line, "--field", "headline")
-    assert (rows[0]["prompt"], rows[0]["id"]) == ("yes", 7)
+    assert {"text": "no", "headline": "yes", "id": 7}.items() <= rows[0].items()
+    assert rows[0]["token"]["text"] == "yes"
 
 
 def test_messages_go_through_the_chat_template(classified: Any) -> None:
@@ -136,7 +146,7 @@ def test_messages_go_through_the_chat_template(classified: Any) -> None:
     line = json.dumps({"messages": conversation})
     _, rows = classified(line, "--system", "s")
     rendered = "<system>s</system><user>u</user><assistant>a</assistant>"
-    assert (rows[0]["prompt"], rows[0]["token"]["id"]) == ("a", len(rendered))
+    assert (asked(rows[0]), rows[0]["token"]["id"]) == ("a", len(rendered))
     own = [{"role": "system", "content": "own"}, *conversation]
     _, rows = classified(json.dumps({"messages": own}), "--system", "s")
     assert rows[0]["token"]["id"] == len(rendered.replace(">s<", ">own<"))
@@ -178,7 +188,7 @@ def test_a_bad_line_is_only_its_own_error(classified: Any, line: bytes, problem:
     assert rows[1]["error"]["type"] == ("MissingFieldError" if without_text else "InputError")
     assert rows[1]["error"]["message"].startswith("line 2")
     assert problem in rows[1]["error"]["message"]
-    assert rows[2]["prompt"] == "after"
+    assert rows[2]["text"] == "after"
 
 
 def test_bytes_that_are_not_utf8_in_text(classified: Any) -> None:
@@ -197,10 +207,15 @@ def test_an_argument_that_is_not_utf8(infer_cli: InferCli, fake_model: Path) -> 
 
 @given(st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b" ")), max_size=6))
 def test_any_bytes_make_one_row_per_line_and_no_exception(lines: list[bytes]) -> None:
-    inputs = importlib.import_module("core.cli.rows.inputs")
-    for form in ("auto", "text", "jsonl"):
-        stream = io.BytesIO(b"\n".join(lines))
-        rows = list(inputs.rows_of_stream(stream, "-", form, None))
+    source = importlib.import_module("core.cli.reading.source")
+    fields = importlib.import_module("core.cli.reading.fields").Fields()
+    for form in ("text", "jsonl"):
+        stream = io.BufferedReader(io.BytesIO(b"\n".join(lines)))
+        try:
+            rows = list(source.Source(stream, "-", form, fields).rows())
+        except click.UsageError:  # what is none of the forms, or could be two
+            assert form == "auto"
+            continue
         blank = [line for line in lines if not line.removeprefix(b"\xef\xbb\xbf").strip()]
         assert len(lines) - len(blank) <= len(rows) <= len(lines)
         for row in rows:
@@ -215,21 +230,22 @@ def test_blocks_bound_the_memory_and_keep_the_order(
     batches.clear()
     lines = [f"row {n}" for n in range(2500)]
     _, rows = classified("\n".join(lines))
-    assert batches == [32, 64, 128, 256, 512, 1024, 484]
-    assert [(row["index"], row["prompt"]) for row in rows] == list(enumerate(lines))
+    assert batches == [32, 64, 128, *[256] * 8, 228]
+    assert [(row["line"], row["text"]) for row in rows] == list(enumerate(lines, 1))
 
 
 def test_a_line_that_is_too_long_is_its_own_row_s_error(
     infer_cli: InferCli, fake_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.cli.rows.inputs.MAX_LINE_BYTES", 100)
+    monkeypatch.setattr("core.cli.reading.lines.MAX_LINE_BYTES", 100)
     file = tmp_path / "lines.txt"
     file.write_bytes(b"one\n" + b"x" * 3000000 + b"\ntwo\n" + b"y" * 101)
     done = infer_cli("classify", "-m", fake_model, "-i", file)
     assert done.exit_code == 5
-    rows = [line.split("\t") for line in done.stdout.splitlines()]
-    assert [text[:3] for text, _ in rows] == ["one", "xxx", "two", "yyy"]
-    assert len(rows[1][0]) == 101
+    rows = [line.split("\t") for line in done.stdout.splitlines()[1:]]
+    assert [row[1][:3] for row in rows] == ["one", "xxx", "two", "yyy"]
+    assert [row[0] for row in rows] == ["1", "2", "3", "4"]
+    assert len(rows[1][1]) == 101
     for place in ("line 2", "line 4"):
         words = f"Error: {place} of {file} is longer than 100 bytes"
         assert words in done.stderr
@@ -250,7 +266,7 @@ def test_a_line_without_an_end(infer_cli: InferCli, fake_model: Path) -> None:
 def test_a_block_ends_early_where_its_texts_are_long(
     infer_cli: InferCli, fake_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.cli.rows.bulk.LARGEST_TEXT", 1000)
+    monkeypatch.setattr("core.cli.rows.blocks.LARGEST_TEXT", 1000)
     infer_cli("classify", "-m", fake_model, "x")  # imports the fake
     batches = importlib.import_module("core_fake").BATCHES
     batches.clear()
@@ -270,7 +286,7 @@ def test_labels_of_a_file_without_an_end(
 
 
 def test_json_of_an_option_that_is_nested_too_deeply(infer_cli: InferCli, fake_model: Path) -> None:
-    done = infer_cli("classify", "-m", fake_model, "-o", "speed=" + "[" * 100_000, "x")
+    done = infer_cli("classify", "-m", fake_model, "-O", "speed=" + "[" * 100_000, "x")
     assert done.exit_code == 2
     assert "nested too deeply" in done.stderr
 
@@ -305,7 +321,7 @@ def test_a_later_row_without_the_field_is_its_own_error(
 
 def test_a_limit_takes_the_first_rows(infer_cli: InferCli, fake_model: Path) -> None:
     two = infer_cli("classify", "-m", fake_model, "--limit", "2", stdin="a\n\nb\nc\n")
-    assert two.stdout == "a\ta\nb\tb\n"
+    assert two.stdout.splitlines()[1:] == ["1\ta\ta\t", "3\tb\tb\t"]
     one = infer_cli("classify", "-m", fake_model, "--limit", "1", "x", "y")
-    assert one.stdout == "x\tx\n"
+    assert one.stdout.splitlines()[1:] == ["1\tx\tx\t"]
     assert infer_cli("classify", "-m", fake_model, "--limit", "0", "x").exit_code == 2

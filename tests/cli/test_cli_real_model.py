@@ -28,7 +28,7 @@ def test_a_real_model_labels_real_sentences(real: InferCli, smollm2_dir: Path) -
     done = real.finish("classify", "-m", smollm2_dir, "-i", HEADLINES, *flags)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.exit_code == 0, done.stderr
-    assert [row["prompt"] for row in rows] == [line["text"] for line in truth]
+    assert [row["text"] for row in rows] == [line["text"] for line in truth]
     right = sum(row["label"] == line["label"] for row, line in zip(rows, truth, strict=True))
     assert right / len(truth) >= 0.9
     for row in rows:

@@ -38,7 +38,7 @@ def test_closed_streams(infer_cli: InferCli, fake_model: Path, closed: tuple[int
     closing = " ".join(f"{number}>&-" for number in closed)
     done = run(infer_cli, closing, "classify", "-m", fake_model, "--debug"[:0] or "x")
     assert done.returncode == (1 if 1 in closed else 0)
-    assert done.stdout == (b"" if 1 in closed else b"x\tx\n")
+    assert done.stdout == (b"" if 1 in closed else b"line\ttext\ttoken\terror\n1\tx\tx\t\n")
     if 1 in closed and 2 not in closed:
         assert done.stderr.startswith(b"Error: stdout is closed.")
         assert done.stderr.count(b"\n") == 1
@@ -99,7 +99,7 @@ def test_a_deleted_working_directory(infer_cli: InferCli, fake_model: Path, tmp_
         assert "Traceback" not in done.stderr
         return done.exit_code, done.stdout + done.stderr
 
-    assert there("classify", "-m", fake_model, "x") == (0, "x\tx\n")
+    assert there("classify", "-m", fake_model, "--to", "text", "x") == (0, "x\n")
     assert there("backends")[0] == 0
     for command in (("info", "model"), ("classify", "-m", "model", "x"), ("discover", "models")):
         code, said = there(*command)
@@ -182,7 +182,7 @@ def test_names_and_arguments_that_are_not_utf8(
     odd = os.fsencode(tmp_path) + b"/caf\xe9"
     model = odd + b"-model"
     os.rename(fake_model, model)
-    for name, content in ((b".txt", b"x\n"), (b".csv", b"x\n"), (b".labels", b"a\nb\n")):
+    for name, content in ((b".txt", b"x\n"), (b".csv", b"x,x\n"), (b".labels", b"a\nb\n")):
         with open(odd + name, "wb") as file:
             file.write(content)
     commands: dict[int, list[tuple[str | bytes | Path, ...]]] = {
@@ -196,7 +196,7 @@ def test_names_and_arguments_that_are_not_utf8(
         2: [
             ("classify", "-m", model, "-i", odd + b".csv"),
             ("classify", "-m", model, "-i", odd + b".none"),
-            ("classify", "-m", model, "-o", b"a\xe9=\xe9", "x"),
+            ("classify", "-m", model, "-O", b"a\xe9=\xe9", "x"),
             ("classify", "-m", model, b"--\xe9", "x"),
             ("classify", "-m", model, "--format", b"\xe9", "x"),
             (b"\xe9",),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -81,14 +80,14 @@ class Talk:
         What was said until then is kept. Of a message that fails, or that is answered by nothing,
         nothing is. Raises `CoreError`.
         """
-        from core.cli.interrupts import interrupt_sets
+        from core.cli.interrupts import Stop, noted
         from core.errors import GenerationCancelled
         from core.types import Message
 
-        asked, said, cancel = Message("user", text), "", threading.Event()
-        config = replace(self.config, cancel=cancel)
+        asked, said, stop = Message("user", text), "", Stop()
+        config = replace(self.config, cancel=stop.asked)
         messages = self.conversation.messages(asked)
-        with interrupt_sets(cancel), closing(self.model.chat(messages, config)) as stream:
+        with noted(stop), closing(self.model.chat(messages, config)) as stream:
             try:
                 for token in stream:
                     said += token.text
@@ -100,7 +99,7 @@ class Talk:
                     output.write_text("\n")
         if said:
             self.conversation.turns += [asked, Message("assistant", said)]
-        return not cancel.is_set()
+        return not stop.asked.is_set()
 
     def obey(self, line: str) -> None:
         """Do what a line that begins with a slash says. Raises `CoreError` and OSError."""

@@ -2,39 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from core.cli import output, settings
-from core.cli.rows import asking
+from core.cli.rows import asking, checks, flags
 
 if TYPE_CHECKING:
-    from core.cli.rows.inputs import Row
+    from core.cli.loading import Loaded
+    from core.options import GenerateConfig
 
 
 @click.command()
-@asking.prompt_options
+@flags.of_rows
 @click.option("--labels", metavar="A,B,C", help="The labels to choose from.")
-@click.option("--labels-file", type=asking.FILE, help="The labels, one a line.")
+@click.option("--labels-file", type=flags.FILE, help="The labels, one a line.")
 @click.option("--label-prefix", help="What stands before a label; default: a space.")
+@click.option("--min-margin", type=click.FloatRange(0, 1), help='Below it the label is "unsure".')
+@flags.of_output
 @settings.sampling_options
 @settings.load_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-@click.option("-v", "--verbose", is_flag=True, help="Say on stderr what was chosen, and why.")
-def classify(**flags: Any) -> None:
+def classify(**given: Any) -> None:
     """Choose a label, or the next token, for texts.
 
-    A label is chosen by how likely it is to follow the prompt. Prompts are arguments, lines of
-    -i FILE, or lines piped to stdin (text or JSONL). Results come in input order; rows that
-    fail are reported, and the exit code is then 5.
+    A label is chosen by how likely it is to follow the prompt. Rows are arguments, come from
+    -i FILE (text, JSON lines, a JSON array, CSV, TSV, Parquet) or are piped to stdin. Answers come
+    in input order, on stdout or as a job in -o OUT, which --resume goes on with after any end.
+    Rows that fail are reported, and the exit code is then 5.
     """
-    with asking.rows_of(flags) as rows:
-        labels = settings.parse_labels(flags["labels"], flags["labels_file"])
-        _warn(labels)
-        asking.warn_of_file(flags["prompts"])
-        _classify(flags, rows, labels)
+    checks.refuse(given)
+    labels = settings.parse_labels(given["labels"], given["labels_file"])
+    if given["min_margin"] is not None and not labels:
+        raise click.UsageError("--min-margin is about labels: give --labels.")
+    _warn(labels)
+    asking.warn_of_file(given["prompts"])
+    _classify(given, labels)
 
 
 def _warn(labels: Sequence[str]) -> None:
@@ -46,23 +50,43 @@ def _warn(labels: Sequence[str]) -> None:
         )
 
 
-def _classify(flags: dict[str, Any], rows: Iterator[Row], labels: tuple[str, ...]) -> None:
-    from dataclasses import replace
-
-    from core.cli.loading import explain, load
-    from core.cli.rows.bulk import Question
-    from core.cli.rows.results import LABELS, TOKENS
+def _classify(given: dict[str, Any], labels: tuple[str, ...]) -> None:
+    from core.cli.rows.run import Task, run
+    from core.cli.writing import answers
     from core.options import GenerateConfig
     from core.protocols import Capability
-    from core.types import ClassifyResult
 
-    options = settings.given(flags, (*settings.SAMPLING, "label_prefix"))
+    options = settings.given(given, (*settings.SAMPLING, "label_prefix"))
     config = GenerateConfig(labels=labels, **options)
-    loaded = load(flags["model"], settings.load_config(flags), Capability.CLASSIFY)
-    with loaded.model as model:
-        if flags["verbose"]:
-            explain(loaded)
-        if flags["as_json"] and Capability.LOGPROBS in loaded.backend.capabilities:
-            config = replace(config, return_logprobs=True)
-        question = Question(model.classify, lambda error: ClassifyResult(error=error))
-        asking.write_answers(flags, loaded, rows, config, question, LABELS if labels else TOKENS)
+    kind = answers.labelled(given["min_margin"]) if labels else answers.next_tokens()
+    run(
+        given,
+        Task(
+            command="classify",
+            needed=Capability.CLASSIFY,
+            config=config,
+            kind=kind,
+            ask=lambda loaded: loaded.model.classify,
+            fitted=_with_logprobs,
+            room=lambda loaded: _longest(loaded, labels),
+        ),
+    )
+
+
+def _with_logprobs(loaded: Loaded, config: GenerateConfig) -> GenerateConfig:
+    """The next token's log-probability, from backends that give it."""
+    from dataclasses import replace
+
+    from core.protocols import Capability
+
+    offered = Capability.LOGPROBS in loaded.backend.capabilities
+    return replace(config, return_logprobs=True) if offered else config
+
+
+def _longest(loaded: Loaded, labels: Sequence[str]) -> int:
+    """Tokens that a prompt leaves to the longest label, with some for what joins them."""
+    from core.extensions import Tokenizing
+
+    model = loaded.model
+    sizes = [len(model.encode(label)) for label in labels] if isinstance(model, Tokenizing) else []
+    return max(sizes, default=1) + 2

@@ -2,82 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from core.cli import output, settings
-from core.cli.rows import asking
+from core.cli.rows import asking, checks, flags
 
 if TYPE_CHECKING:
     from core.cli.loading import Loaded
-    from core.cli.rows.inputs import Row
+    from core.cli.reading.row import Row
+    from core.cli.rows.bulk import Ask
     from core.options import GenerateConfig
     from core.protocols import TextModel
     from core.types import BatchResult, GenerateMetrics
 
 
 @click.command()
-@asking.prompt_options
+@flags.of_rows
 @settings.answer_options
 @click.option("--logprobs", "return_logprobs", is_flag=True, default=None, help="With --json.")
+@flags.of_output
 @settings.sampling_options
 @settings.load_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-@click.option("-v", "--verbose", is_flag=True, help="Say on stderr what was chosen, and why.")
-def generate(**flags: Any) -> None:
+def generate(**given: Any) -> None:
     """Write what a model says behind prompts.
 
-    A prompt that is an argument is answered as the tokens come. Several, or lines of -i FILE or
-    piped to stdin (text or JSONL), are answered together, a line for each in input order; rows
-    that fail are reported, and the exit code is then 5.
+    A prompt that is an argument is answered as the tokens come. Several, or rows of -i FILE (text,
+    JSON lines, a JSON array, CSV, TSV, Parquet) or piped to stdin, are answered together, in input
+    order, on stdout or as a job in -o OUT, which --resume goes on with after any end. Rows that
+    fail are reported, and the exit code is then 5.
     """
-    with asking.rows_of(flags) as rows:
-        if flags["return_logprobs"] and not flags["as_json"]:
-            raise click.UsageError("--logprobs go with --json, which has a place for them.")
-        asking.warn_of_file(flags["prompts"])
-        _generate(flags, rows)
+    checks.refuse(given)
+    if given["return_logprobs"] and not _json(given):
+        raise click.UsageError("--logprobs go with --json, which has a place for them.")
+    asking.warn_of_file(given["prompts"])
+    config = settings.answer_config(given, **settings.given(given, ("return_logprobs",)))
+    one = len(given["prompts"]) == 1 and given["prompts"] != ("-",)
+    if one and not (_json(given) or given["to"] or given["show_prompt"] or given["dry_run"]):
+        _stream(given, config)
+    else:
+        _generate(given, config)
 
 
-def _generate(flags: dict[str, Any], rows: Iterator[Row]) -> None:
-    from core.cli.loading import explain, load
-    from core.cli.rows.bulk import Question
-    from core.cli.rows.results import ANSWERS
+def _json(given: dict[str, Any]) -> bool:
+    if given["output"] is not None:
+        from core.cli.jobs.job import form_of_output
+
+        return form_of_output(given) in ("jsonl", "json")
+    return given["as_json"] or given["to"] in ("jsonl", "json")
+
+
+def _generate(given: dict[str, Any], config: GenerateConfig) -> None:
+    from core.cli.rows.run import Task, run
+    from core.cli.writing import answers
     from core.protocols import Capability
-    from core.types import BatchResult
 
-    config = settings.answer_config(flags, **settings.given(flags, ("return_logprobs",)))
-    loaded = load(flags["model"], settings.load_config(flags), Capability.GENERATE)
-    with loaded.model as model:
-        if flags["verbose"]:
-            explain(loaded)
-        if len(flags["prompts"]) == 1 and flags["prompts"] != ("-",) and not flags["as_json"]:
-            _stream(flags, loaded, next(rows), config)
-            return
+    def ask(loaded: Loaded) -> Ask:
         together = Capability.BATCH_GENERATE in loaded.backend.capabilities
-        ask = model.batch_generate if together else _one_by_one(model)
-        question = Question(ask, lambda error: BatchResult(finish_reason="error", error=error))
-        asking.write_answers(flags, loaded, rows, config, question, ANSWERS)
+        return loaded.model.batch_generate if together else _one_by_one(loaded.model)
+
+    def room(loaded: Loaded) -> int:
+        return min(config.max_tokens, loaded.model.info.context_length // 2)
+
+    kind = answers.generated(with_tokens=config.return_logprobs)
+    run(given, Task("generate", Capability.GENERATE, config, kind, ask, room=room))
 
 
-def _stream(flags: dict[str, Any], loaded: Loaded, row: Row, config: GenerateConfig) -> None:
+def _stream(given: dict[str, Any], config: GenerateConfig) -> None:
     """Write one answer as it comes. What a terminal would obey is shown as escapes."""
+    from core.cli.loading import explain, load
+    from core.protocols import Capability
+
+    template = checks.template_of(given)
+    with asking.opened(given, template) as rows:
+        row: Row = next(rows.rows)
     if row.error is not None:
         raise row.error
-    prompt = asking.prompt_maker(flags, loaded).prompt(row)
-    ended = False
-    with closing(loaded.model.generate(prompt, config)) as stream:
-        try:
-            for token in stream:
-                output.write_text(token.text)
-            ended = True
-        finally:
-            if ended or output.is_terminal():
-                output.write_text("\n")
-    if flags["verbose"]:
-        output.say(_told(stream.finish_reason, stream.metrics))
+    loaded = load(given["model"], settings.load_config(given), Capability.GENERATE)
+    with loaded.model as model:
+        if given["verbose"]:
+            explain(loaded)
+        prompt = asking.prompt_maker(given, loaded, template).prompt(row)
+        with closing(model.generate(prompt, config)) as stream:
+            ended = False
+            try:
+                for token in stream:
+                    output.write_text(token.text)
+                ended = True
+            finally:
+                if ended or output.is_terminal():
+                    output.write_text("\n")
+        if given["verbose"]:
+            output.say(_told(stream.finish_reason, stream.metrics))
 
 
 def _told(reason: str | None, metrics: GenerateMetrics) -> str:

@@ -1,97 +1,187 @@
-"""Asking about a stream of rows in growing blocks: early output, bounded memory, input order."""
+"""Asking a model about a block of rows: equal prompts once, a bad row only its own error."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from operator import add
 
-from core.cli import output
-from core.cli.interrupts import interrupt_sets
-from core.cli.rows.inputs import Row
+from core.cli.reading.row import Row
 from core.cli.rows.prompts import PromptMaker
-from core.cli.rows.results import Outcome, Result
+from core.cli.writing.answers import Answer, Kind, Result
 from core.errors import CoreError, GenerationCancelled
 from core.options import GenerateConfig
-from core.support import block_sizes
-
-FIRST_BLOCK, LARGEST_BLOCK = 32, 1024
-LARGEST_TEXT = 16 * 2**20
-"""Characters after which a block ends early."""
+from core.protocols import TextModel
+from core.types import GenerateMetrics
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked about each block of prompts, and the result of a row that was not asked."""
+class Answered:
+    """One row, its answer, and why there is none."""
 
-    ask: Callable[[Sequence[str], GenerateConfig], Sequence[Result]]
-    failed: Callable[[Exception], Result]
+    row: Row
+    answer: Answer
+    error: Exception | None = None
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it was stopped before it was done."""
+        return isinstance(self.error, GenerationCancelled)
 
 
-def answered(
-    question: Question, maker: PromptMaker, rows: Iterable[Row], config: GenerateConfig
-) -> Iterator[list[Outcome]]:
-    """Yield one list of outcomes per block of rows, in input order.
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a block took: prompts that were asked, rows that an equal one answered, tokens."""
 
-    On Ctrl-C the model is asked to stop, the rows that are done are yielded, and then
-    KeyboardInterrupt is raised. Raises BrokenPipeError before a block that nobody
-    would read.
+    asked: int = 0
+    equal: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*map(add, astuple(self), astuple(other)))
+
+
+class Known:
+    """Answers by their prompts, as many as fit into some megabytes; what came first goes first.
+
+    What is kept follows from the rows alone, so that a job that goes on finds what it had.
     """
-    cancel = threading.Event()
-    config = replace(config, cancel=cancel)
 
-    for block in _blocks(rows):
-        output.check_reader()
-        with interrupt_sets(cancel):
-            outcomes = _asked(question, maker, block, config)
-            if cancel.is_set():
-                outcomes = [outcome for outcome in outcomes if not _cancelled(outcome)]
-            yield outcomes  # an interrupt does not tear what the caller writes now
-        if cancel.is_set():
-            raise KeyboardInterrupt
+    _ENTRY = 2000  # bytes of an answer with a few labels, and of the entry itself
+
+    def __init__(self, largest: int = 64 * 2**20) -> None:
+        self._answers: dict[Hashable, Answer] = {}
+        self._bytes, self._largest = 0, largest
+
+    def get(self, key: Hashable) -> Answer | None:
+        """The answer to an equal prompt."""
+        return self._answers.get(key)
+
+    def put(self, prompts: Mapping[Hashable, Answer]) -> None:
+        """Keep answers that are not there yet."""
+        self._answers.update(prompts)
+        self._bytes += sum(map(_size, prompts))
+        while self._bytes > self._largest:
+            oldest = next(iter(self._answers))
+            self._bytes -= _size(oldest)
+            del self._answers[oldest]
 
 
-def _blocks(rows: Iterable[Row]) -> Iterator[list[tuple[int, Row]]]:
-    """Number the rows, by 32, 64, 128 ... up to 1,024: the first results should come soon."""
-    source = enumerate(rows)
-    for size in block_sizes(FIRST_BLOCK, LARGEST_BLOCK):
-        block = list(_bounded(islice(source, size)))
-        if not block:
+Ask = Callable[[Sequence[str], GenerateConfig], Sequence[Result]]
+
+
+class Asker:
+    """Answers blocks of rows. ``known`` is None where equal prompts are asked again."""
+
+    def __init__(
+        self,
+        model: TextModel,
+        ask: Ask,
+        kind: Kind,
+        maker: PromptMaker,
+        config: GenerateConfig,
+        known: Known | None = None,
+    ) -> None:
+        self.kind = kind
+        self._model, self._ask, self._maker = model, ask, maker
+        self._config, self._known = config, known
+
+    def answered(
+        self, block: Sequence[Row], cancel: threading.Event
+    ) -> tuple[list[Answered], Cost]:
+        """The rows of a block with their answers, in order, and what they cost."""
+        prompts = [self.prompt(row) for row in block]
+        if self._known is None:
+            answers = iter(self._asked([p for p in prompts if isinstance(p, str)], cancel))
+            found = [
+                Answered(row, *next(answers)) if isinstance(prompt, str) else self._bad(row, prompt)
+                for row, prompt in zip(block, prompts, strict=True)
+            ]
+            asked = sum(isinstance(prompt, str) for prompt in prompts)
+            return found, self._cost(asked, 0)
+
+        # Each prompt that nothing is known of is asked once.
+        unknown = {
+            _key(prompt): prompt
+            for prompt in prompts
+            if isinstance(prompt, str) and self._known.get(_key(prompt)) is None
+        }
+        new = dict(zip(unknown, self._asked(list(unknown.values()), cancel), strict=True))
+        found = [self._found(row, prompt, new) for row, prompt in zip(block, prompts, strict=True)]
+        self._known.put({key: answer for key, (answer, error) in new.items() if error is None})
+        equal = sum(isinstance(prompt, str) for prompt in prompts) - len(unknown)
+        return found, self._cost(len(unknown), equal)
+
+    def recall(self, block: Sequence[Row], answers: Sequence[Answer]) -> None:
+        """Know again what an earlier run of the job knew behind this block."""
+        if self._known is None:
             return
-        yield block
+        new: dict[Hashable, Answer] = {}
+        for row, answer in zip(block, answers, strict=True):
+            prompt = self.prompt(row)
+            if isinstance(prompt, Exception) or answer["error"] is not None:
+                continue
+            if self._known.get(_key(prompt)) is None:
+                new.setdefault(_key(prompt), answer)
+        self._known.put(new)
+
+    @property
+    def backend(self) -> str:
+        """The name of the backend."""
+        return self._maker.backend
+
+    def forget(self) -> None:
+        """Know answers within a block only."""
+        if self._known is not None:
+            self._known = Known(largest=0)
+
+    def prompt(self, row: Row) -> str | Exception:
+        """The prompt of a row, or what is wrong with the row."""
+        if row.error is not None:
+            return row.error
+        try:
+            return self._maker.prompt(row)
+        except CoreError as error:  # a chat template that refuses this row
+            return error
+
+    def _asked(
+        self, prompts: list[str], cancel: threading.Event
+    ) -> list[tuple[Answer, Exception | None]]:
+        if not prompts:
+            return []
+        results = self._ask(prompts, replace(self._config, cancel=cancel))
+        return [(self.kind.answer(result), result.error) for result in results]
+
+    def _found(
+        self,
+        row: Row,
+        prompt: str | Exception,
+        new: Mapping[Hashable, tuple[Answer, Exception | None]],
+    ) -> Answered:
+        if not isinstance(prompt, str):
+            return self._bad(row, prompt)
+        assert self._known is not None
+        known = self._known.get(_key(prompt))
+        return Answered(row, known) if known is not None else Answered(row, *new[_key(prompt)])
+
+    def _bad(self, row: Row, error: Exception) -> Answered:
+        return Answered(row, self.kind.failed(error), error)
+
+    def _cost(self, asked: int, equal: int) -> Cost:
+        spent = self._model.metrics if asked else GenerateMetrics()
+        return Cost(
+            *(asked, equal, spent.prompt_tokens, spent.cached_prompt_tokens),
+            spent.generated_tokens,
+        )
 
 
-def _bounded(rows: Iterable[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
-    """Yield the rows up to the one with which their texts become too much to hold."""
-    length = 0
-    for row in rows:
-        yield row
-        length += len(row[1].text)
-        if length > LARGEST_TEXT:
-            return
+def _key(prompt: str) -> Hashable:
+    """What equal prompts have in common; one that was rendered is no equal of a plain one."""
+    return prompt if type(prompt) is str else (prompt,)
 
 
-def _asked(
-    question: Question, maker: PromptMaker, block: list[tuple[int, Row]], config: GenerateConfig
-) -> list[Outcome]:
-    prepared = [_prepared(maker, row) for _, row in block]
-    prompts = [prompt for prompt in prepared if isinstance(prompt, str)]
-    results = iter(question.ask(prompts, config) if prompts else ())
-    return [
-        (index, row, next(results) if isinstance(prompt, str) else question.failed(prompt))
-        for (index, row), prompt in zip(block, prepared, strict=True)
-    ]
-
-
-def _prepared(maker: PromptMaker, row: Row) -> str | Exception:
-    if row.error is not None:
-        return row.error
-    try:
-        return maker.prompt(row)
-    except CoreError as error:  # a chat template that refuses this row
-        return error
-
-
-def _cancelled(outcome: Outcome) -> bool:
-    return isinstance(outcome[2].error, GenerationCancelled)
+def _size(key: Hashable) -> int:
+    return len(key if isinstance(key, str) else key[0]) + Known._ENTRY  # type: ignore[index]

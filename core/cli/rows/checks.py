@@ -9,27 +9,85 @@ from typing import Any
 import click
 
 from core.cli import settings
+from core.cli.rows.template import TEXT, Template
 
-_TABLES = (".csv", ".tsv")
+_OF_JOBS = ("resume", "overwrite", "shard")
+_ONE_OF = (
+    ("resume", "overwrite"),
+    ("template", "template_file"),
+    ("show_prompt", "dry_run"),
+    ("show_prompt", "output"),
+    ("dry_run", "output"),
+)
 
 
 def refuse(flags: Mapping[str, Any]) -> None:
     """Raise `click.UsageError` for flags that make no sense together."""
     settings.need_model(flags)
-    if flags["template"] is not None and "{text}" not in flags["template"]:
-        raise click.UsageError("--template must hold {text}, which stands for each text.")
-    if flags["field"] is not None and flags["form"] == "text":
-        raise click.UsageError("--field names a field of JSONL, which --format text is not.")
-    _refuse_prompts(flags["prompts"], flags["file"], flags["form"])
+    for one, other in _ONE_OF:
+        if flags[one] and flags[other]:
+            raise click.UsageError(f"Give {_flag(one)} or {_flag(other)}, not both.")
+    for name in ("field", "id_field"):
+        if flags[name] is not None and flags["form"] == "text":
+            raise click.UsageError(f"{_flag(name)} names a field, which --format text has none of.")
+    if flags["as_json"] and flags["to"] not in (None, "jsonl"):
+        raise click.UsageError(f"--json is --to jsonl, and --to {flags['to']} is asked for.")
+    _refuse_prompts(flags["prompts"], flags["file"])
+    _refuse_output(flags)
 
 
-def _refuse_prompts(prompts: Sequence[str], file: str | None, form: str) -> None:
+def template_of(flags: Mapping[str, Any]) -> Template | None:
+    """The template that was given, by itself or in a file. Raises `click.UsageError`."""
+    if flags["template_file"] is not None:
+        template = Template(_read(flags["template_file"]))
+    elif flags["template"] is not None:
+        template = Template.typed(flags["template"])
+    else:
+        return None
+    if not template.fields:
+        name = "--template-file" if flags["template_file"] else "--template"
+        raise click.UsageError(
+            f"{name} must hold {{text}}, which stands for each text, or other fields in braces."
+        )
+    records = not flags["prompts"] and flags["form"] != "text"
+    if not records and (other := [name for name in template.fields if name != TEXT]):
+        raise click.UsageError(
+            f"--template has {{{other[0]}}}, and these prompts have no fields but {{text}}. "
+            f"Braces that stand for themselves are doubled: {{{{{other[0]}}}}}."
+        )
+    return template
+
+
+def _read(name: str) -> str:
+    with open(name, "rb") as stream:
+        data = stream.read(2**24 + 1)
+    if len(data) > 2**24:
+        raise click.UsageError(f"{name} is longer than {2**24} bytes, which is no template.")
+    try:
+        return data.decode("utf-8-sig").removesuffix("\n").replace("\r\n", "\n")
+    except UnicodeDecodeError:
+        raise click.UsageError(f"{name} is not UTF-8.") from None
+
+
+def _refuse_prompts(prompts: Sequence[str], file: str | None) -> None:
     if prompts and file:
         raise click.UsageError("Give prompts as arguments or with -i FILE, not both.")
     if not prompts and not file and sys.stdin.isatty():
         raise click.UsageError("No prompts. Give some as arguments, with -i FILE, or on stdin.")
-    if file and file.lower().endswith(_TABLES) and form == "auto":
+
+
+def _refuse_output(flags: Mapping[str, Any]) -> None:
+    if flags["output"] is None:
+        for name in _OF_JOBS:
+            if flags[name]:
+                raise click.UsageError(f"{_flag(name)} is for a job that writes a file: -o OUT.")
+        if flags["to"] == "parquet":
+            raise click.UsageError("Parquet is not written to stdout. Give a file with -o OUT.")
+    elif flags["file"] in (None, "-"):
         raise click.UsageError(
-            f"{file}: CSV is not read. Make JSONL of it, with "
-            '{"text": "..."} on each line, or take each line as it is with --format text.'
+            "-o OUT wants its rows from a file, -i IN: a job that goes on reads them once more."
         )
+
+
+def _flag(name: str) -> str:
+    return {"file": "-i"}.get(name, "--" + name.replace("_", "-"))

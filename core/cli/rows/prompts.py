@@ -1,15 +1,15 @@
-"""From a row of input to the prompt that the model reads: template, then chat template."""
+"""From a row of input to the prompt that the model reads: template, chat template, length."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.cli.rows.inputs import InputError, Row
+from core.cli.reading.row import InputError, Row
+from core.cli.rows.template import Template
+from core.cli.rows.truncation import Truncation
 from core.errors import UnsupportedOperationError
 from core.extensions import Tokenizing
 from core.types import Message
-
-PLACEHOLDER = "{text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,25 +17,35 @@ class PromptMaker:
     """Makes the prompts of rows.
 
     ``chat`` puts texts through the model's chat template as one user message, after ``system``
-    if there is one. Conversations always go through it.
+    if there is one. Conversations always go through it. ``truncation`` shortens long texts.
     """
 
     model: object
     backend: str
-    template: str | None = None
+    template: Template | None = None
     chat: bool = False
     system: str | None = None
+    truncation: Truncation | None = None
 
     def check(self) -> None:
-        """Raise `UnsupportedOperationError` when a chat template is wanted and not offered."""
-        if self.chat:
-            self._tokenizing()
+        """Raise `UnsupportedOperationError` when a tokeniser is wanted and not offered."""
+        if self.chat or self.truncation is not None:
+            self._tokenizing("chat templates" if self.chat else "--truncate")
 
     def prompt(self, row: Row) -> str:
         """The prompt of one row. Raises `InputError` or what the chat template raises."""
         if row.messages is not None:
             return self._tokenizing().render_chat(self._conversation(row))
-        text = row.text if self.template is None else self.template.replace(PLACEHOLDER, row.text)
+        prompt = self._around(row, row.text)
+        if self.truncation is None:
+            return prompt
+        return self.truncation.fitted(
+            prompt, row.text, lambda text: self._around(row, text), self._tokenizing()
+        )
+
+    def _around(self, row: Row, text: str) -> str:
+        if self.template is not None:
+            text = self.template.filled(row, text)
         if not self.chat:
             return text
         return self._tokenizing().render_chat([*self._system(), Message("user", text)])
@@ -51,11 +61,11 @@ class PromptMaker:
     def _system(self) -> list[Message]:
         return [] if self.system is None else [Message("system", self.system)]
 
-    def _tokenizing(self) -> Tokenizing:
+    def _tokenizing(self, what: str = "chat templates") -> Tokenizing:
         if isinstance(self.model, Tokenizing):
             return self.model
         from core.protocols import Capability
         from core.support import unsupported
 
         offered_by = unsupported(Capability.TOKENIZING, self.backend).offered_by
-        raise UnsupportedOperationError("chat templates", self.backend, offered_by)
+        raise UnsupportedOperationError(what, self.backend, offered_by)

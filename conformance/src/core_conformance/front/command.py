@@ -117,7 +117,7 @@ def _again(run: Run, result: Result) -> str:
     pairs = [
         part
         for name, value in target.options.items()
-        for part in ("-o", f"{name}={json.dumps(value, default=str)}")
+        for part in ("-O", f"{name}={json.dumps(value, default=str)}")
     ]
     words = [target.backend, "-m", target.model, *pairs, "-k", result.id]
     return visible("infer-cli conformance " + shlex.join(words))

@@ -27,7 +27,7 @@ def core_register_commands(cli: click.Group) -> None:
     @cli.command()
     @click.argument("name", required=False, metavar="[BACKEND]")
     @click.option("-m", "--model", metavar="PATH", help="A model that the backend loads.")
-    @click.option("-o", "--option", "pairs", multiple=True, metavar="K=V", help=LOAD_OPTION)
+    @click.option("-O", "--option", "pairs", multiple=True, metavar="K=V", help=LOAD_OPTION)
     @click.option("--known", metavar="FILE", type=file, help='TOML: check id = "reason, link".')
     @click.option("-k", "--check", "only", multiple=True, metavar="ID", help=ONLY)
     @click.option("--timeout", type=float, metavar="S", help="Seconds for each check.")

@@ -1,0 +1,94 @@
+"""What a job is: the input, the model, and all else that its answers depend on."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import core
+
+if TYPE_CHECKING:
+    from core.options import GenerateConfig
+
+_SHOWN = 60
+_FLAGS = (
+    *("form", "field", "id_field", "keep", "limit", "chat", "system", "truncate", "dedupe"),
+    *("min_margin", "shard", "to"),
+)
+
+
+def identity(
+    command: str, flags: Mapping[str, Any], template: str | None, config: GenerateConfig
+) -> dict[str, Any]:
+    """The facts that must be the same when the job goes on, for JSON."""
+    asked = {field.name: getattr(config, field.name) for field in fields(config)}
+    options = {name: value for name, value in asked.items() if name not in ("cancel", "labels")}
+    return _plain(
+        {
+            "core": core.__version__,
+            "command": command,
+            "input": _digest_of(flags["file"]),
+            "labels": list(config.labels),
+            "template": template,
+            **{name: flags.get(name) for name in _FLAGS},
+            "options": options,
+            "load options": {**_load_flags(flags), "option": list(flags["pairs"])},
+        }
+    )
+
+
+def of_model(path: str, backend: str) -> dict[str, Any]:
+    """Which model it is: where it is, and how long and how old its files are."""
+    place = Path(os.path.realpath(path))
+    files = sorted(place.rglob("*")) if place.is_dir() else [place]
+    facts = []
+    for file in files:
+        if file.is_file():
+            status = file.stat()
+            facts.append([file.name, status.st_size, status.st_mtime_ns])
+    digest = hashlib.blake2b(repr(facts).encode(), digest_size=16).hexdigest()
+    return {"model": [str(place), digest], "backend": backend}
+
+
+def check(known: Mapping[str, Any], now: Mapping[str, Any], output: str) -> None:
+    """Raise `click.UsageError` naming what is another than when the job began."""
+    changed = [name for name in now if known.get(name) != now[name]]
+    if not changed:
+        return
+    name = changed[0]
+    before, after = _shown(known.get(name)), _shown(now[name])
+    told = "has changed" if name in ("input", "model") else f"was {before}, and is {after} now"
+    raise click.UsageError(
+        f"{output} was begun as another job: its {name} {told}. Use what it was begun with, or "
+        "begin anew with --overwrite."
+    )
+
+
+def _load_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
+    from core.cli.settings import LOAD
+
+    return {name: flags[name] for name in LOAD if name != "backend"}
+
+
+def _digest_of(name: str) -> str:
+    """A digest of the whole input: of ten gigabytes in some ten seconds."""
+    with open(name, "rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def _plain(facts: dict[str, Any]) -> dict[str, Any]:
+    import json
+
+    plain: dict[str, Any] = json.loads(json.dumps(facts, default=str))
+    return plain
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

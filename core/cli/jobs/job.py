@@ -1,0 +1,170 @@
+"""A job: rows from a file into a file. What is done is in the journal, and is done once."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core.cli.jobs import identity
+from core.cli.jobs.journal import Block, Journal
+from core.cli.jobs.target import Target
+from core.cli.reading.forms import FORMS, form_of_name
+from core.cli.rows.bulk import Answered, Asker, Cost
+from core.cli.writing import parquet
+from core.cli.writing.encoders import Encoder
+from core.system.visible import visible
+
+if TYPE_CHECKING:
+    from core.cli.jobs.summary import Summary
+    from core.cli.loading import Loaded
+    from core.cli.reading.row import Row
+
+_SYNC_SECONDS = 1.0
+
+
+class Job:
+    """One output, and how far it is. ``facts`` are what the job is (`identity.identity`)."""
+
+    def __init__(self, path: Path, form: str, journal: Journal, facts: dict[str, Any]) -> None:
+        self.path, self.form = path, form
+        self._journal, self._facts = journal, facts
+        self._synced = time.monotonic()
+
+    @property
+    def finished(self) -> bool:
+        """Whether an earlier run has written all of it."""
+        return self._journal.done
+
+    @property
+    def begun(self) -> int:
+        """Rows that earlier runs have written."""
+        return sum(block.rows for block in self._journal.blocks)
+
+    def know(self, loaded: Loaded) -> None:
+        """Add which model it is. Raises `click.UsageError` where it was another one before."""
+        self._facts.update(identity.of_model(loaded.location, loaded.backend.name))
+        if self._journal.job is not None:
+            identity.check(self._journal.job, self._facts, str(self.path))
+
+    @contextmanager
+    def opened(self, encoder: Encoder) -> Iterator[Writer]:
+        """Open the output, to write what is missing."""
+        if self._journal.job is None:
+            self._journal.begin(self._facts)
+        with Target(self.lines) as target:
+            yield Writer(target, self._journal, encoder)
+
+    @property
+    def lines(self) -> Path:
+        """Where the rows go: the output; for Parquet a file of lines, of which it is made."""
+        return (
+            self.path if self.form != "parquet" else self.path.with_name(f"{self.path.name}.rows")
+        )
+
+    def finish(self, columns: tuple[str, ...] = ()) -> None:
+        """All rows are written."""
+        if self.form == "parquet":
+            parquet.write(self.lines, self.path, columns)
+        self._journal.finish()
+        if self.form == "parquet":
+            self.lines.unlink()
+
+
+class Writer:
+    """Writes blocks behind those that are there."""
+
+    def __init__(self, target: Target, journal: Journal, encoder: Encoder) -> None:
+        self._target, self._journal, self._encoder = target, journal, encoder
+        self._synced = time.monotonic()
+
+    def recall(self, blocks: Iterator[list[Row]], asker: Asker, summary: Summary) -> int:
+        """Go past the blocks that are whole, and learn from them; gives the number of their rows.
+
+        The first that is not as the journal has it, and all behind it, are written anew.
+        """
+        rows = whole = 0
+        for known in self._journal.blocks:
+            data = self._target.block(known.end, known.crc)
+            if data is None:
+                break
+            block = next(blocks, [])
+            answers = self._encoder.answers(data)
+            if len(block) != known.rows or len(answers) != known.rows:
+                raise click.UsageError("The input has other rows than when the job began.")
+            asker.recall(block, answers)
+            summary.add(block, answers)
+            summary.spend(Cost(*known.cost), known.seconds)
+            rows, whole = rows + known.rows, whole + 1
+        self._journal.cut(whole)
+        self._target.begin()
+        return rows
+
+    def write(self, rows: Sequence[Answered], cost: Cost, seconds: float) -> None:
+        """Write a block, then that it is whole."""
+        crc = self._target.add(self._encoder.block(rows))
+        self._journal.add(Block(len(rows), self._target.end, crc, astuple(cost), round(seconds, 4)))
+        if time.monotonic() - self._synced >= _SYNC_SECONDS:
+            self.sync()
+
+    def end(self) -> None:
+        """Write what stands behind the last row."""
+        self._target.add(self._encoder.end())
+        self.sync()
+
+    def sync(self) -> None:
+        """Wait until all is on the disk: the output first, then what the journal says of it."""
+        self._target.sync()
+        self._journal.sync()
+        self._synced = time.monotonic()
+
+
+@contextmanager
+def opened(flags: Mapping[str, Any], facts: dict[str, Any]) -> Iterator[Job]:
+    """The job that the flags ask for, locked. Raises `click.UsageError` for one that must not be.
+
+    An output that exists is refused, unless it goes on (``resume``) or begins anew (``overwrite``).
+    """
+    path, form = Path(flags["output"]), form_of_output(flags)
+    if path.exists() and not path.is_file():
+        raise click.UsageError(f"{path} is no file. To write to stdout, leave -o away.")
+    if os.path.exists(flags["file"]) and path.exists() and path.samefile(flags["file"]):
+        raise click.UsageError(f"{path} is the input. Give another name with -o.")
+    with Journal(path) as journal:
+        there = path.exists()
+        if there and not (flags["resume"] or flags["overwrite"]):
+            begun = " It is part of a job: --resume goes on with it." if journal.job else ""
+            raise click.UsageError(f"{path} exists.{begun} --overwrite writes it anew.")
+        if flags["overwrite"] or (journal.job is None and not there):
+            journal.begin_anew(path)
+        elif journal.job is None:
+            raise click.UsageError(
+                f"{path} has no journal ({journal.path.name}), so that nobody knows where it ends. "
+                "--overwrite writes it anew."
+            )
+        else:
+            identity.check(journal.job, facts, str(path))
+        yield Job(path, form, journal, facts)
+
+
+def form_of_output(flags: Mapping[str, Any]) -> str:
+    """The form that is written: as asked, or by the output's name, or as JSON lines."""
+    form = flags["to"] or form_of_name(flags["output"] or "")
+    assert form is None or form in FORMS
+    return form or ("text" if str(flags["output"]).endswith(".txt") else "jsonl")
+
+
+def command_to_go_on() -> str:
+    """The command line of this run, as one that goes on."""
+    arguments = [
+        argument for argument in sys.argv[1:] if argument not in ("--overwrite", "--resume")
+    ]
+    return visible(shlex.join(["infer-cli", *arguments, "--resume"]))

@@ -1,0 +1,32 @@
+"""The summary of a run as a JSON file, for programs that watch over jobs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.cli import output
+
+if TYPE_CHECKING:
+    from core.cli.jobs.summary import Summary
+    from core.cli.rows.bulk import Asker
+    from core.cli.rows.run import Task
+
+
+def write(flags: Mapping[str, Any], task: Task, asker: Asker, summary: Summary) -> None:
+    """Write the report to the file that ``--report`` names, whole or not at all."""
+    facts = {
+        "command": task.command,
+        "model": flags["model"],
+        "backend": asker.backend,
+        "input": flags["file"] or "-",
+        "output": flags["output"] or "-",
+        "labels": list(task.config.labels),
+        **summary.to_dict(),
+    }
+    target = Path(flags["report"])
+    partial = target.with_name(f"{target.name}.partial")
+    partial.write_bytes(output.json_lines([facts]))
+    os.replace(partial, target)

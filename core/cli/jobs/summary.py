@@ -1,0 +1,130 @@
+"""What came of all rows: labels, margins, failures, and what was saved; told and reported."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from core.cli import output
+from core.cli.rows.bulk import Cost
+
+if TYPE_CHECKING:
+    from core.cli.reading.row import Row
+    from core.cli.writing.answers import Answer
+
+_TINY_MASS = 1e-6
+_FEW, _MOST = 20, 0.9
+_SHOWN = 20
+
+
+class Summary:
+    """Counts what was answered; each row counts alike, whichever run answered it."""
+
+    def __init__(self, labels: Sequence[str] = ()) -> None:
+        self.rows = 0
+        self.failures: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter(dict.fromkeys(labels, 0))
+        self.tiny = 0
+        self.cost = Cost()
+        self.seconds = 0.0
+        self._margins: defaultdict[str, float] = defaultdict(float)
+        self._start = time.perf_counter()
+
+    def add(self, rows: Sequence[Row], answers: Sequence[Answer]) -> None:
+        """Count answers to these rows."""
+        self.rows += len(answers)
+        for answer in answers:
+            error, label = answer["error"], answer.get("label")
+            if isinstance(error, dict):
+                self.failures[str(error["type"]) or "error"] += 1
+            elif isinstance(label, str):
+                self.counts[label] += 1
+                margin, mass = answer.get("margin"), answer.get("label_mass")
+                self._margins[label] += margin if isinstance(margin, float) else 0.0
+                self.tiny += isinstance(mass, float) and mass < _TINY_MASS
+
+    @property
+    def failed(self) -> int:
+        """Rows that failed."""
+        return self.failures.total()
+
+    def spend(self, cost: Cost, seconds: float) -> None:
+        """Count what a block took."""
+        self.cost += cost
+        self.seconds += seconds
+
+    def to_dict(self) -> dict[str, object]:
+        """The summary for a report."""
+        return {
+            "rows": self.rows,
+            "failed": self.failed,
+            "failures": dict(self.failures),
+            "labels": {
+                label: {
+                    "rows": count,
+                    "mean_margin": self._margins[label] / count if count else None,
+                }
+                for label, count in self.counts.items()
+            },
+            "rows_with_tiny_label_mass": self.tiny,
+            "seconds": round(self.seconds, 3),
+            "rows_per_second": round(self.rows / self.seconds, 3) if self.seconds else None,
+            "rows_answered_by_an_equal_one": self.cost.equal,
+            "prompt_tokens": self.cost.prompt_tokens,
+            "cached_prompt_tokens": self.cost.cached_tokens,
+            "generated_tokens": self.cost.generated_tokens,
+        }
+
+    def tell(self) -> None:
+        """Say it on stderr."""
+        rate = f", {self.rows / self.seconds:.1f} rows/s" if self.seconds else ""
+        output.say(f"{output.counted(self.rows, 'row')} in {self.seconds:.1f} s{rate}")
+        for label, count in self.counts.most_common(_SHOWN):
+            mean = self._mean_margin(label)
+            margin = "" if mean is None else f", mean margin {mean:.2f}"
+            output.say(f"  {label}: {count} ({_percent(count, self.rows)}){margin}")
+        if len(self.counts) > _SHOWN:
+            output.say(f"  and {len(self.counts) - _SHOWN} labels more")
+        for line in (*self._failures(), *self._saved(), *self._doubts()):
+            output.say(line)
+
+    def _mean_margin(self, label: str) -> float | None:
+        count = self.counts[label]
+        return self._margins[label] / count if count else None
+
+    def _failures(self) -> list[str]:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in self.failures.most_common())
+        return [f"{self.failed} failed: {kinds}"] if self.failed else []
+
+    def _saved(self) -> list[str]:
+        told = []
+        if self.cost.equal:
+            told.append(f"{output.counted(self.cost.equal, 'row')} answered by an equal one")
+        if self.cost.cached_tokens:
+            of = f"{self.cost.cached_tokens:,} of {self.cost.prompt_tokens:,} prompt tokens"
+            told.append(f"{of} computed only once")
+        return [f"saved: {', '.join(told)}"] if told else []
+
+    def _doubts(self) -> list[str]:
+        """What makes labels doubtful: one that takes nearly all rows, some that never come."""
+        labelled, doubts = self.counts.total(), []
+        if labelled >= _FEW and len(self.counts) > 1:
+            label, count = self.counts.most_common(1)[0]
+            never = [repr(label) for label, count in self.counts.items() if not count]
+            if count > _MOST * labelled:
+                doubts.append(f"Note: {label!r} takes {_percent(count, labelled)} of the rows.")
+            if never:
+                doubts.append(f"Note: never chosen: {', '.join(never[:_SHOWN])}.")
+        if self.tiny:
+            rows = output.counted(self.tiny, "row")
+            doubts.append(
+                f"Note: in {rows} the labels have less than {_TINY_MASS:g} of the probability: the "
+                "prompt does not lead to them. --show-prompt shows it."
+            )
+        return doubts
+
+
+def _percent(count: int, total: int) -> str:
+    return f"{100 * count / total:.0f} %" if total else "-"

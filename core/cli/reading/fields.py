@@ -1,0 +1,109 @@
+"""From a record to a row: which field holds the text, and which says what the row is called."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from core.cli.reading.row import InputError, MissingFieldError, Row
+from core.types import Message
+
+_ID_FIELDS = ("custom_id", "id")
+_TEXT_FIELDS = ("prompt", "text")
+_SHOWN = 500
+
+_EXPECTED = (
+    'A line is {"text": "..."}, {"prompt": "..."}, '
+    '{"messages": [{"role": "user", "content": "..."}]}, or an OpenAI batch line.'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Where a record has what: the ``text``, and the ``identity``; None looks in the usual places.
+
+    ``others`` are fields that a template takes. Where it takes no text, none has to be there
+    (``text_wanted``).
+    """
+
+    text: str | None = None
+    identity: str | None = None
+    others: tuple[str, ...] = ()
+    text_wanted: bool = True
+
+    def row(self, line: int, record: object, unit: str = "line") -> Row:
+        """The row of a record, or of what is wrong with it."""
+        if not isinstance(record, dict):
+            problem = InputError(f"{unit} {line} is not a JSON object. {_EXPECTED}")
+            return Row(line, error=problem, unit=unit)
+        identity = None
+        try:
+            identity = self._identity(f"{unit} {line}", record)
+            text, messages = self._asked(f"{unit} {line}", record)
+        except InputError as error:
+            return Row(line, "", record, identity=identity, error=error, unit=unit)
+        return Row(line, text, record, messages, identity, unit=unit)
+
+    def _identity(self, place: str, record: Mapping[str, object]) -> tuple[str, object] | None:
+        if self.identity is not None and self.identity not in record:
+            raise MissingFieldError(_missing(place, [self.identity], list(record), "--id-field"))
+        names = _ID_FIELDS if self.identity is None else (self.identity,)
+        return next(((name, record[name]) for name in names if name in record), None)
+
+    def _asked(
+        self, place: str, record: dict[str, object]
+    ) -> tuple[str, tuple[Message, ...] | None]:
+        body = record.get("body", record) if self.text is None else record
+        if not isinstance(body, dict):
+            raise InputError(f"{place}: body is not a JSON object. {_EXPECTED}")
+        for name in self.others:
+            if name not in record:
+                raise MissingFieldError(_missing(place, [name], list(record), "--template"))
+
+        # The text is in the field that was named, or in the first that usually holds it.
+        names = (self.text,) if self.text is not None else _TEXT_FIELDS
+        found = next((name for name in names if name in body), None)
+        if found is not None and (self.text_wanted or isinstance(body[found], str)):
+            return _text(place, found, body[found]), None
+
+        # Without one, it may be a conversation, or a template may go without.
+        if self.text is None and "messages" in body:
+            messages = _messages(place, body["messages"])
+            return messages[-1].content, messages
+        if not self.text_wanted:
+            return "", None
+        raise MissingFieldError(_missing(place, names, list(body), "--field"))
+
+
+def _missing(place: str, names: Sequence[str], fields: Sequence[str], flag: str) -> str:
+    missing = f"{place} has no {' or '.join(map(repr, names))}."
+    if not fields:
+        return f"{missing} {_EXPECTED}"
+    near = difflib.get_close_matches(names[0], fields, n=1) if len(names) == 1 else []
+    shown = near and (
+        f"{{{near[0]}}}" if flag == "--template" else f"{flag} {shlex.quote(near[0])}"
+    )
+    hint = f" Did you mean {shown}?" if shown else ""
+    told = ", ".join(map(repr, fields))[:_SHOWN]
+    advice = ": name the text's with --field" if flag == "--field" else ""
+    return f"{missing} Its fields are {told}{advice}.{hint}"
+
+
+def _text(place: str, name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"{place}: {name!r} is not a string. {_EXPECTED}")
+    return value
+
+
+def _messages(place: str, value: object) -> tuple[Message, ...]:
+    import msgspec
+
+    try:
+        messages = msgspec.convert(value, tuple[Message, ...])
+    except msgspec.ValidationError as error:
+        raise InputError(f"{place}: 'messages' cannot be used: {error}. {_EXPECTED}") from None
+    if not messages:
+        raise InputError(f"{place}: 'messages' is empty. {_EXPECTED}")
+    return messages

@@ -1,0 +1,100 @@
+"""Where rows come from: arguments, a file or stdin, in whichever form; and how far it is read."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, Any
+
+import click
+
+from core.cli.reading import forms, json_rows, parquet_rows, table_rows
+from core.cli.reading.fields import Fields
+from core.cli.reading.lines import decoded, lines, too_long
+from core.cli.reading.row import InputError, Row
+
+_HEAD = 2**16
+
+
+class Source:
+    """Rows of one input. ``form`` is what it was found to be; ``size`` in bytes, where known."""
+
+    def __init__(self, stream: IO[bytes], name: str, form: str, fields: Fields) -> None:
+        self.name = name
+        self._stream, self._fields = stream, fields
+        self.form = form if form != "auto" else forms.recognise(name, _head(stream), fields.text)
+        if self.form == "parquet" and not _is_file(stream):
+            raise click.UsageError("Parquet is not read from a pipe. Give the file with -i FILE.")
+        self.size = os.fstat(stream.fileno()).st_size if _is_file(stream) else None
+
+    def rows(self) -> Iterator[Row]:
+        """The rows, in order; each can be read once."""
+        stream, name, fields = self._stream, self.name, self._fields
+        if self.form == "text":
+            return _rows_of_text(stream, name)
+        if self.form == "jsonl":
+            return json_rows.rows_of_lines(stream, name, fields)
+        if self.form == "json":
+            return json_rows.rows_of_array(stream, fields)
+        if self.form == "parquet":
+            return parquet_rows.rows_of_parquet(stream, name, fields)
+        return table_rows.rows_of_table(stream, name, self.form, fields)
+
+    def position(self) -> int:
+        """Bytes that were read."""
+        return self._stream.tell() if self.size is not None else 0
+
+
+@contextmanager
+def opened(name: str, form: str, fields: Fields) -> Iterator[Source]:
+    """A file by its name, or stdin as ``-``. Raises `click.UsageError` for what cannot be read."""
+    if name == "-":
+        with click.open_file(name, "rb") as stdin:
+            yield Source(_peeking(stdin), name, form, fields)
+        return
+    with open(name, "rb", buffering=_HEAD) as stream:
+        yield Source(stream, name, form, fields)
+
+
+def rows_of_arguments(prompts: Sequence[str]) -> Iterator[Row]:
+    """One row per argument."""
+    for number, prompt in enumerate(prompts, 1):
+        try:
+            prompt.encode()
+        except UnicodeEncodeError:  # bytes of the command line that are not UTF-8
+            shown = prompt.encode(errors="replace").decode()
+            problem = InputError(f"prompt {number} is not valid UTF-8.")
+            yield Row(number, shown, error=problem, unit="prompt")
+        else:
+            yield Row(number, prompt, {"text": prompt}, unit="prompt")
+
+
+def _rows_of_text(stream: IO[bytes], name: str) -> Iterator[Row]:
+    for number, line in enumerate(lines(stream), 1):
+        if not line.strip():
+            continue
+        if row := too_long(number, line, name):
+            yield row
+            continue
+        text = decoded(number, line)
+        yield text if isinstance(text, Row) else Row(number, text, {"text": text})
+
+
+def _peeking(stream: Any) -> IO[bytes]:
+    found: IO[bytes] = stream if hasattr(stream, "peek") else io.BufferedReader(stream)
+    return found
+
+
+def _head(stream: Any) -> bytes:
+    """The first bytes, which stay to be read; of a pipe those that are there."""
+    head: bytes = stream.peek(_HEAD)
+    return head[:_HEAD]
+
+
+def _is_file(stream: IO[bytes]) -> bool:
+    try:
+        return stream.seekable() and os.fstat(stream.fileno()).st_size > 0
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,34 @@
+"""Rows in blocks, cut by the input alone, so that a job that goes on cuts them as it did before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from core.cli.reading.row import Row
+from core.support import block_sizes
+
+FIRST_BLOCK, LARGEST_BLOCK = 32, 256
+"""The first results should come soon; a block that was interrupted is computed again whole."""
+LARGEST_TEXT = 16 * 2**20
+"""Characters after which a block ends early."""
+
+
+def blocks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """The rows by 32, 64, 128, and 256 from then on."""
+    source = iter(rows)
+    for size in block_sizes(FIRST_BLOCK, LARGEST_BLOCK):
+        block = list(_bounded(islice(source, size)))
+        if not block:
+            return
+        yield block
+
+
+def _bounded(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the rows up to the one with which their texts become too much to hold."""
+    length = 0
+    for row in rows:
+        yield row
+        length += len(row.text)
+        if length > LARGEST_TEXT:
+            return

@@ -1,0 +1,209 @@
+"""One way through all rows: ask block by block, write what comes, say what came of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+from core.cli import exits, interrupts, output, settings
+from core.cli.jobs import identity, job, report
+from core.cli.jobs.job import Job
+from core.cli.jobs.summary import Summary
+from core.cli.loading import Loaded, explain, load
+from core.cli.progress import Progress, RowCount
+from core.cli.rows import asking, checks, results, trial
+from core.cli.rows.blocks import blocks
+from core.cli.rows.bulk import Answered, Ask, Asker, Cost, Known
+from core.cli.writing.encoders import encoder
+from core.cli.writing.records import Layout
+from core.errors import CoreError
+
+if TYPE_CHECKING:
+    from core.cli.rows.template import Template
+    from core.cli.writing.answers import Kind
+    from core.options import GenerateConfig
+    from core.protocols import Capability
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a command asks of each row.
+
+    ``ask`` gives a model's operation, ``fitted`` the options that suit its backend. ``room`` is how
+    many tokens of the context a prompt leaves free where it is shortened.
+    """
+
+    command: str
+    needed: Capability
+    config: GenerateConfig
+    kind: Kind
+    ask: Callable[[Loaded], Ask]
+    fitted: Callable[[Loaded, GenerateConfig], GenerateConfig] = lambda loaded, config: config
+    room: Callable[[Loaded], int] = lambda loaded: 1
+
+
+def run(flags: Mapping[str, Any], task: Task) -> None:
+    """Ask about all rows and write what comes: to stdout, or as a job into a file.
+
+    Raises `CommandFailed` when some rows failed.
+    """
+    template = checks.template_of(flags)
+    with ExitStack() as stack:
+        rows = stack.enter_context(asking.opened(flags, template))
+        work = _job(stack, flags, template, task)
+        if work is not None and work.finished:
+            output.say(f"{work.path} is finished; nothing is left to do.")
+            return
+
+        stack.enter_context(interrupts.terminating())
+        with _loading(flags):
+            loaded = load(flags["model"], settings.load_config(flags), task.needed)
+        stack.enter_context(loaded.model)
+        if flags["verbose"]:
+            explain(loaded)
+        if work is not None:
+            work.know(loaded)
+
+        asker = _asker(flags, loaded, template, task)
+        if flags["show_prompt"]:
+            trial.show(asker, rows.rows)
+        elif flags["dry_run"]:
+            trial.estimate(asker, rows.rows, loaded)
+        else:
+            _Run(flags, task, asker, rows, work).run()
+
+
+def _job(
+    stack: ExitStack, flags: Mapping[str, Any], template: Template | None, task: Task
+) -> Job | None:
+    if flags["output"] is None:
+        return None
+    source = None if template is None else template.source
+    facts = identity.identity(task.command, flags, source, task.config)
+    return stack.enter_context(job.opened(flags, facts))
+
+
+@contextmanager
+def _loading(flags: Mapping[str, Any]) -> Iterator[None]:
+    start = time.perf_counter()
+
+    def text() -> str:
+        return f"loading {flags['model']}, {time.perf_counter() - start:.0f} s"
+
+    with Progress(text, flags["progress"]) as progress:
+        progress.show()
+        yield
+
+
+def _asker(
+    flags: Mapping[str, Any], loaded: Loaded, template: Template | None, task: Task
+) -> Asker:
+    config = task.fitted(loaded, task.config)
+    maker = asking.prompt_maker(flags, loaded, template, task.room(loaded))
+    # Equal prompts have equal answers where no draw is random.
+    known = Known() if flags["dedupe"] and config.temperature == 0 else None
+    return Asker(loaded.model, task.ask(loaded), task.kind, maker, config, known)
+
+
+class _Run:
+    """The rows of one input on their way."""
+
+    def __init__(
+        self,
+        flags: Mapping[str, Any],
+        task: Task,
+        asker: Asker,
+        rows: asking.Input,
+        work: Job | None,
+    ) -> None:
+        self._flags, self._task, self._asker = flags, task, asker
+        self._rows, self._job = rows, work
+        self._layout = Layout(task.kind, flags["keep"])
+        self._form = flags["to"] or ("jsonl" if flags["as_json"] else None)
+        self._failures = results.Failures(explained=work is not None or self._form is None)
+        self._summary = Summary(task.config.labels)
+        self._count = RowCount(rows.share)
+        self._progress = Progress(self._count.text, flags["progress"])
+        self._stop = interrupts.Stop()
+
+    def run(self) -> None:
+        """Answer all rows; then say what came of them."""
+        with self._progress:
+            try:
+                self._to_stdout() if self._job is None else self._to_file(self._job)
+            except (KeyboardInterrupt, OSError, CoreError) as error:
+                self._progress.clear()
+                if not isinstance(error, BrokenPipeError):
+                    self._say_how_to_go_on()
+                raise
+        self._failures.end()
+        self._conclude()
+
+    def _to_stdout(self) -> None:
+        sink = results.sink(self._layout, self._form)
+        for block in blocks(self._rows.rows):
+            output.check_reader()
+            with interrupts.noted(self._stop):
+                start = time.perf_counter()
+                found, cost = self._asker.answered(block, self._stop.asked)
+                # Rows run by length: where it is stopped, what is done ends at the first hole.
+                done = list(takewhile(lambda row: not row.cancelled, found))
+                self._progress.clear()
+                sink.write(done)
+                self._note(done, cost, time.perf_counter() - start)
+            self._stop.raise_asked()
+        sink.end()
+
+    def _to_file(self, work: Job) -> None:
+        """Write whole blocks only: a signal waits for the block's end, a second one drops it."""
+        coder = encoder(work.form, self._layout)
+        never = threading.Event()
+        if work.form == "text":
+            self._asker.forget()  # a line of text does not tell enough to be known again
+        with work.opened(coder) as writer:
+            rest = blocks(self._rows.rows)
+            self._count.skip(writer.recall(rest, self._asker, self._summary))
+            for block in rest:
+                with interrupts.noted(self._stop):
+                    start = time.perf_counter()
+                    found, cost = self._asker.answered(block, never)
+                    seconds = time.perf_counter() - start
+                    writer.write(found, cost, seconds)
+                    self._note(found, cost, seconds)
+                self._stop.raise_asked()
+            writer.end()
+        work.finish(self._layout.columns(()))
+
+    def _note(self, rows: Sequence[Answered], cost: Cost, seconds: float) -> None:
+        self._progress.clear()
+        self._failures.add(rows)
+        self._summary.add([row.row for row in rows], [row.answer for row in rows])
+        self._summary.spend(cost, seconds)
+        self._count.add(len(rows), self._summary)
+        self._progress.show()
+
+    def _say_how_to_go_on(self) -> None:
+        done = output.counted(self._count.done, "row")
+        if self._job is None:
+            output.say(f"Broken off: {done} written, in the order of the input.")
+        else:
+            command = job.command_to_go_on()
+            output.say(f"Broken off: {done} written to {self._job.path}. Go on with:\n{command}")
+
+    def _conclude(self) -> None:
+        """The summary, the report, and the exit code."""
+        if not self._summary.rows:
+            output.warn(f"no prompts in {self._rows.name}")
+        elif self._job is not None or self._flags["verbose"]:
+            self._summary.tell()
+        if self._flags["report"]:
+            report.write(self._flags, self._task, self._asker, self._summary)
+        if self._summary.failed:
+            rows = output.counted(self._summary.rows, "row")
+            message = f"{self._summary.failed} of {rows} failed."
+            raise exits.CommandFailed(message, exits.ROWS_FAILED)

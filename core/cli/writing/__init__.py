@@ -1,0 +1,1 @@
+"""What is written: rows with their answers as JSON, CSV, TSV or Parquet."""
