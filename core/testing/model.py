@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from random import Random
 from typing import Literal, Unpack
 
 from core import validate
@@ -309,7 +308,7 @@ class FakeModel(TextModelBase):
         """What the distribution behind a prompt says, and the labels' scores."""
         script, question = self._engine.script, vocabulary.asked(prompt)
         likely = next(map(ord, script.foreseen(question)), vocabulary.END)
-        token = draw(likely, ids, config, Random(config.seed))
+        token = draw(likely, ids, config)
         own = logprob(token, likely) if config.return_logprobs else None
 
         result = ClassifyResult(Token(token, vocabulary.decode([token]), own))

@@ -17,8 +17,13 @@ from core.testing.vocabulary import PRINTABLE
 _ANSWER, _OTHER = 51.0, 1.0  # logits
 
 
-def draw(answer: int, seen: Collection[int], config: GenerateConfig, random: Random) -> int:
-    """One token, where the answer goes on with ``answer``; ``seen`` are those before it."""
+def draw(
+    answer: int, seen: Collection[int], config: GenerateConfig, random: Random | None = None
+) -> int:
+    """One token, where the answer goes on with ``answer``; ``seen`` are those before it.
+
+    ``random`` is what draws; without it a new one does, by the config's seed.
+    """
     if config.temperature == 0 and config.repeat_penalty == 1:
         return answer
     scores = dict.fromkeys(PRINTABLE, _OTHER) | {answer: _ANSWER}
@@ -32,7 +37,7 @@ def draw(answer: int, seen: Collection[int], config: GenerateConfig, random: Ran
     kept = _filtered(ranked, scores, config)
     best = scores[ranked[0]]
     weights = [math.exp((scores[token] - best) / config.temperature) for token in kept]
-    return random.choices(kept, weights)[0]
+    return (random or Random(config.seed)).choices(kept, weights)[0]
 
 
 def logprob(token: int, answer: int) -> float:

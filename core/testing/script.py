@@ -7,9 +7,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TypeAlias
 
-from core.labels import LabelScores, build_trie, score_labels
+from core.labels import LabelScores, LabelTrie, build_trie, score_labels
 
 Answers: TypeAlias = str | Mapping[str, str] | Sequence[str] | Callable[[str], str]
 """One text for all prompts, one for each prompt, one after another, or a function of the prompt."""
@@ -88,7 +89,7 @@ class Script:
         self, prompt: str, asked: str, labels: Sequence[str], texts: Sequence[str]
     ) -> LabelScores:
         """The labels' scores; ``texts`` are the labels with what stands between prompt and them."""
-        by_text = build_trie(labels, [tuple(map(ord, text)) for text in texts])
+        trie = _trie(tuple(labels), tuple(texts))
         spaced = prompt[-1:].isspace()
         names = [
             label if spaced or label != text else _without_blank(label)
@@ -102,11 +103,6 @@ class Script:
             for name, plain in zip(names, usual, strict=True)
         ]
 
-        # Each label is one token, so that a test may give a longer one more than its beginning.
-        tokens = tuple(range(len(labels)))
-        trie = replace(
-            by_text, paths=tuple((i,) for i in tokens), prefixes=((),), children=(tokens,)
-        )
         return score_labels(trie, [[math.log(p) if p else -math.inf for p in likely]])
 
     def _labelled(self, asked: str, names: Sequence[str]) -> Mapping[str, float]:
@@ -130,6 +126,14 @@ class Script:
                 f"FakeModel's probabilities for {asked!r:.200} are no probabilities: {found!r}."
             )
         return found
+
+
+@lru_cache(maxsize=64)  # most of a row's time, where thousands have the same labels
+def _trie(labels: tuple[str, ...], texts: tuple[str, ...]) -> LabelTrie:
+    """Each label is one token, so that a test may give a longer one more than its beginning."""
+    by_text = build_trie(labels, [tuple(map(ord, text)) for text in texts])
+    tokens = tuple(range(len(labels)))
+    return replace(by_text, paths=tuple((i,) for i in tokens), prefixes=((),), children=(tokens,))
 
 
 def _without_blank(label: str) -> str:
