@@ -9,9 +9,8 @@ from core import validate
 from core.base import TextModelBase
 from core.choosing import with_refusals
 from core.errors import InvalidModelError, TokenizerError, UnsupportedModelError
-from core.models import discovery
 from core.models.names import locate
-from core.models.stores import discover_stores
+from core.models.stores import discover_in, discover_stores
 from core.options import LoadConfig, LoadOptions, resolve_load
 from core.protocols import Backend, TextModel
 from core.registry import REGISTRY, BackendEntry
@@ -87,9 +86,11 @@ def discover(
 ) -> list[DiscoveredModel]:
     """Models on disk, read from their headers; nothing is copied or written.
 
-    ``depth`` counts the levels of directories below ``base_dir``. Without ``base_dir``, the
-    places are searched where people keep models (`core.models.stores`), each in its own depth.
-    Raises `ModelNotFoundError` or `ModelAccessError` when ``base_dir`` cannot be listed.
+    ``depth`` counts the levels of directories below ``base_dir``; a directory that is a store of
+    Hugging Face, LM Studio or Ollama is searched as deep as that goes. Without ``base_dir``, the
+    places are searched where people keep models (`core.models.stores`). What is broken, or not
+    all there, is listed with its ``problem``. Raises `ModelNotFoundError` or `ModelAccessError`
+    when ``base_dir`` cannot be listed.
     """
     depth = validate.integer("depth", depth, 0)
-    return discover_stores() if base_dir is None else discovery.discover(base_dir, depth)
+    return discover_stores() if base_dir is None else discover_in(base_dir, depth)

@@ -226,7 +226,9 @@ class DiscoveredModel:
     """A model found on disk, read from its headers alone. ``path`` is absolute.
 
     ``names`` are what it is called in the store that it was found in, the one to show first:
-    `core.load_model` takes each of them.
+    `core.load_model` takes each of them. ``quantisation`` is how its weights are stored, as people
+    say it (``Q4_K_M``, ``MXFP4``, ``BF16``); ``modified`` is in seconds since 1970; ``problem``
+    says in a few words what is wrong with its files, and is empty where nothing was seen.
     """
 
     path: str
@@ -238,6 +240,9 @@ class DiscoveredModel:
     size_bytes: int
     source: str
     names: tuple[str, ...] = ()
+    quantisation: str = ""
+    modified: float = 0.0
+    problem: str = ""
 
     @property
     def name(self) -> str:

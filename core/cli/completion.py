@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,9 +14,7 @@ def models(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """The models that ``discover`` shows; files, where none of them begins so."""
-    from core.models.stores import discover_stores
-
-    found = _beginning(incomplete, (model.name for model in discover_stores()))
+    found = _beginning(incomplete, _names())
     return found or _file(incomplete)
 
 
@@ -27,6 +25,12 @@ def backends(
     from core.registry import REGISTRY
 
     return _beginning(incomplete, REGISTRY.names())
+
+
+def _names() -> Iterator[str]:
+    from core.models.stores import discover_stores
+
+    return (model.name for model in discover_stores(examine=False) if model.names)
 
 
 def _beginning(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:

@@ -90,17 +90,18 @@ def read_gguf(
     tensors: bool = False,
     only: Collection[str] = (),
     text_errors: str = "strict",
+    cut_off: bool = False,
 ) -> GgufHeader:
     """Read a GGUF file's header.
 
     Without ``arrays``, a large array becomes a `SkippedArray`. With ``only``, reading stops as
     soon as all of these keys are known, and ``tensors`` cannot be had. ``text_errors``: what to do
-    with texts in arrays that are no UTF-8, as `bytes.decode` says. Raises
-    `InvalidModelError`, `ModelNotFoundError`, `ModelAccessError`.
+    with texts in arrays that are no UTF-8, as `bytes.decode` says. ``cut_off``: the file may end
+    before its tensors do. Raises `InvalidModelError`, `ModelNotFoundError`, `ModelAccessError`.
     """
     location = resolve_path(path)
     with typed_errors(location), open_model_file(location) as file:
-        reader = _Reader(file, location, arrays, text_errors)
+        reader = _Reader(file, location, arrays, text_errors, cut_off)
         try:
             return reader.header(tensors and not only, frozenset(only))
         except (struct.error, UnicodeDecodeError) as error:
@@ -110,8 +111,11 @@ def read_gguf(
 class _Reader:
     """Reads forward only; ``left`` is what the file can still hold."""
 
-    def __init__(self, file: BinaryIO, path: str, arrays: bool, text_errors: str) -> None:
+    def __init__(
+        self, file: BinaryIO, path: str, arrays: bool, text_errors: str, cut_off: bool
+    ) -> None:
         self.file, self.path, self.arrays, self.text_errors = file, path, arrays, text_errors
+        self.cut_off = cut_off
         self.size = os.fstat(file.fileno()).st_size
         self.left = min(self.size, MAX_HEADER_BYTES)
         self.elements = 0
@@ -221,7 +225,7 @@ class _Reader:
             self.fail(f"its general.alignment is {str(alignment)[:80]}")
         start = -(-self.file.tell() // alignment) * alignment
         for info in infos:
-            if start + info.offset > self.size:
+            if start + info.offset > self.size and not self.cut_off:
                 self.fail(f"tensor {info.name[:80]!r} lies behind the file's end")
         return start
 

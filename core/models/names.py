@@ -59,26 +59,27 @@ def _snapshot(location: str) -> str:
 
 
 def _called(name: str, location: str) -> str:
-    """The path of the one model of this name."""
-    models = discover_stores()
-    for fits in _tests(name):
-        found = [model for model in models if fits(model)]
-        if len(found) == 1:
-            return found[0].path
-        if found:
-            raise ModelNotFoundError(_ambiguous(name, found))
+    """The path of the one model of this name; of those that a name fits equally, of the whole."""
+    models = discover_stores(examine=False)
+    whole = [model for model in models if not model.problem]
+    for tests in _tests(name):
+        for among in (whole, models):
+            for fits in tests:
+                found = [model for model in among if fits(model)]
+                if len(found) == 1:
+                    return found[0].path
+                if found:
+                    raise ModelNotFoundError(_ambiguous(name, found))
     raise ModelNotFoundError(_unknown(name, location, models))
 
 
-def _tests(name: str) -> Sequence[Callable[[DiscoveredModel], bool]]:
-    """Whether a model is meant by a name, from the strictest test to the loosest."""
+def _tests(name: str) -> Sequence[Sequence[Callable[[DiscoveredModel], bool]]]:
+    """Whether a model is meant by a name, from the strictest tests to the loosest."""
     plain = _plain(name)
-    return (
-        lambda model: model.name == name,
-        lambda model: name in model.names,
-        lambda model: plain in map(_plain, model.names),
-        lambda model: any(_plain(other).startswith(plain) for other in model.names),
-    )
+    exactly = (lambda model: model.name == name, lambda model: name in model.names)
+    loosely = (lambda model: plain in map(_plain, model.names),)
+    as_beginning = (lambda model: any(_plain(other).startswith(plain) for other in model.names),)
+    return exactly, loosely, as_beginning
 
 
 def _plain(name: str) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import struct
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from core.models.stores import core_models_dir, discover_stores
+from core.errors import ModelNotFoundError
+from core.models.names import locate
+from core.models.stores import core_models_dir, discover_in, discover_stores, model_at
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 GGUF = b"GGUF" + struct.pack("<IQQ", 3, 0, 0)
@@ -33,7 +36,7 @@ def found() -> list[tuple[str, str]]:
 def model(directory: Path) -> Path:
     directory.mkdir(parents=True)
     (directory / "config.json").write_text("{}")
-    (directory / "model.safetensors").write_bytes(b"x")
+    (directory / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     return directory
 
 
@@ -50,7 +53,8 @@ def snapshot(hub: Path, name: str = "models--org--name", commit: str = COMMIT) -
     for part in (directory, repository / "blobs", repository / "refs"):
         part.mkdir(parents=True, exist_ok=True)
     for file, blob in (("config.json", "aa"), ("model.safetensors", "bb")):
-        (repository / "blobs" / blob).write_text("{}")
+        text = "{}" if blob == "aa" else "\2\0\0\0\0\0\0\0{}"
+        (repository / "blobs" / blob).write_text(text)
         (directory / file).symlink_to(Path("../../blobs") / blob)
     (repository / "refs" / "main").write_text(commit)
     return directory
@@ -133,19 +137,98 @@ def test_what_is_in_the_cache_and_is_no_model(home: Path) -> None:
     assert found() == []
 
 
-@pytest.mark.parametrize("damage", ["blob", "incomplete", "shard", "ref"])
-def test_an_incomplete_snapshot_is_skipped(home: Path, damage: str) -> None:
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        ("blob", "incomplete download"),
+        ("incomplete", "incomplete download"),
+        ("weights", "incomplete download"),
+        ("shard", "1 of 2 shards missing"),
+        ("retried", ""),
+    ],
+)
+def test_an_incomplete_snapshot_is_called_so(home: Path, damage: str, problem: str) -> None:
     repository = snapshot(hub(home)).parents[1]
     directory = repository / "snapshots" / COMMIT
     if damage == "blob":
         (directory / "tokenizer.json").symlink_to("../../blobs/not-here-yet")
     elif damage == "incomplete":
         (repository / "blobs" / "cc.incomplete").write_bytes(b"")
+    elif damage == "weights":
+        (directory / "model.safetensors").unlink()
+        (repository / "blobs" / "cc.incomplete").write_bytes(b"12345")
     elif damage == "shard":
         (directory / "model.safetensors").rename(directory / "model-00001-of-00002.safetensors")
     else:
-        (repository / "refs" / "main").write_text("e" * 40)
+        (repository / "blobs" / "bb.incomplete").write_bytes(b"")
+    (only,) = discover_stores()
+    assert (only.name, only.path, only.problem) == ("org/name", str(directory), problem)
+    assert only.size_bytes == (5 if damage == "weights" else 10)
+    for place in (directory, repository):
+        assert model_at(place) == replace(only, names=model_at(directory).names)  # type: ignore[union-attr]
+
+
+def test_a_ref_to_a_snapshot_that_is_not_there(home: Path) -> None:
+    repository = snapshot(hub(home)).parents[1]
+    (repository / "refs" / "main").write_text("e" * 40)
     assert found() == []
+    (repository / "blobs" / "cc.incomplete").write_bytes(b"")
+    (only,) = discover_stores()
+    assert (only.path, only.problem) == (str(repository), "incomplete download")
+
+
+def test_a_gguf_file_is_whole_beside_another_that_is_not(home: Path) -> None:
+    directory = snapshot(hub(home))
+    for name in ("config.json", "model.safetensors"):
+        (directory / name).unlink()
+    whole = gguf(directory / "q4.gguf")
+    (directory.parents[1] / "blobs" / "cc.incomplete").write_bytes(b"")
+    problems = {model.path: model.problem for model in discover_stores()}
+    assert problems == {str(whole): "", str(directory): "incomplete download"}
+    assert locate("org/name") == locate("org/name/q4.gguf") == str(whole)
+
+
+def test_a_name_is_not_taken_from_a_download_that_is_not_complete(home: Path) -> None:
+    repository = snapshot(hub(home)).parents[1]
+    (repository / "blobs" / "cc.incomplete").write_bytes(b"")
+    snapshot(hub(home), "models--org--name-large")
+    assert locate("org/name") == str(repository / "snapshots" / COMMIT)
+
+
+# --------------------------------------------------------------------------- a store by its path
+
+
+def test_a_store_is_searched_in_its_own_depth(home: Path) -> None:
+    directory = snapshot(hub(home))
+    studio = gguf(home / ".lmstudio" / "models" / "publisher" / "model" / "m.gguf")
+    blob = gguf(ollama(home / ".ollama" / "models", "llama3"))
+    wanted = {
+        **dict.fromkeys((hub(home), hub(home).parent, directory.parents[1]), directory),
+        **dict.fromkeys((home / ".lmstudio", home / ".lmstudio" / "models"), studio),
+        **dict.fromkeys((home / ".ollama", home / ".ollama" / "models"), blob),
+    }
+    assert {place: [m.path for m in discover_in(place)] for place in wanted} == {
+        place: [str(path)] for place, path in wanted.items()
+    }
+    names = [
+        m.name
+        for place in (hub(home), studio.parents[2], blob.parents[1])
+        for m in discover_in(place)
+    ]
+    assert names == ["org/name", "publisher/model/m.gguf", "llama3:latest"]
+
+
+def test_what_lies_beside_a_store_is_found_too(home: Path) -> None:
+    directory = snapshot(home / "mixed")
+    mine = model(home / "mixed" / "mine")
+    deep = model(home / "mixed" / "a" / "deep")
+    assert [m.path for m in discover_in(home / "mixed")] == [str(mine), str(directory)]
+    assert [m.path for m in discover_in(home / "mixed", 9)] == [*map(str, (deep, mine, directory))]
+
+
+def test_what_is_no_store_cannot_be_listed(home: Path) -> None:
+    with pytest.raises(ModelNotFoundError):
+        discover_in(home / "nothing")
 
 
 # --------------------------------------------------------------------------- the others
@@ -195,7 +278,21 @@ def test_broken_ollama_manifests(home: Path) -> None:
     for name, text in (("a", "{"), ("b", '{"layers": 5}'), ("c", '{"layers": [1, {}]}')):
         (names / name).mkdir()
         (names / name / "latest").write_text(text)
-    assert found() == []
+    assert [(m.name, m.problem) for m in discover_stores()] == [
+        ("gone:latest", "its file is missing")
+    ]
+
+
+def test_what_ollama_pulls_is_incomplete(home: Path) -> None:
+    root = home / ".ollama" / "models"
+    blob = ollama(root, "llama3")
+    part = gguf(root / "blobs" / f"{blob.name}-partial")
+    other = gguf(root / "blobs" / f"sha256-{'d' * 64}-partial")
+    (root / "blobs" / f"{other.name}-0").write_text("{}")
+    assert [(m.name, m.path, m.problem, m.size_bytes) for m in discover_stores()] == [
+        ("llama3:latest", str(blob), "incomplete download", part.stat().st_size),
+        (other.name, str(other), "incomplete download", part.stat().st_size),
+    ]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="another place there")

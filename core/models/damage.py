@@ -1,0 +1,190 @@
+"""What is wrong with the files of a model, in a few words, as far as headers tell.
+
+Weights are not read: a header says how long its file has to be, a name how many files there are,
+and what was saved in a model's place is known by how it begins.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from core.errors import CoreError, InvalidModelError, ModelAccessError
+from core.models.files import open_model_file, read_json_object, typed_errors
+from core.models.gguf import GgufHeader
+from core.models.quantisation import TENSOR_TYPES
+
+INCOMPLETE = "incomplete download"
+BROKEN_HEADER = "broken header"
+_UNFINISHED = (
+    *(".part", ".partial", ".crdownload", ".incomplete", ".download", ".opdownload", ".aria2"),
+    *(".downloadinprogress", "-partial"),  # llama.cpp's, Ollama's
+)
+_MAX_HEADER_BYTES = 32 * 2**20
+_MAX_FILES = 4096  # of one model, that are looked into
+_SHARD = re.compile(r"(?P<stem>.*)-\d{5}-of-(?P<count>\d{5})\.safetensors")
+_INDEX = "model.safetensors.index.json"
+_INSTEAD = {
+    b"version https://git-lfs": "a Git LFS pointer",
+    b"<!doctype html": "an HTML page",
+    b"<html": "an HTML page",
+    b"<?xml": "an XML page",
+    b"{": "JSON text",
+}
+
+
+def finished_name(name: str) -> str:
+    """What a file will be called when its download is complete; empty if it is none, or is."""
+    lower = name.lower()
+    ending = next((each for each in _UNFINISHED if lower.endswith(each)), "")
+    return name[: -len(ending)] if ending else ""
+
+
+def missing_shards(missing: int, count: int) -> str:
+    """The words for files of a model that are not there."""
+    return f"{missing} of {count} shards missing"
+
+
+def unreadable(error: CoreError) -> str:
+    """The words for a file whose header cannot be read."""
+    return "no permission to read it" if isinstance(error, ModelAccessError) else BROKEN_HEADER
+
+
+def not_gguf(path: str) -> str:
+    """What lies in the place of a GGUF file; empty for what begins as one.
+
+    Raises `ModelError` for what cannot be read.
+    """
+    with open_model_file(path) as file, typed_errors(path):
+        words = _instead(file)
+        return words or ("" if file.read(4) == b"GGUF" else "not a GGUF file")
+
+
+def _instead(file: BinaryIO) -> str:
+    """What was saved in the place of weights, which begin with a number and so with zeros."""
+    head = file.read(64)
+    file.seek(0)
+    if not head:
+        return "an empty file"
+    if b"\0" in head[:8]:
+        return ""
+    start = head.lstrip().lower()
+    return next((words for begins, words in _INSTEAD.items() if start.startswith(begins)), "")
+
+
+def cut_gguf(path: str, header: GgufHeader) -> str:
+    """The words for a GGUF file that ends before its last tensor does; else empty."""
+    end = max((_end(header, index) for index in range(len(header.tensors))), default=0)
+    return _cut(os.stat(path).st_size, end)
+
+
+def _end(header: GgufHeader, index: int) -> int:
+    tensor = header.tensors[index]
+    _, block, size = TENSOR_TYPES.get(tensor.ggml_type, ("", 1, 0))
+    return header.data_offset + tensor.offset + math.prod(tensor.shape) // block * size
+
+
+def _cut(size: int, needed: int) -> str:
+    if size >= needed:
+        return ""
+    if needed > _LARGEST:
+        return BROKEN_HEADER
+    scale, unit = next((pair for pair in _UNITS if needed >= pair[0]), (1, "B"))
+    if scale == 1:
+        return f"truncated ({size} of {needed} B)"
+    return f"truncated ({size / scale:.1f} of {needed / scale:.1f} {unit})"
+
+
+_LARGEST = 2**62  # no file is; a header says so that is no header
+_UNITS = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What is wrong with the safetensors files of a directory, and how most weights are stored."""
+
+    problem: str = ""
+    stored: str = ""
+
+
+def look_at_safetensors(directory: str, names: Sequence[str]) -> Weights:
+    """Look at the headers of a directory's safetensors files, which have these ``names``."""
+    try:
+        needed = _indexed(directory) or _numbered(names)
+    except CoreError:
+        return Weights(f"broken {_INDEX}")
+    there = set(names)
+    if missing := [name for name in needed if name not in there]:
+        return Weights(missing_shards(len(missing), len(needed)))
+
+    stored: Counter[str] = Counter()
+    for name in sorted(needed)[:_MAX_FILES]:
+        try:
+            problem = _look_at(os.path.join(directory, name), stored)
+        except CoreError as error:
+            problem = unreadable(error)
+        if problem:
+            return Weights(problem if len(needed) == 1 else f"{problem}: {name}")
+    return Weights(stored=stored.most_common(1)[0][0] if stored else "")
+
+
+def _indexed(directory: str) -> set[str]:
+    """The files that the index names; none where there is no index."""
+    path = os.path.join(directory, _INDEX)
+    if not os.path.exists(path):
+        return set()
+    shards = read_json_object(path).get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+        raise InvalidModelError(f"{path} names no files.")
+    return set(shards.values())
+
+
+def _numbered(names: Sequence[str]) -> set[str]:
+    """The files that there are, and those that their numbers tell of."""
+    needed = set(names)
+    for shard in filter(None, map(_SHARD.fullmatch, names)):
+        count = min(int(shard["count"]), _MAX_FILES)
+        numbers = range(1, count + 1)
+        needed |= {f"{shard['stem']}-{n:05}-of-{shard['count']}.safetensors" for n in numbers}
+    return needed
+
+
+def _look_at(path: str, stored: Counter[str]) -> str:
+    with open_model_file(path) as file, typed_errors(path):
+        size = os.fstat(file.fileno()).st_size
+        if words := _instead(file):
+            return words
+        length = int.from_bytes(file.read(8), "little")
+        if length > _MAX_HEADER_BYTES:
+            return BROKEN_HEADER
+        if 8 + length > size:
+            return _cut(size, 8 + length)
+        header = file.read(length)
+
+    # Where the last tensor ends, and how many bytes there are of each type.
+    try:
+        tensors = [entry for name, entry in json.loads(header).items() if name != "__metadata__"]
+        end = max((entry["data_offsets"][1] for entry in tensors), default=0)
+        _count(tensors, stored)
+    except _NO_HEADER:
+        return BROKEN_HEADER
+    return _cut(size, 8 + length + end)
+
+
+# What comes of JSON that is something else than a header.
+_NO_HEADER = (
+    *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
+    RecursionError,
+)
+
+
+def _count(tensors: Iterable[Any], stored: Counter[str]) -> None:
+    for entry in tensors:
+        start, end = entry["data_offsets"]
+        stored[str(entry["dtype"])[:20]] += end - start
