@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from core.errors import BackendUnavailableError, ModelError, UnsupportedModelError, described
+from core.errors import (
+    BackendUnavailableError,
+    InvalidModelError,
+    ModelAccessError,
+    ModelError,
+    ModelNotFoundError,
+    UnsupportedModelError,
+    described,
+)
 from core.extensions import ModelProbe
 from core.known_plugins import PREFERENCE, how_to_read
+from core.models.damage import INCOMPLETE, NO_PERMISSION
+from core.models.described import without_weights
 from core.models.files import model_formats, read_config_json, resolve_path
 from core.models.gguf import read_gguf
+from core.models.stores import model_at
 from core.protocols import Backend, Capability
+from core.types import DiscoveredModel, ModelFormat
 
 ANYTHING = (Exception, SystemExit)
 """What foreign code may raise without taking other plugins down with it."""
@@ -27,6 +39,18 @@ class BackendChoice:
     skipped: tuple[tuple[str, str], ...] = ()
     refusals: tuple[tuple[str, str], ...] = ()
     """Those of ``skipped`` that could run here, and refused the model itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The backends that load a model, the best first; of none, why, in a few words and at length.
+
+    It is told by headers, as far as backends look: a load may still find more.
+    """
+
+    backends: tuple[str, ...] = ()
+    why_nobody: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +74,114 @@ def choose(
     `ModelNotFoundError`, `ModelAccessError` or `InvalidModelError` for the files themselves.
     """
     location = resolve_path(path)
-    formats = model_formats(location)
+    formats = _formats(location)
     _check_header(location, formats)
 
     objections: list[_Objection] = []
-    for name in names:
-        try:
-            backend = get(name)
-            objection = _objection(name, backend, location, formats, needed)
-        except ANYTHING as error:
-            objections.append(_Objection(name, described(error), "machine"))
-            continue
-
+    for backend, objection in _asked(names, get, location, formats, needed):
         if objection is None:
             skipped = tuple((o.name, o.reason) for o in objections)
             refusals = tuple((o.name, o.reason) for o in objections if o.against == "model")
-            return BackendChoice(backend, _why(name, formats), skipped, refusals)
+            assert backend is not None
+            return BackendChoice(backend, _why(backend.name, formats), skipped, refusals)
         objections.append(objection)
 
     raise _nothing_fits(location, formats, objections)
+
+
+def judge(
+    names: Iterable[str],
+    get: Callable[[str], Backend],
+    path: str | os.PathLike[str],
+    found: DiscoveredModel | None = None,
+    unavailable: Callable[[Backend], str | None] | None = None,
+) -> Verdict:
+    """Who loads a model: by its files, and the questions that `choose` asks. Does not raise.
+
+    ``found`` is what discovery knows of it already; ``unavailable`` answers in the place of
+    `unavailability`, for a caller who asks of many models.
+    """
+    location = resolve_path(path)
+    found = found or model_at(location)
+    try:
+        formats = _check_files(location, found)
+    except ModelError as error:
+        short = found.problem if found else ""
+        return Verdict((), short or _in_short(str(error), location), str(error))
+
+    objections: list[_Objection] = []
+    able: list[str] = []
+    for backend, objection in _asked(names, get, location, formats, None, unavailable):
+        if objection is not None:
+            objections.append(objection)
+        elif backend is not None:
+            able.append(backend.name)
+    if able:
+        return Verdict(tuple(able))
+    reason = str(_nothing_fits(location, formats, objections))
+    return Verdict((), _of_nobody(location, formats, objections), reason)
+
+
+def _formats(location: str) -> tuple[ModelFormat, ...]:
+    """The formats of a model; of one that is still being downloaded, it says that."""
+    try:
+        return model_formats(location)
+    except ModelNotFoundError:
+        found = model_at(location)
+        if found is not None and found.problem:
+            raise _damaged(location, found) from None
+        raise
+
+
+def _check_files(location: str, found: DiscoveredModel | None) -> tuple[ModelFormat, ...]:
+    """The formats of a model. Raises `ModelError` for what is wrong with its files."""
+    if found is not None and found.problem and not found.problem.startswith("broken"):
+        raise _damaged(location, found)
+
+    # What is broken inside, its reader tells best.
+    formats = model_formats(location)
+    _check_header(location, formats)
+    if found is not None and found.problem:
+        if found.format == "gguf":
+            read_gguf(found.path, tensors=True)
+        raise _damaged(location, found)
+    if found is None and formats == ("safetensors",):
+        words = f"{without_weights(location)}. Get it in safetensors, or as a GGUF file"
+        raise InvalidModelError(f"{location!r} cannot be loaded: {words}.")
+    return formats
+
+
+def _damaged(location: str, found: DiscoveredModel) -> ModelError:
+    kind = ModelAccessError if found.problem == NO_PERMISSION else InvalidModelError
+    return kind(f"{location!r} cannot be loaded: {found.problem}. {_again(found)}")
+
+
+def _again(model: DiscoveredModel) -> str:
+    if model.problem == NO_PERMISSION:
+        return "Change its permissions, or run as a user who may read it."
+    if model.problem != INCOMPLETE:
+        return "Download or convert it again."
+    if model.source == "huggingface":
+        return f"Go on with: hf download {model.name}"
+    return "Let the program that downloads it end its work, or download it again."
+
+
+def _asked(
+    names: Iterable[str],
+    get: Callable[[str], Backend],
+    location: str,
+    formats: Collection[str],
+    needed: Capability | None,
+    unavailable: Callable[[Backend], str | None] | None = None,
+) -> Iterator[tuple[Backend | None, _Objection | None]]:
+    """Each backend, and what speaks against it; None in the place of one that is broken."""
+    unavailable = unavailable or unavailability
+    for name in names:
+        try:
+            backend = get(name)
+            yield backend, _objection(name, backend, location, formats, needed, unavailable)
+        except ANYTHING as error:
+            yield None, _Objection(name, described(error), "machine")
 
 
 def unavailability(backend: Backend) -> str | None:
@@ -87,6 +200,7 @@ def _objection(
     location: str,
     formats: Collection[str],
     needed: Capability | None,
+    unavailable: Callable[[Backend], str | None],
 ) -> _Objection | None:
     if not set(formats) & set(backend.formats):
         reads = ", ".join(sorted(backend.formats)) or "nothing"
@@ -94,7 +208,7 @@ def _objection(
         return _Objection(name, reason, "format")
 
     # The cheap questions first: a probe opens the model's files.
-    if reason_not := unavailability(backend):
+    if reason_not := unavailable(backend):
         return _Objection(name, reason_not, "machine")
     if refused := refusal(backend, location):
         return _Objection(name, refused, "model")
@@ -119,6 +233,30 @@ def _check_header(location: str, formats: Collection[str]) -> None:
         read_config_json(location)
     elif os.path.isfile(location):
         read_gguf(location, only=("general.architecture",))
+
+
+_SHORT = 72  # characters of a reason that stands in a table
+
+
+def _of_nobody(location: str, formats: Collection[str], objections: Sequence[_Objection]) -> str:
+    """Why no backend loads a model, in a few words: what the best of them says of it, first."""
+    for objection in objections:
+        if objection.against == "model":
+            return _in_short(objection.reason, location)
+    unable = [objection.name for objection in objections if objection.against == "machine"]
+    form = " or ".join(formats)
+    if unable:
+        return f"what reads {form} cannot run here"
+    return f"nothing that is installed reads {form}"
+
+
+def _in_short(reason: str, location: str) -> str:
+    """The first sentence of a reason, without the path that everybody knows."""
+    for known in (repr(location), location):
+        reason = reason.replace(f"{known}/", "").replace(known, "it")
+    words = reason.split("\n")[0].split(". ")[0].rstrip(".")
+    words = words.removeprefix("it cannot be loaded: ").removeprefix("it cannot be used: ")
+    return words if len(words) <= _SHORT else f"{words[: _SHORT - 1].rstrip()}…"
 
 
 def _why(name: str, formats: Collection[str]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from core.choosing import ANYTHING, BackendChoice, choose, unavailability
+from core.choosing import ANYTHING, BackendChoice, Verdict, choose, judge, unavailability
 from core.entry_points import EntryPointFailure, EntryPointRecord, read_group
 from core.errors import (
     AmbiguousBackendError,
@@ -29,7 +29,7 @@ from core.extensions import DeviceReporting
 from core.known_plugins import how_to_read, rank, unknown_backend
 from core.models.files import model_formats, resolve_path
 from core.protocols import PROTOCOL_VERSION, Backend, Capability
-from core.types import BackendStatus, Device
+from core.types import BackendStatus, Device, DiscoveredModel
 
 GROUP = "core.backends"
 _MEMBERS = (
@@ -153,6 +153,18 @@ class Registry:
     ) -> BackendChoice:
         """The best backend for a model, and why; raises like `core.choosing.choose`."""
         return choose(self.names(), self.get, path, needed)
+
+    def judge(self, models: Iterable[DiscoveredModel]) -> Iterator[Verdict]:
+        """Who loads each of these models, or why nobody does; each backend says once if it can."""
+        names, known = self.names(), dict[str, str | None]()
+
+        def unavailable(backend: Backend) -> str | None:
+            if backend.name not in known:
+                known[backend.name] = unavailability(backend)
+            return known[backend.name]
+
+        for model in models:
+            yield judge(names, self.get, model.path, model, unavailable)
 
     def suited(self, name: str, path: str | os.PathLike[str]) -> Backend:
         """The backend of this name, which runs here and reads a model's format.

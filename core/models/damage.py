@@ -21,6 +21,7 @@ from core.models.gguf import GgufHeader
 from core.models.quantisation import TENSOR_TYPES
 
 INCOMPLETE = "incomplete download"
+NO_PERMISSION = "no permission to read it"
 BROKEN_HEADER = "broken header"
 _UNFINISHED = (
     *(".part", ".partial", ".crdownload", ".incomplete", ".download", ".opdownload", ".aria2"),
@@ -53,7 +54,7 @@ def missing_shards(missing: int, count: int) -> str:
 
 def unreadable(error: CoreError) -> str:
     """The words for a file whose header cannot be read."""
-    return "no permission to read it" if isinstance(error, ModelAccessError) else BROKEN_HEADER
+    return NO_PERMISSION if isinstance(error, ModelAccessError) else BROKEN_HEADER
 
 
 def not_gguf(path: str) -> str:
