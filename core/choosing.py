@@ -19,7 +19,6 @@ from core.errors import (
 from core.extensions import ModelProbe
 from core.known_plugins import PREFERENCE, how_to_read
 from core.models.damage import INCOMPLETE, NO_PERMISSION
-from core.models.described import without_weights
 from core.models.files import model_formats, read_config_json, resolve_path
 from core.models.gguf import read_gguf
 from core.models.stores import model_at
@@ -146,8 +145,7 @@ def _check_files(location: str, found: DiscoveredModel | None) -> tuple[ModelFor
             read_gguf(found.path, tensors=True)
         raise _damaged(location, found)
     if found is None and formats == ("safetensors",):
-        words = f"{without_weights(location)}. Get it in safetensors, or as a GGUF file"
-        raise InvalidModelError(f"{location!r} cannot be loaded: {words}.")
+        raise InvalidModelError(f"{location!r} cannot be loaded: no weights. Download it again.")
     return formats
 
 
@@ -159,6 +157,8 @@ def _damaged(location: str, found: DiscoveredModel) -> ModelError:
 def _again(model: DiscoveredModel) -> str:
     if model.problem == NO_PERMISSION:
         return "Change its permissions, or run as a user who may read it."
+    if model.problem.startswith("no safetensors"):
+        return "Get it in safetensors, or as a GGUF file."
     if model.problem != INCOMPLETE:
         return "Download or convert it again."
     if model.source == "huggingface":
@@ -235,7 +235,7 @@ def _check_header(location: str, formats: Collection[str]) -> None:
         read_gguf(location, only=("general.architecture",))
 
 
-_SHORT = 72  # characters of a reason that stands in a table
+_SHORT = 80  # characters of a reason that stands in a table
 
 
 def _of_nobody(location: str, formats: Collection[str], objections: Sequence[_Objection]) -> str:
@@ -254,7 +254,7 @@ def _in_short(reason: str, location: str) -> str:
     """The first sentence of a reason, without the path that everybody knows."""
     for known in (repr(location), location):
         reason = reason.replace(f"{known}/", "").replace(known, "it")
-    words = reason.split("\n")[0].split(". ")[0].rstrip(".")
+    words = reason.split("\n")[0].split(". ")[0].split(" (")[0].rstrip(".")
     words = words.removeprefix("it cannot be loaded: ").removeprefix("it cannot be used: ")
     return words if len(words) <= _SHORT else f"{words[: _SHORT - 1].rstrip()}…"
 

@@ -166,6 +166,10 @@ class Registry:
         for model in models:
             yield judge(names, self.get, model.path, model, unavailable)
 
+    def verdict(self, path: str | os.PathLike[str], found: DiscoveredModel | None) -> Verdict:
+        """Who loads the model at a path, or why nobody does; see `core.choosing.judge`."""
+        return judge(self.names(), self.get, path, found)
+
     def suited(self, name: str, path: str | os.PathLike[str]) -> Backend:
         """The backend of this name, which runs here and reads a model's format.
 

@@ -51,11 +51,15 @@ def write_json(*values: object) -> None:
 
 
 def write_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, whole: bool = False
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    whole: bool = False,
+    fold_last: bool = False,
 ) -> None:
-    """A table on a terminal (``whole``: see `draw`), lines with tabs under a header elsewhere."""
+    """A table on a terminal (how: see `draw`), lines with tabs under a header elsewhere."""
     if is_terminal():
-        draw(columns, rows, whole=whole)
+        draw(columns, rows, whole=whole, fold_last=fold_last)
     else:
         write_lines([columns, *rows])
 
@@ -77,11 +81,12 @@ def draw(
     cut: bool = False,
     whole: bool = False,
     header: bool = True,
+    fold_last: bool = False,
 ) -> None:
     """Draw a table, with its ``header`` or without.
 
-    What is too long for the terminal is folded; or ``cut``, in column one; or left ``whole``: the
-    terminal wraps it, and it is copied in one piece.
+    What is too long for the terminal is folded, in the last column alone with ``fold_last``; or
+    ``cut``, in column one; or left ``whole``: the terminal wraps it, and it is copied in one piece.
     """
     from rich.cells import cell_len
 
@@ -90,9 +95,14 @@ def draw(
     console = _console()
     if whole:
         console.width = max(console.width, sum(widths))
+    if fold_last:
+        console.width = max(console.width, sum(widths[:-1]) + _NARROWEST)
     room = max(console.width - sum(widths[1:]), 8) if cut else None
     with console.capture() as drawn:
-        console.print(_table(columns, cells, room, header))
+        table = _table(columns, cells, room, header)
+        for column in table.columns[:-1] if fold_last else ():
+            column.no_wrap = True
+        console.print(table)
     # Without the spaces that fill a line, which a narrower terminal would wrap.
     _write_encoded("".join(line.rstrip() + "\n" for line in drawn.get().split("\n")[:-1]))
 
@@ -149,6 +159,9 @@ def human_size(size: int) -> str:
         number, unit = number / 1000, larger
     return f"{size} B" if unit == "B" else f"{number:.1f} {unit}"
 
+
+_NARROWEST = 16
+"""Columns that a folded last column has at least."""
 
 _WIDEST = 100_000
 """Columns that a terminal may claim to have."""

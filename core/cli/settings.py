@@ -42,6 +42,22 @@ def need_model(flags: Mapping[str, Any]) -> None:
         )
 
 
+def one_model(given: str | None, flags: Mapping[str, Any]) -> str:
+    """The model of a command that takes it as an argument as well, which goes before INFER_MODEL.
+
+    Raises `click.UsageError` where none is named, or both are.
+    """
+    from click.core import ParameterSource
+
+    source = click.get_current_context().get_parameter_source("model")
+    if given is None:
+        need_model(flags)
+        return str(flags["model"])
+    if source is ParameterSource.COMMANDLINE:
+        raise click.UsageError(f"The model is given twice: {given!r}, and with -m.")
+    return given
+
+
 def answer_options(command: Any) -> Any:
     """Decorate a command with the flags that say where an answer ends."""
     flags = [

@@ -17,7 +17,6 @@ Files: TypeAlias = Sequence[tuple[str, os.stat_result]]
 
 _GGUF_KEYS = ("general.architecture", "general.file_type")
 _NOTHING = GgufHeader(0, {})
-_PICKLES = (".bin", ".pt", ".pth")
 
 
 def safetensors_model(
@@ -77,16 +76,6 @@ def gguf_model(
         modified=max(found.st_mtime for _, found in files),
         problem=problem,
     )
-
-
-def without_weights(directory: str) -> str:
-    """The words for a directory with config.json and no safetensors files."""
-    try:
-        names = sorted(os.listdir(directory))
-    except OSError:
-        return "no weights"
-    pickle = next((name for name in names if name.endswith(_PICKLES)), "")
-    return f"no safetensors, only {pickle}" if pickle else "no weights"
 
 
 def _first_keys(path: str) -> GgufHeader:

@@ -7,6 +7,7 @@ is wrong with it, so that one bad model never hides another.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from core.models.described import gguf_model, safetensors_model
 from core.models.files import is_gguf_name, resolve_path, typed_errors
 from core.models.gguf import SHARD
 from core.types import DiscoveredModel
+
+_PICKLE = re.compile(r"pytorch_model.*\.bin|consolidated.*\.pth")  # which no backend reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,13 @@ def _safetensors_model(
     if files := {**parts, **whole}:
         problem = INCOMPLETE if parts else ""
         yield safetensors_model(list(files.values()), source, problem, examine)
+    elif pickles := [
+        (entry.path, found)
+        for entry in entries
+        if _PICKLE.fullmatch(entry.name) and (found := _file(entry))
+    ]:
+        only = os.path.basename(min(pickles)[0])
+        yield safetensors_model(pickles, source, f"no safetensors, only {only}", examine)
 
 
 def _gguf_models(

@@ -1,48 +1,159 @@
-"""``infer-cli discover``: the models on this machine."""
+"""``infer-cli discover``: the models on this machine, and who loads them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from core.cli import output
 
 if TYPE_CHECKING:
+    from core.choosing import Verdict
     from core.types import DiscoveredModel
 
-_COLUMNS = ("NAME", "TYPE", "FORMAT", "QUANT", "SIZE", "PATH")
+_COLUMNS = ("NAME", "SOURCE", "TYPE", "QUANT", "SIZE", "MODIFIED", "BACKEND")
+_ORDERS = {
+    "name": lambda model: (model.name.casefold(), model.path),
+    "size": lambda model: (-model.size_bytes, model.path),
+    "modified": lambda model: (-model.modified, model.path),
+}
 
 
 @click.command()
 @click.argument("directory", required=False, metavar="[DIR]")
 @click.option("--depth", type=click.IntRange(min=0), default=1, help="Levels below DIR; default 1.")
+@click.option(
+    "--sort", type=click.Choice(list(_ORDERS)), help="By name, or largest or newest first."
+)
+@click.option("--loadable", is_flag=True, help="Only those that a backend loads.")
+@click.option("--paths", "-v", is_flag=True, help="Show where they are.")
+@click.option("--quiet", "-q", is_flag=True, help="Only what -m takes: names, or paths.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON array.")
-def discover(directory: str | None, depth: int, as_json: bool) -> None:
-    """List the models on this machine.
+def discover(
+    directory: str | None,
+    depth: int,
+    sort: str | None,
+    loadable: bool,
+    paths: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """List the models on this machine, and the backends that load them.
 
-    Looks in DIR, or in all the places where people keep models.
+    Looks in DIR, or in all the places where people keep models. What is broken, or not all there,
+    is listed with the reason. Of a store (Hugging Face, LM Studio, Ollama) DIR's depth is known.
     """
     from core import api
-    from core.models.files import HOW_TO_GET
 
     models = api.discover(directory, depth)
+    if sort is not None:
+        models.sort(key=_ORDERS[sort])
+    rows = _judged(models, ask=loadable or as_json or not quiet)
+    if loadable:
+        rows = [(model, verdict) for model, verdict in rows if verdict and verdict.backends]
+
     if as_json:
-        output.write_json(models)
-        return
-    output.write_table(_COLUMNS, map(_cells, models), whole=True)
-    hint = "" if models else f" {HOW_TO_GET}"
-    output.say(f"{output.counted(len(models), 'model')} found.{hint}")
+        output.write_json([record(model, verdict) for model, verdict in rows])
+    elif quiet:
+        output.write_lines([_handle(model, paths)] for model, _ in rows)
+    else:
+        columns = (*_COLUMNS, "PATH") if paths else _COLUMNS
+        cells = [_cells(*row, directory)[: len(columns)] for row in rows]
+        output.write_table(columns, cells, whole=paths, fold_last=True)
+    output.say(_summary(rows, directory, depth))
 
 
-def quantisation(bits: int, group: int) -> str:
-    """``4 bits, groups of 64``; a dash for an unquantised model."""
-    if not bits:
+def record(model: DiscoveredModel, verdict: Verdict | None) -> dict[str, Any]:
+    """A model for JSON: all that is known of it, and who loads it."""
+    backends, why = (verdict.backends, verdict.reason) if verdict else ((), "")
+    return {
+        "name": model.name,
+        **asdict(model),
+        "modified": modified(model.modified),
+        "problem": model.problem or (verdict.why_nobody if verdict else "") or None,
+        "backend": next(iter(backends), None),
+        "backends": backends,
+        "reason": why or None,
+    }
+
+
+def modified(seconds: float) -> str | None:
+    """A time in ISO 8601, in UTC; None for what no calendar holds."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _judged(
+    models: Sequence[DiscoveredModel], ask: bool
+) -> list[tuple[DiscoveredModel, Verdict | None]]:
+    from core.registry import REGISTRY
+
+    if not ask:
+        return [(model, None) for model in models]
+    return list(zip(models, REGISTRY.judge(models), strict=True))
+
+
+def _cells(
+    model: DiscoveredModel, verdict: Verdict | None, directory: str | None
+) -> tuple[str, ...]:
+    return (
+        _name(model, directory),
+        model.source,
+        model.model_type or "-",
+        model.quantisation or "-",
+        output.human_size(model.size_bytes),
+        (modified(model.modified) or "-")[:10],
+        _backends(verdict),
+        shortened(model.path),
+    )
+
+
+def _name(model: DiscoveredModel, directory: str | None) -> str:
+    """What a model is called: outside of a store, its path below the directory that was given."""
+    if model.names or directory is None:
+        return model.name
+    base = os.path.abspath(os.path.expanduser(directory))
+    below = os.path.relpath(model.path, base)
+    return model.name if below == "." or below.startswith("..") else below
+
+
+def _handle(model: DiscoveredModel, paths: bool) -> str:
+    return model.path if paths or not model.names else model.name
+
+
+def _backends(verdict: Verdict | None) -> str:
+    if verdict is None:
         return "-"
-    return f"{bits} bits, groups of {group}" if group else f"{bits} bits"
+    return ", ".join(verdict.backends) or f"nobody: {verdict.why_nobody}"
 
 
-def _cells(model: DiscoveredModel) -> tuple[str, ...]:
-    bits = f"{model.quant_bits}-bit" if model.quant_bits else "-"
-    size = output.human_size(model.size_bytes)
-    return model.name, model.model_type or "-", model.format, bits, size, model.path
+def shortened(path: str) -> str:
+    """A path, with ``~`` for the home directory."""
+    home = os.path.expanduser("~")
+    inside = path.startswith(home.rstrip(os.sep) + os.sep)
+    return f"~{path[len(home.rstrip(os.sep)) :]}" if inside else path
+
+
+def _summary(
+    rows: Sequence[tuple[DiscoveredModel, Verdict | None]], directory: str | None, depth: int
+) -> str:
+    from core.models.files import HOW_TO_GET
+
+    text = f"{output.counted(len(rows), 'model')} found"
+    unused = sum(verdict is not None and not verdict.backends for _, verdict in rows)
+    if unused:
+        text += f", {unused} of them cannot be loaded here"
+        text += " (infer-cli info MODEL says why in full)"
+    if rows:
+        return f"{text}."
+    if directory is not None:
+        text += f" in {directory} and {output.counted(depth, 'level')} below it"
+        return f"{text}; --depth {depth + 2} looks deeper. {HOW_TO_GET}"
+    return f"{text}. {HOW_TO_GET}"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 from collections.abc import Sized
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from core.api import discover
+from core.cli.commands.discover import modified
+from core.errors import CoreError
 from core.models.files import model_formats, read_config_json, resolve_path
-
-if TYPE_CHECKING:
-    from core.types import DiscoveredModel
+from core.types import DiscoveredModel
 
 # One fact, under its key in config.json and in GGUF metadata (after the architecture's name).
 _KEYS = {
@@ -21,34 +20,31 @@ _KEYS = {
 }
 
 
-def facts_of(path: str) -> dict[str, Any]:
-    """Facts by name; None for what the headers do not say. Raises `ModelError`."""
-    location = resolve_path(path)
-    form = model_formats(location)[0]
-    found = _discovered(location)
+def facts_of(path: str, found: DiscoveredModel | None) -> dict[str, Any]:
+    """Facts by name; None for what the headers do not say.
 
+    ``found`` is what discovery knows of it. Raises `ModelNotFoundError` and `ModelAccessError`
+    where nothing is there, or what may not be read.
+    """
+    location = resolve_path(path)
+    form = found.format if found else model_formats(location)[0]
     facts: dict[str, Any] = {
         "path": location,
         "format": form,
-        "model_type": found.model_type if found else None,
+        "model_type": found.model_type or None if found else None,
         "size_bytes": found.size_bytes if found else None,
         "num_files": found.num_files if found else None,
+        "modified": modified(found.modified) if found else None,
+        "quantisation": found.quantisation or None if found else None,
         "quant_bits": found.quant_bits if found else None,
         "quant_group": found.quant_group if found else None,
+        **dict.fromkeys(_KEYS),
     }
 
-    # Of a directory with GGUF files, the one that was discovered is read.
-    file = found.path if found and form == "gguf" else location
-    return facts | (_of_gguf(file) if form == "gguf" else _of_config(location))
-
-
-def _discovered(location: str) -> DiscoveredModel | None:
-    """The model at ``location`` itself; None when discovery sees none, as without weights."""
-    file = not os.path.isdir(location)
-    models = discover(os.path.dirname(location) if file else location, 0)
-    if file:
-        models = [model for model in models if model.path == location]
-    return models[0] if models else None
+    # Of a directory with a GGUF file, that file is read; what is broken is told as the verdict.
+    with contextlib.suppress(CoreError):
+        facts |= _of_gguf(found.path if found else path) if form == "gguf" else _of_config(location)
+    return facts
 
 
 def _of_config(directory: str) -> dict[str, object]:

@@ -12,14 +12,27 @@ from core.system.visible import visible
 
 if TYPE_CHECKING:
     from core.cli.loading import Loaded
+    from core.types import DiscoveredModel
+
+
+# What a fact is called where people read it.
+_WORDS = {
+    "model_type": "model type",
+    "num_files": "files",
+    "context_length": "context length",
+    "num_layers": "layers",
+    "hidden_size": "hidden size",
+    "vocab_size": "vocabulary",
+}
 
 
 @click.command()
-@click.argument("model", shell_complete=completion.models)
+@click.argument("given", metavar="[MODEL]", required=False, shell_complete=completion.models)
+@settings.model_option
 @settings.load_options
 @click.option("--load", "wanted", is_flag=True, help="Load it, and say what was chosen.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def info(model: str, wanted: bool, as_json: bool, **flags: Any) -> None:
+def info(given: str | None, wanted: bool, as_json: bool, **flags: Any) -> None:
     """Describe a model, and the backend for it.
 
     Where none loads it, it says why, and the exit code is 4.
@@ -27,14 +40,17 @@ def info(model: str, wanted: bool, as_json: bool, **flags: Any) -> None:
     from core.cli.commands.facts import facts_of
     from core.cli.loading import load
     from core.models.names import locate
+    from core.models.stores import model_at
     from core.options import LoadConfig
 
+    model = settings.one_model(given, flags)
     config = settings.load_config(flags)
     if not wanted and config != LoadConfig(backend=config.backend):
         raise click.UsageError("Options of a load go with --load: nothing is loaded without it.")
     location = locate(model)
-    facts = facts_of(location) | _backend(location, config.backend)
-    if wanted:
+    found = model_at(location)
+    facts = facts_of(location, found) | _backend(location, found, config.backend)
+    if wanted and facts["backend"] is not None:
         loaded = load(location, config)
         with loaded.model:
             facts["loaded"] = _loaded(loaded)
@@ -46,19 +62,31 @@ def info(model: str, wanted: bool, as_json: bool, **flags: Any) -> None:
         raise click.exceptions.Exit(exits.BACKEND)
 
 
-def _backend(path: str, name: str) -> dict[str, Any]:
+def _backend(path: str, found: DiscoveredModel | None, name: str) -> dict[str, Any]:
     """The backend that is chosen, why, and what speaks against those that stand before it."""
     from core.cli.loading import choose
-    from core.errors import BackendError, UnsupportedModelError
+    from core.errors import BackendError, ModelError
+    from core.registry import REGISTRY
+
+    # The verdict of discover, which looks at the files as well.
+    verdict = REGISTRY.verdict(path, found)
+    nobody: dict[str, Any] = {"backend": None, "backends": verdict.backends, "skipped": {}}
+    if not verdict.backends and (not name or (found and found.problem)):
+        return {**nobody, "problem": verdict.why_nobody, "reason": verdict.reason}
 
     try:
         choice = choose(path, name)
-    except (BackendError, UnsupportedModelError) as error:
-        if name:
+    except (BackendError, ModelError) as error:
+        if isinstance(error, BackendError) and name:
             raise
-        return {"backend": None, "reason": str(error), "skipped": {}}
-    skipped = dict(choice.skipped)
-    return {"backend": choice.backend.name, "reason": choice.reason, "skipped": skipped}
+        return {**nobody, "problem": f"{name} does not load it", "reason": str(error)}
+    return {
+        "backend": choice.backend.name,
+        "backends": verdict.backends,
+        "problem": None,
+        "reason": choice.reason,
+        "skipped": dict(choice.skipped),
+    }
 
 
 def _loaded(loaded: Loaded) -> dict[str, Any]:
@@ -83,23 +111,37 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
                 yield _line(choice["name"], f"{choice['value']} ({choice['reason']})")
             yield _line("loaded in", f"{value['seconds']:.2f} s")
 
-        # Two facts that are one line, and what reads better in other words.
+        # Facts that are one line together, and what reads better in other words.
         elif name == "quant_bits":
-            yield _line("quantisation", _quantisation(value, facts["quant_group"]))
-        elif name == "quant_group":
+            yield _line("quantisation", _quantisation(facts))
+        elif name in ("quantisation", "quant_group"):
             continue
-        elif name == "size_bytes" and value is not None:
-            yield _line("size", output.human_size(value))
+        elif name == "backends":
+            if value[1:] or (value and facts["backend"] is None):
+                yield _line("loaded by", ", ".join(value))
+        elif name == "problem":
+            if value is not None:
+                yield _line("problem", value)
+        elif name == "size_bytes":
+            yield _line("size", "-" if value is None else output.human_size(value))
         else:
-            yield _line(name.replace("_", " "), "-" if value is None else str(value))
+            yield _line(_WORDS.get(name, name.replace("_", " ")), _said(value))
 
 
-def _quantisation(bits: int | None, group: int | None) -> str:
+def _said(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def _quantisation(facts: dict[str, Any]) -> str:
+    """``Q4_K_M (4 bits, in groups of 256)``, or the type of weights that are not quantised."""
+    bits, group = facts["quant_bits"], facts["quant_group"]
+    name = facts.get("quantisation")
     if not bits:
-        return "-" if bits is None else "none"
-    return f"{bits} bits, in groups of {group}" if group else f"{bits} bits"
+        return name or ("-" if bits is None or facts.get("problem") else "none")
+    told = f"{bits} bits, in groups of {group}" if group else f"{bits} bits"
+    return f"{name} ({told})" if name else told
 
 
 def _line(name: str, value: str) -> str:
-    lines = value.split("\n") if name == "reason" else [value]
-    return f"{name + ':':<18}" + ("\n" + 18 * " ").join(map(visible, lines)) + "\n"
+    """A name and a value, whose lines stand below one another."""
+    return f"{name + ':':<18}" + ("\n" + 18 * " ").join(map(visible, value.split("\n"))) + "\n"

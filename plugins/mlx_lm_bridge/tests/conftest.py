@@ -27,6 +27,7 @@ def fake_dir(tmp_path: Path) -> Path:
     directory.mkdir()
     (directory / "config.json").write_text(json.dumps({"model_type": "llama"}))
     (directory / "model.safetensors").touch()
+    (directory / "tokenizer.json").touch()
     return directory
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from core.errors import CoreError, UnsupportedOptionError
-from core.models.discovery import gguf_model
+from core.models.quantisation import of_gguf
 from core.options import LoadConfig
 from core.support import Chosen
 from core.types import Choice, ModelInfo
@@ -194,14 +194,14 @@ def _opened(path: Path, settings: SessionSettings, stop: threading.Event) -> Ses
 
 def _info(planned: Plan, session: Session) -> ModelInfo:
     header, slots = planned.header, planned.choices.parallel_slots.value
-    found = next(gguf_model(str(header.path), "", 1, 0), None)
+    quantisation = of_gguf(header.metadata)
     return ModelInfo(
         architecture=header.architecture,
         vocab_size=session.vocab_size,
         num_layers=header.num_layers,
         hidden_size=header.hidden_size,
-        quant_bits=found.quant_bits if found else 0,
-        quant_group=found.quant_group if found else 0,
+        quant_bits=quantisation.bits,
+        quant_group=quantisation.group,
         context_length=planned.context.length.value,
         logit_tolerance=logit_tolerance(planned.settings, header, slots, planned.blas),
     )

@@ -6,10 +6,14 @@ import ast
 import importlib.util
 import os
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 
 from core.errors import CoreError, InvalidModelError
 from core.models.files import read_config_json, resolve_path
+
+# What transformers makes a tokeniser of.
+_TOKENISERS = ("tokenizer*", "vocab.*", "*.model", "*.tiktoken", "tekken.json")
 
 
 def refusal(path: str | os.PathLike[str]) -> str | None:
@@ -24,7 +28,13 @@ def refusal(path: str | os.PathLike[str]) -> str | None:
     known = known_model_types()
     if known and model_type not in known:
         return f"mlx-lm has no code for the model type {model_type!r} of {path}."
+    if not _has_tokeniser(resolve_path(path)):
+        return f"no tokeniser ({path} holds none of {', '.join(_TOKENISERS)}). Fetch it as well."
     return None
+
+
+def _has_tokeniser(directory: str) -> bool:
+    return any(fnmatch(name, kind) for name in os.listdir(directory) for kind in _TOKENISERS)
 
 
 def checked_config(path: str | os.PathLike[str]) -> dict[str, object]:

@@ -67,13 +67,19 @@ class MlxBackend(ABC):
         return (self._device(),) if self.available() else ()
 
     def refusal(self, path: str | os.PathLike[str]) -> str | None:
-        """The reason why this plugin cannot load a model, from config.json alone; else None."""
+        """The reason why this plugin cannot load a model; else None.
+
+        It looks at config.json, and whether there is a tokenizer.json.
+        """
         from core_mlx_native.checkpoint.config import load_config
 
+        directory = Path(resolve_path(path))
         try:
-            load_config(Path(resolve_path(path)), tensors=False)
+            load_config(directory, tensors=False)
         except CoreError as error:
             return str(error)
+        if not os.path.lexists(directory / "tokenizer.json"):
+            return f"no tokeniser (there is no file {directory}/tokenizer.json). Fetch it as well."
         return None
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> MlxModel:

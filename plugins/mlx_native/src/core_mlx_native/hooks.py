@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import pluggy
 
@@ -23,11 +23,14 @@ def core_register_commands(cli: click.Group) -> None:
     """Add ``infer-cli convert``."""
     import click
 
-    path = click.Path(path_type=Path)
-
     @cli.command()
-    @click.argument("gguf", metavar="MODEL.gguf", type=path)
-    @click.argument("out_dir", metavar="OUT_DIR", type=path)
+    @click.argument("words", metavar="[MODEL] OUT_DIR", nargs=-1, required=True)
+    @click.option(
+        *("-m", "--model"),
+        envvar="INFER_MODEL",
+        metavar="MODEL",
+        help="The GGUF file, its directory, or a name that discover shows; or set INFER_MODEL.",
+    )
     @click.option(
         "--dtype",
         type=click.Choice(["float32", "float16", "bfloat16"]),
@@ -46,17 +49,19 @@ def core_register_commands(cli: click.Group) -> None:
     @click.option("--sha256", metavar="HEX", help="The checksum that MODEL.gguf must have.")
     @click.option("--overwrite", is_flag=True, help="Replace a model that is in OUT_DIR.")
     def convert(
-        gguf: Path,
-        out_dir: Path,
+        words: tuple[str, ...],
+        model: str | None,
         dtype: str,
         bits: str | None,
         group_size: str,
         sha256: str | None,
         overwrite: bool,
     ) -> None:
-        """Make a safetensors model directory from a GGUF file (Llama, Gemma 3)."""
-        from core_mlx_native.convert import convert
+        """Make a safetensors model directory from a GGUF model (Llama, Gemma 3)."""
+        from core_mlx_native.convert import convert, gguf_of
 
+        gguf, out_dir = _source_and_target(words, model)
+        gguf = gguf_of(gguf)
         with _progress() as show:
             target = convert(
                 gguf,
@@ -69,6 +74,23 @@ def core_register_commands(cli: click.Group) -> None:
                 progress=show,
             )
         click.echo(visible(str(target)))
+        click.echo(visible(f"Try: infer-cli info {shlex.quote(str(target))}"), err=True)
+
+
+def _source_and_target(words: tuple[str, ...], model: str | None) -> tuple[str, str]:
+    """The model and the directory to make. Raises `click.UsageError`."""
+    import click
+    from click.core import ParameterSource
+
+    source = click.get_current_context().get_parameter_source("model")
+    if len(words) == 2 and source is not ParameterSource.COMMANDLINE:
+        return words[0], words[1]
+    if len(words) == 1 and model is not None:
+        return model, words[0]
+    raise click.UsageError(
+        "convert takes a model and a directory to make: infer-cli convert MODEL OUT_DIR, or "
+        "infer-cli convert -m MODEL OUT_DIR."
+    )
 
 
 @contextmanager
@@ -79,10 +101,14 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
-    with click.progressbar(length=1, label="convert", file=sys.stderr) as bar:
+    with ExitStack() as stack:
+        bar: list[Any] = []
 
         def show(done: int, total: int) -> None:
-            bar.length = total
-            bar.update(done - bar.pos)
+            # The time before the weights is no measure of theirs, and the bar counts from its start.
+            if not bar:
+                drawn = click.progressbar(length=total, label="convert", file=sys.stderr)
+                bar.append(stack.enter_context(drawn))
+            bar[0].update(done - bar[0].pos)
 
         yield show

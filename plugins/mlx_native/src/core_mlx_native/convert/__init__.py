@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core_mlx_native.convert.pipeline import CONVERTER_VERSION, convert
-from core_mlx_native.convert.source import GEMMA3, SMOLLM2, KnownSource
+from core_mlx_native.convert.source import GEMMA3, SMOLLM2, KnownSource, gguf_of
 from core_mlx_native.convert.staging import RECORD
 
 __all__ = [
@@ -13,4 +13,5 @@ __all__ = [
     "SMOLLM2",
     "KnownSource",
     "convert",
+    "gguf_of",
 ]

@@ -39,7 +39,7 @@ def convert(
 
     ``bits`` 4 or 8 quantises weight matrices in groups of ``group_size``; ``dtype`` (float32,
     float16, bfloat16) is that of everything else, of scales too. ``out_dir`` appears when it is
-    complete. ``progress(done, total)`` is called after each tensor.
+    complete. ``progress(done, total)`` is called before the first tensor and after each.
     Raises `ConversionError` (the file's content cannot be converted, the checksum differs, the
     target is in use), `InvalidOptionError`, `InvalidModelError` (broken GGUF),
     `ModelNotFoundError`, `ModelAccessError`, `UnsupportedModelError`.

@@ -7,18 +7,40 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.errors import ConversionError, InvalidModelError
+from core.errors import ConversionError, InvalidModelError, ModelNotFoundError
+from core.models.discovery import discover
 from core.models.gguf import GgufTensor, read_gguf
+from core.models.names import locate
 from core_mlx_native.convert.metadata import Metadata
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+def gguf_of(model: str | os.PathLike[str]) -> Path:
+    """The GGUF file of a model: a file, a directory with one, or a name that `discover` shows.
+
+    Raises `ModelNotFoundError`, and `InvalidModelError` for a directory with several.
+    """
+    location = locate(model)
+    if not os.path.isdir(location):
+        return Path(location)
+    found = [each.path for each in discover(location, 0) if each.format == "gguf"]
+    if len(found) == 1:
+        return Path(found[0])
+    if found:
+        listed = "".join(f"\n  {path}" for path in found)
+        raise InvalidModelError(f"{location} holds several models. Give one of them:{listed}")
+    raise ModelNotFoundError(
+        f"There is no GGUF file in {location}, and convert makes safetensors of GGUF files."
+    )
 
 
 class Source:

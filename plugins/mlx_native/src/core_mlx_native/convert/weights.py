@@ -139,7 +139,7 @@ def write_weights(
     directory: Path,
     progress: Progress,
 ) -> None:
-    """Save every tensor of ``names``; ``progress(done, total)`` counts tensors.
+    """Save every tensor of ``names``; ``progress(done, total)`` counts tensors, from 0 on.
 
     Raises `ConversionError` for a tensor with values that the dtype cannot hold.
     """
@@ -147,6 +147,7 @@ def write_weights(
     shards = Shards(directory, storage.shard_bytes)
     conventions = CONVENTIONS[source.metadata.architecture]
 
+    progress(0, len(names))
     for done, (hf, gguf) in enumerate(names.items(), start=1):
         array = restored(hf, source.array(gguf), conventions, config)
         for name, tensor in _stored(hf, array, storage):
