@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,11 +71,127 @@ def test_backends_as_lines(infer_cli: InferCli) -> None:
 
 
 def test_discover_lists_models(infer_cli: InferCli, fake_model: Path) -> None:
+    os.utime(fake_model / "model.safetensors", (86400 * 365, 86400 * 365))
     result = infer_cli("discover", fake_model.parent)
     header, row = (line.split("\t") for line in result.stdout.splitlines())
-    assert header == ["NAME", "TYPE", "FORMAT", "QUANT", "SIZE", "PATH"]
-    assert row == ["model", "fake", "safetensors", "-", "10 B", str(fake_model)]
+    assert header == ["NAME", "SOURCE", "TYPE", "QUANT", "SIZE", "MODIFIED", "BACKEND"]
+    backends = "fake, fake_plain"
+    assert row == ["model", "directory", "fake", "-", "10 B", "1971-01-01", backends]
     assert result.stderr == "1 model found.\n"
+    wide = infer_cli("discover", fake_model.parent, "--paths", HOME=str(fake_model.parent))
+    assert [line.split("\t")[-1] for line in wide.stdout.splitlines()] == ["PATH", "~/model"]
+
+
+@pytest.fixture
+def broken(fake_model: Path) -> Path:
+    """A folder with a model and three that are none any more."""
+    folder = fake_model.parent
+    (folder / "page.gguf").write_bytes(b"<html>Sign in</html>")
+    (folder / "half.gguf.part").write_bytes(b"GGUF")
+    (folder / "pickled").mkdir()
+    (folder / "pickled" / "config.json").write_text('{"model_type": "fake"}')
+    (folder / "pickled" / "pytorch_model.bin").write_bytes(b"PK")
+    return folder
+
+
+WORDS = {
+    "half.gguf.part": "incomplete download",
+    "page.gguf": "an HTML page",
+    "pickled": "no safetensors, only pytorch_model.bin",
+}
+
+
+def test_discover_and_info_say_why_nobody_loads_a_model(infer_cli: InferCli, broken: Path) -> None:
+    result = infer_cli("discover", broken)
+    rows = {line.split("\t")[0]: line.split("\t")[-1] for line in result.stdout.splitlines()[1:]}
+    assert rows == {
+        "model": "fake, fake_plain",
+        **{name: f"nobody: {words}" for name, words in WORDS.items()},
+    }
+    assert result.stderr.startswith("4 models found, 3 of them cannot be loaded here")
+
+    for record in json.loads(infer_cli("discover", broken, "--json").stdout):
+        info = infer_cli("info", record["path"], "--json")
+        facts = json.loads(info.stdout)
+        assert info.exit_code == (0 if record["backend"] else 4)
+        same = ("backend", "backends", "problem", "quantisation", "modified", "size_bytes")
+        assert {key: facts[key] for key in same} == {key: record[key] for key in same}
+        assert record["problem"] == WORDS.get(record["name"])
+        if record["backend"] is None:
+            assert facts["reason"] == record["reason"]
+            assert record["path"] in record["reason"]
+
+
+def test_info_shows_a_reason_of_several_lines_as_lines(infer_cli: InferCli, tmp_path: Path) -> None:
+    model = tmp_path / "bert"
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "bert"}')
+    (model / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    bare = type(infer_cli)(infer_cli.path[:1])  # without the fake's distribution
+    done = bare.finish("info", model)
+    assert (done.exit_code, "\\n" in done.stdout) == (4, False)
+    (reason,) = (line for line in done.stdout.splitlines() if line.startswith("reason:"))
+    below = done.stdout.splitlines()[done.stdout.splitlines().index(reason) + 1 :]
+    assert below
+    assert all(line.startswith(18 * " ") for line in below)
+    (row,) = bare.finish("discover", model).stdout.splitlines()[1:]
+    assert row.split("\t")[-1].startswith("nobody: ")
+    assert str(model) not in row
+
+
+def test_info_of_a_backend_that_does_not_load_the_model(infer_cli: InferCli, broken: Path) -> None:
+    done = infer_cli("info", broken / "page.gguf", "--backend", "fake")
+    assert (done.exit_code, "an HTML page" in done.stdout) == (4, True)
+    assert infer_cli("info", broken / "nothing").exit_code == 3
+
+
+def test_discover_sorts(infer_cli: InferCli, broken: Path) -> None:
+    for seconds, name in enumerate(("page.gguf", "half.gguf.part", "pickled/pytorch_model.bin")):
+        os.utime(broken / name, (seconds, seconds))
+
+    def order(*options: str) -> list[str]:
+        lines = infer_cli("discover", broken, *options).stdout.splitlines()[1:]
+        return [line.split("\t")[0] for line in lines]
+
+    assert order("--sort", "name") == ["half.gguf.part", "model", "page.gguf", "pickled"]
+    assert order("--sort", "size") == ["page.gguf", "model", "half.gguf.part", "pickled"]
+    assert order("--sort", "modified") == ["model", "pickled", "half.gguf.part", "page.gguf"]
+    assert order("--loadable") == ["model"]
+
+
+def test_discover_quietly_says_what_a_model_option_takes(
+    infer_cli: InferCli, fake_model: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / ".cache" / "core" / "models"
+    store.mkdir(parents=True)
+    fake_model.rename(store / "mine")
+    home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / ".cache")}
+    nowhere = {**home, "HF_HUB_CACHE": str(tmp_path), "OLLAMA_MODELS": str(tmp_path / "none")}
+    assert infer_cli("discover", "-q", **nowhere).stdout == "mine\n"
+    for options in (("-q", "--paths"), (store, "-q")):
+        assert infer_cli("discover", *options, **nowhere).stdout == f"{store / 'mine'}\n"
+    assert infer_cli("info", "-m", "mine", **nowhere).exit_code == 0
+    assert infer_cli("info", INFER_MODEL="mine", **nowhere).exit_code == 0
+
+
+def test_info_takes_one_model(infer_cli: InferCli, fake_model: Path) -> None:
+    path = str(fake_model)
+    assert infer_cli("info", "-m", path).stdout == infer_cli("info", path).stdout
+    assert infer_cli("info", path, INFER_MODEL="nothing-like-it").exit_code == 0
+    for words in ([], [path, "-m", path]):
+        assert infer_cli("info", *words).exit_code == 2
+
+
+def test_discover_names_models_by_their_way_from_the_directory(
+    infer_cli: InferCli, fake_model: Path, tmp_path: Path
+) -> None:
+    deep = tmp_path / "org" / "deep" / "er"
+    deep.parent.mkdir(parents=True)
+    fake_model.rename(deep)
+    found = infer_cli("discover", tmp_path, "--depth", "3")
+    assert found.stdout.splitlines()[1].split("\t")[0] == "org/deep/er"
+    missed = infer_cli("discover", tmp_path)
+    assert missed.stderr.startswith(f"0 models found in {tmp_path} and 1 level below it; --depth 3")
 
 
 def test_discover_json_is_one_array(infer_cli: InferCli, fake_model: Path, tmp_path: Path) -> None:
@@ -141,11 +258,11 @@ def test_info_says_how_a_model_is_quantised(
         return infer_cli("info", model, "--backend", "fake").stdout.splitlines()
 
     assert "quantisation:     none" in lines(fake_model)
-    assert any(line.startswith("quantisation:     4 bits") for line in lines(tiny_gguf))
+    assert any(line.startswith("quantisation:     Q4_0 (4 bits") for line in lines(tiny_gguf))
     config = fake_model / "config.json"
     packed = {**json.loads(config.read_text()), "quantization": {"bits": 8, "group_size": 32}}
     config.write_text(json.dumps(packed))
-    assert "quantisation:     8 bits, in groups of 32" in lines(fake_model)
+    assert "quantisation:     8-bit (8 bits, in groups of 32)" in lines(fake_model)
 
 
 def test_info_says_why_earlier_backends_were_skipped(

@@ -74,6 +74,7 @@ def record(model: DiscoveredModel, verdict: Verdict | None) -> dict[str, Any]:
     return {
         "name": model.name,
         **asdict(model),
+        "quantisation": model.quantisation or None,
         "modified": modified(model.modified),
         "problem": model.problem or (verdict.why_nobody if verdict else "") or None,
         "backend": next(iter(backends), None),

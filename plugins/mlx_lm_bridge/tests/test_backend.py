@@ -150,6 +150,10 @@ def test_refusal(fake_dir: Path, tmp_path: Path) -> None:
         assert reason in str(backend.refusal(fake_dir))
     (fake_dir / "config.json").write_text(json.dumps({"model_type": "mistral"}))
     assert backend.refusal(fake_dir) is None  # mlx-lm knows it under another name
+    (fake_dir / "tokenizer.json").unlink()
+    assert "no tokeniser" in str(backend.refusal(fake_dir))
+    (fake_dir / "vocab.json").touch()
+    assert backend.refusal(fake_dir) is None
     (fake_dir / "model.safetensors").rename(fake_dir / "weights.safetensors")
     assert "model*.safetensors" in str(backend.refusal(fake_dir))
 

@@ -60,8 +60,8 @@ def core_register_commands(cli: click.Group) -> None:
         """Make a safetensors model directory from a GGUF model (Llama, Gemma 3)."""
         from core_mlx_native.convert import convert, gguf_of
 
-        gguf, out_dir = _source_and_target(words, model)
-        gguf = gguf_of(gguf)
+        source, out_dir = _source_and_target(words, model)
+        gguf = gguf_of(source)
         with _progress() as show:
             target = convert(
                 gguf,
@@ -74,7 +74,8 @@ def core_register_commands(cli: click.Group) -> None:
                 progress=show,
             )
         click.echo(visible(str(target)))
-        click.echo(visible(f"Try: infer-cli info {shlex.quote(str(target))}"), err=True)
+        if sys.stderr.isatty():
+            click.echo(visible(f"Try: infer-cli info {shlex.quote(str(target))}"), err=True)
 
 
 def _source_and_target(words: tuple[str, ...], model: str | None) -> tuple[str, str]:
@@ -105,7 +106,7 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
         bar: list[Any] = []
 
         def show(done: int, total: int) -> None:
-            # The time before the weights is no measure of theirs, and the bar counts from its start.
+            # The bar counts from its start, and what goes before the weights is no measure of them.
             if not bar:
                 drawn = click.progressbar(length=total, label="convert", file=sys.stderr)
                 bar.append(stack.enter_context(drawn))

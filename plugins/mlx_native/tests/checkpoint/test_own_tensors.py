@@ -185,3 +185,5 @@ def test_a_probe_looks_at_no_tensor(checkpoint: Checkpoint) -> None:
     assert done.stdout.split() == ["None", "False", "False"]
     (directory / "model.safetensors").unlink()
     assert Cpu().refusal(directory) is None
+    (directory / "tokenizer.json").unlink()
+    assert "no tokeniser" in (Cpu().refusal(directory) or "")
