@@ -134,10 +134,11 @@ def _formats(location: str) -> tuple[ModelFormat, ...]:
 
 def _check_files(location: str, found: DiscoveredModel | None) -> tuple[ModelFormat, ...]:
     """The formats of a model. Raises `ModelError` for what is wrong with its files."""
-    if found is not None and found.problem and not found.problem.startswith("broken"):
+    read = found is None or found.problem.startswith(("broken", NO_PERMISSION))
+    if found is not None and found.problem and not read:
         raise _damaged(location, found)
 
-    # What is broken inside, its reader tells best.
+    # What is broken inside, or forbidden, its reader tells best.
     formats = model_formats(location)
     _check_header(location, formats)
     if found is not None and found.problem:

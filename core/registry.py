@@ -7,6 +7,7 @@ list them. An entry point names a `Backend`: an instance, a class, or a factory 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 from collections.abc import Collection, Iterable, Iterator
@@ -155,8 +156,12 @@ class Registry:
         return choose(self.names(), self.get, path, needed)
 
     def judge(self, models: Iterable[DiscoveredModel]) -> Iterator[Verdict]:
-        """Who loads each of these models, or why nobody does; each backend says once if it can."""
+        """Who loads each of these models, or why nobody does.
+
+        Each backend is looked for once, and says once whether it can run here.
+        """
         names, known = self.names(), dict[str, str | None]()
+        get = functools.cache(self.get)
 
         def unavailable(backend: Backend) -> str | None:
             if backend.name not in known:
@@ -164,7 +169,7 @@ class Registry:
             return known[backend.name]
 
         for model in models:
-            yield judge(names, self.get, model.path, model, unavailable)
+            yield judge(names, get, model.path, model, unavailable)
 
     def verdict(self, path: str | os.PathLike[str], found: DiscoveredModel | None) -> Verdict:
         """Who loads the model at a path, or why nobody does; see `core.choosing.judge`."""

@@ -50,8 +50,12 @@ def one_model(given: str | None, flags: Mapping[str, Any]) -> str:
     from click.core import ParameterSource
 
     source = click.get_current_context().get_parameter_source("model")
+    if given is None and flags["model"] is None:
+        raise click.UsageError(
+            "Missing argument 'MODEL'. Give a model's path or name, or set INFER_MODEL; "
+            "infer-cli discover lists models."
+        )
     if given is None:
-        need_model(flags)
         return str(flags["model"])
     if source is ParameterSource.COMMANDLINE:
         raise click.UsageError(f"The model is given twice: {given!r}, and with -m.")

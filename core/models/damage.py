@@ -150,8 +150,7 @@ def _numbered(names: Sequence[str]) -> set[str]:
     """The files that there are, and those that their numbers tell of."""
     needed = set(names)
     for shard in filter(None, map(_SHARD.fullmatch, names)):
-        count = min(int(shard["count"]), _MAX_FILES)
-        numbers = range(1, count + 1)
+        numbers = range(1, int(shard["count"]) + 1)
         needed |= {f"{shard['stem']}-{n:05}-of-{shard['count']}.safetensors" for n in numbers}
     return needed
 

@@ -64,8 +64,6 @@ OTHERS = [
     ("discover {d} --depth -1", 2, "-1"),
     ("info {d}/nowhere", 3, "no such file or directory"),
     ("info {d}/empty", 3, "There is no model in"),
-    ("info {d}/badconfig", 1, "cannot be used"),
-    ("info {d}/bad.gguf", 1, "is not a GGUF file"),
     ("info {m} --backend nonsense", 4, "No installed backend is called 'nonsense'"),
     ("info {m} --backend fake_off", 4, "Backend 'fake_off' is not available: no abacus"),
     ("info {m} --backend fake_off --load", 4, "Backend 'fake_off' is not available: no abacus"),

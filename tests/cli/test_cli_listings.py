@@ -84,10 +84,13 @@ def test_discover_lists_models(infer_cli: InferCli, fake_model: Path) -> None:
 
 @pytest.fixture
 def broken(fake_model: Path) -> Path:
-    """A folder with a model and three that are none any more."""
+    """A folder with a model and four that are none any more."""
     folder = fake_model.parent
     (folder / "page.gguf").write_bytes(b"<html>Sign in</html>")
     (folder / "half.gguf.part").write_bytes(b"GGUF")
+    (folder / "config").mkdir()
+    (folder / "config" / "config.json").write_text("{ not json")
+    (folder / "config" / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     (folder / "pickled").mkdir()
     (folder / "pickled" / "config.json").write_text('{"model_type": "fake"}')
     (folder / "pickled" / "pytorch_model.bin").write_bytes(b"PK")
@@ -95,6 +98,7 @@ def broken(fake_model: Path) -> Path:
 
 
 WORDS = {
+    "config": "broken config.json",
     "half.gguf.part": "incomplete download",
     "page.gguf": "an HTML page",
     "pickled": "no safetensors, only pytorch_model.bin",
@@ -108,7 +112,7 @@ def test_discover_and_info_say_why_nobody_loads_a_model(infer_cli: InferCli, bro
         "model": "fake, fake_plain",
         **{name: f"nobody: {words}" for name, words in WORDS.items()},
     }
-    assert result.stderr.startswith("4 models found, 3 of them cannot be loaded here")
+    assert result.stderr.startswith("5 models found, 4 of them cannot be loaded here")
 
     for record in json.loads(infer_cli("discover", broken, "--json").stdout):
         info = infer_cli("info", record["path"], "--json")
@@ -146,16 +150,23 @@ def test_info_of_a_backend_that_does_not_load_the_model(infer_cli: InferCli, bro
 
 
 def test_discover_sorts(infer_cli: InferCli, broken: Path) -> None:
-    for seconds, name in enumerate(("page.gguf", "half.gguf.part", "pickled/pytorch_model.bin")):
+    names = ("page.gguf", "half.gguf.part", "pickled/pytorch_model.bin", "config/model.safetensors")
+    for seconds, name in enumerate(names):
         os.utime(broken / name, (seconds, seconds))
 
     def order(*options: str) -> list[str]:
         lines = infer_cli("discover", broken, *options).stdout.splitlines()[1:]
         return [line.split("\t")[0] for line in lines]
 
-    assert order("--sort", "name") == ["half.gguf.part", "model", "page.gguf", "pickled"]
-    assert order("--sort", "size") == ["page.gguf", "model", "half.gguf.part", "pickled"]
-    assert order("--sort", "modified") == ["model", "pickled", "half.gguf.part", "page.gguf"]
+    assert order("--sort", "name") == ["config", "half.gguf.part", "model", "page.gguf", "pickled"]
+    assert order("--sort", "size") == ["page.gguf", "config", "model", "half.gguf.part", "pickled"]
+    assert order("--sort", "modified") == [
+        "model",
+        "config",
+        "pickled",
+        "half.gguf.part",
+        "page.gguf",
+    ]
     assert order("--loadable") == ["model"]
 
 

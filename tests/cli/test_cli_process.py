@@ -36,11 +36,11 @@ def test_a_terminal_gets_a_table(infer_cli: InferCli, fake_model: Path) -> None:
 
 def test_a_path_can_be_copied_from_a_narrow_terminal(infer_cli: InferCli, fake_model: Path) -> None:
     narrow = {"COLUMNS": "40", "NO_COLOR": "1"}
-    _, shown = infer_cli.on_terminal("discover", fake_model.parent, **narrow)
+    _, shown = infer_cli.on_terminal("discover", fake_model.parent, "--paths", **narrow)
     header, row, *_ = shown.splitlines()
     assert row.split()[-1] == str(fake_model)
     assert header.endswith(" PATH")  # spaces after it would show as an empty line
-    _, styled = infer_cli.on_terminal("discover", fake_model.parent, COLUMNS="40")
+    _, styled = infer_cli.on_terminal("discover", fake_model.parent, "-v", COLUMNS="40")
     assert styled.splitlines()[0].endswith(" \x1b[1mPATH\x1b[0m")
 
 

@@ -30,6 +30,7 @@ def broken(tmp_path: Path) -> Path:
     config = {**LLAMA, "quantization": {"bits": 4, "group_size": 32, "x": None}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    (tmp_path / "tokenizer.json").write_text("{}")
     return tmp_path
 
 

@@ -59,7 +59,8 @@ def discover(
 
     if as_json:
         output.write_json([record(model, verdict) for model, verdict in rows])
-    elif quiet:
+        return
+    if quiet:
         output.write_lines([_handle(model, paths)] for model, _ in rows)
     else:
         columns = (*_COLUMNS, "PATH") if paths else _COLUMNS

@@ -65,21 +65,20 @@ def info(given: str | None, wanted: bool, as_json: bool, **flags: Any) -> None:
 def _backend(path: str, found: DiscoveredModel | None, name: str) -> dict[str, Any]:
     """The backend that is chosen, why, and what speaks against those that stand before it."""
     from core.cli.loading import choose
-    from core.errors import BackendError, ModelError
+    from core.errors import ModelAccessError
+    from core.models.damage import NO_PERMISSION
     from core.registry import REGISTRY
 
     # The verdict of discover, which looks at the files as well.
     verdict = REGISTRY.verdict(path, found)
-    nobody: dict[str, Any] = {"backend": None, "backends": verdict.backends, "skipped": {}}
-    if not verdict.backends and (not name or (found and found.problem)):
-        return {**nobody, "problem": verdict.why_nobody, "reason": verdict.reason}
+    problem = found.problem if found else ""
+    if problem == NO_PERMISSION:
+        raise ModelAccessError(verdict.reason)
+    if problem or not (name or verdict.backends):
+        nobody: dict[str, Any] = {"backend": None, "backends": (), "problem": verdict.why_nobody}
+        return {**nobody, "reason": verdict.reason, "skipped": {}}
 
-    try:
-        choice = choose(path, name)
-    except (BackendError, ModelError) as error:
-        if isinstance(error, BackendError) and name:
-            raise
-        return {**nobody, "problem": f"{name} does not load it", "reason": str(error)}
+    choice = choose(path, name)
     return {
         "backend": choice.backend.name,
         "backends": verdict.backends,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import os
 from collections.abc import Mapping
@@ -58,13 +59,17 @@ def known_model_types() -> set[str]:
     spec = importlib.util.find_spec("mlx_lm")
     if spec is None or not spec.submodule_search_locations:
         return set()
-    package = Path(spec.submodule_search_locations[0])
+    return set(_model_types(Path(spec.submodule_search_locations[0])))
+
+
+@functools.cache
+def _model_types(package: Path) -> frozenset[str]:
     try:
         own = {file.stem for file in (package / "models").glob("*.py")}
         renamed = _remapping((package / "utils.py").read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
-        return set()
-    return own | set(renamed)
+        return frozenset()
+    return frozenset(own | set(renamed))
 
 
 def _remapping(source: str) -> Mapping[str, str]:

@@ -49,7 +49,9 @@ def named(tmp_path: Path, tiny_gguf: MakeGguf, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("INFER_MODEL", raising=False)
     folder = tmp_path / ".lmstudio" / "models" / "publisher" / "tiny"
     folder.mkdir(parents=True)
-    return tiny_gguf().write(folder / "m.gguf")
+    file = folder / "m.gguf"
+    tiny_gguf().write(file)
+    return file
 
 
 @pytest.mark.parametrize("words", [["publisher/tiny"], ["-m", "publisher/tiny"], ["tiny/m.gguf"]])
