@@ -104,7 +104,7 @@ def test_core_asks_for_nothing(metadata: email.message.Message) -> None:
 
 def test_the_extras(metadata: email.message.Message) -> None:
     assert set(metadata.get_all("Provides-Extra", [])) == {
-        *("cli", "mlx", "mlx-cuda", "mlx-cuda12", "mlx-cuda13"),
+        *("cli", "parquet", "mlx", "mlx-cuda", "mlx-cuda12", "mlx-cuda13"),
         *("mlx-lm", "llama-cpp", "conformance", "all"),
     }
     assert metadata["Requires-Python"] == ">=3.11"

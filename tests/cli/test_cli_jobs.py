@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow
 import pyarrow.parquet
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 if TYPE_CHECKING:
     from click.testing import Result
@@ -49,14 +51,14 @@ def rows(tmp_path: Path) -> Path:
 
 def written(file: Path) -> list[dict[str, Any]]:
     """The rows of an output, whatever its form."""
-    data = file.read_text() if file.suffix != ".parquet" else ""
+    data = file.read_bytes().decode() if file.suffix != ".parquet" else ""
     if file.suffix == ".parquet":
         found: list[dict[str, Any]] = pyarrow.parquet.read_table(file).to_pylist()
         return found
     if file.suffix in (".csv", ".tsv"):
         separator = "," if file.suffix == ".csv" else "\t"
         return list(csv.DictReader(io.StringIO(data, newline=""), delimiter=separator))
-    return json.loads(data) if file.suffix == ".json" else [*map(json.loads, data.splitlines())]
+    return json.loads(data) if file.suffix == ".json" else [*map(json.loads, data.split("\n")[:-1])]
 
 
 @pytest.mark.parametrize("form", ["jsonl", "json", "csv", "tsv", "parquet"])
@@ -130,7 +132,8 @@ def broken_at(monkeypatch: pytest.MonkeyPatch, where: str, call: int) -> None:
         if len(calls) == call:
             if name == "add" and where.startswith("target"):
                 torn = arguments[0][: len(arguments[0]) // 2]
-                os.pwrite(self._file, torn, self.end)  # half of the block is on the disk
+                self._file.seek(self.end)
+                self._file.write(torn)  # half of the block is on the disk
             raise Killed
         return original(self, *arguments)
 
@@ -284,17 +287,19 @@ def test_a_full_disk_keeps_whole_blocks(
 ) -> None:
     whole, out = tmp_path / "whole.jsonl", tmp_path / "out.jsonl"
     job("-i", rows, "-o", whole)
-    pwrite = os.pwrite
+    from core.cli.jobs.target import Target
 
-    def full(file: int, data: bytes, offset: int) -> int:
-        if offset + len(data) <= 30_000:
-            return pwrite(file, data, offset)
-        if offset < 30_000:
-            return pwrite(file, data[: 30_000 - offset], offset)
-        raise OSError(28, "No space left on device")
+    write, room = Target._write, [30_000]
+
+    def full(self: Target, data: memoryview) -> int:
+        if not room[0]:
+            raise OSError(28, "No space left on device")
+        written = write(self, data[: room[0]])
+        room[0] -= written
+        return written
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "pwrite", full)
+        patch.setattr(Target, "_write", full)
         ended = job("-i", rows, "-o", out)
     assert ended.exit_code == 1
     assert "No space left on device" in ended.stderr
@@ -440,3 +445,37 @@ def test_a_dry_run_writes_nothing(job: Job, rows: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "rows: 700\n" in done.stdout
     assert sorted(tmp_path.iterdir()) == before
+
+
+TEXTS = st.lists(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+    | st.sampled_from(["a", "b a", "BOOM"]),
+    min_size=1,
+    max_size=40,
+)
+
+
+@settings(
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(TEXTS, st.integers(1, 12), st.sampled_from(["csv", "jsonl", "json", "tsv", "txt"]))
+def test_any_rows_end_in_the_same_bytes(
+    job: Job, tmp_path: Path, texts: list[str], fault: int, form: str
+) -> None:
+    rows, out, whole = tmp_path / "rows.json", tmp_path / f"out.{form}", tmp_path / f"whole.{form}"
+    rows.write_text(json.dumps([{"id": n, "text": text} for n, text in enumerate(texts)]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("core.cli.rows.blocks.FIRST_BLOCK", 2)
+        patch.setattr("core.cli.rows.blocks.LARGEST_BLOCK", 5)
+        code = job("-i", rows, "-o", whole, "--overwrite").exit_code
+        with pytest.MonkeyPatch.context() as broken:
+            broken_at(broken, "target.Target.add", fault)
+            with contextlib.suppress(Killed):
+                job("-i", rows, "-o", out, "--overwrite")
+        on = job("-i", rows, "-o", out, "--resume")
+    assert on.exit_code in (code, 0), on.output  # 0: it was finished before
+    assert out.read_bytes() == whole.read_bytes()
+    if form != "txt":
+        found = written(out)
+        assert [int(row["line"]) > 0 for row in found] == [True] * len(texts)
+        assert [row["text"] for row in found] == texts

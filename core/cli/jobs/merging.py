@@ -6,7 +6,7 @@ import csv
 import heapq
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +16,7 @@ from core.cli.jobs.journal import Journal
 from core.cli.reading.forms import form_of_name
 from core.cli.reading.lines import lines
 from core.cli.writing.records import LINE
+from core.cli.writing.tables import table_lines
 
 Numbered = tuple[int, Any]
 
@@ -105,9 +106,7 @@ def _write(output: Path, form: str, first: Path, rows: Iterable[Any]) -> None:
         with open(first, newline="", encoding="utf-8") as header:
             columns = next(csv.reader(header, delimiter=separator), [LINE])
         with open(output, "w", newline="", encoding="utf-8") as table:
-            writer = csv.writer(table, delimiter=separator, lineterminator="\n")
-            writer.writerow(columns)
-            writer.writerows(rows)
+            table.writelines(table_lines([row], separator) for row in chain([columns], rows))
     else:
         with open(output, "wb") as stream:
             _write_lines(stream, form == "json", rows)

@@ -15,7 +15,8 @@ class Target:
 
     def __init__(self, path: Path) -> None:
         self.end = 0
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        path.touch()
+        self._file = open(path, "r+b", buffering=0)  # noqa: SIM115 - closed on exit
 
     def __enter__(self) -> Self:
         return self
@@ -26,13 +27,14 @@ class Target:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        os.close(self._file)
+        self._file.close()
 
     def block(self, end: int, crc: int) -> bytes | None:
         """The next block, which ends at ``end``; None where the file holds another one there."""
+        self._file.seek(self.end)
         data = b""
-        while len(data) < end - self.end:
-            part = os.pread(self._file, end - self.end - len(data), self.end + len(data))
+        while missing := end - self.end - len(data):
+            part = self._file.read(missing)
             if not part:
                 return None
             data += part
@@ -43,21 +45,25 @@ class Target:
 
     def begin(self) -> None:
         """Cut off what stands behind the last whole block."""
-        os.ftruncate(self._file, self.end)
+        self._file.truncate(self.end)
 
     def add(self, data: bytes) -> int:
         """Write a block, and give its CRC-32. Where that fails, nothing of it stays."""
         try:
-            written = 0
-            while written < len(data):
-                written += os.pwrite(self._file, data[written:], self.end + written)
+            self._file.seek(self.end)
+            rest = memoryview(data)
+            while rest:
+                rest = rest[self._write(rest) :]
         except BaseException:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._file, self.end)
+                self._file.truncate(self.end)
             raise
         self.end += len(data)
         return zlib.crc32(data)
 
     def sync(self) -> None:
         """Wait until what was written is on the disk."""
-        os.fsync(self._file)
+        os.fsync(self._file.fileno())
+
+    def _write(self, data: memoryview) -> int:
+        return self._file.write(data) or 0

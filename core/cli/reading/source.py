@@ -27,7 +27,8 @@ class Source:
         self.form = form if form != "auto" else forms.recognise(name, _head(stream), fields.text)
         if self.form == "parquet" and not _is_file(stream):
             raise click.UsageError("Parquet is not read from a pipe. Give the file with -i FILE.")
-        self.size = os.fstat(stream.fileno()).st_size if _is_file(stream) else None
+        whole = self.form != "parquet" and _is_file(stream)  # Parquet is not read from its start
+        self.size = os.fstat(stream.fileno()).st_size if whole else None
 
     def rows(self) -> Iterator[Row]:
         """The rows, in order; each can be read once."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from core.cli.output import json_lines
 from core.cli.writing.answers import CELLS, Answer, Kind
 from core.cli.writing.records import Layout, answer_of, as_text
+from core.cli.writing.tables import table_lines
 from core.system.visible import visible
 
 if TYPE_CHECKING:
@@ -123,10 +124,8 @@ class TableEncoder:
         return [_of_cells(kind, row[-len(kind.columns) :]) for row in rows]
 
     def _written(self, lines: Sequence[Sequence[object]]) -> bytes:
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, delimiter=self._separator, lineterminator="\n")
-        writer.writerows([as_text(cell) for cell in line] for line in lines)
-        return text.getvalue().encode(errors="backslashreplace")
+        cells = ([as_text(cell) for cell in line] for line in lines)
+        return table_lines(cells, self._separator).encode(errors="backslashreplace")
 
 
 class TextEncoder:
