@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 import pyarrow
 import pyarrow.parquet
@@ -431,6 +432,27 @@ def test_a_small_margin_is_unsure(job: Job, tmp_path: Path) -> None:
     rows.write_text("a b\na a a\n")
     job("-i", rows, "-o", out, "--min-margin", "0.3")
     assert [row["label"] for row in written(out)] == ["unsure", "a"]
+
+
+def test_labels_beside_the_right_ones(job: Job, rows: Path, begun: Path, tmp_path: Path) -> None:
+    for out, flags in ((tmp_path / "whole.csv", ()), (begun, ("--resume",))):
+        report, plot = tmp_path / "report.json", tmp_path / "plot.svg"
+        told = job(
+            *("-i", rows, "-o", out, "--template", "{text} is", "--gold", "gold", *flags),
+            *("--report", report, "--plot", plot),
+        )
+        found = json.loads(report.read_text())["gold"]
+        rights = [row["label"] == row["gold"] for row in written(out) if not row["error"]]
+        assert (found["rows"], found["right"]) == (len(rights), sum(rights))
+        assert f"right: {sum(rights)} of {len(rights)}, " in told.stderr
+        assert sum(sum(row.values()) for row in found["confusion"].values()) == len(rights)
+        ElementTree.parse(plot)
+
+
+def test_a_missing_gold_field_is_said(job: Job, rows: Path, tmp_path: Path) -> None:
+    told = job("-i", rows, "-o", tmp_path / "out.csv", "--gold", "truth", "--limit", "3")
+    assert "no row has a label in 'truth' to compare with" in told.stderr
+    assert job("-i", rows, "--plot", "x.svg").exit_code == 2
 
 
 def test_the_prompt_is_shown(job: Job, rows: Path) -> None:

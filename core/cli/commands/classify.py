@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 @click.option("--labels-file", type=flags.FILE, help="The labels, one a line.")
 @click.option("--label-prefix", help="What stands before a label; default: a space.")
 @click.option("--min-margin", type=click.FloatRange(0, 1), help='Below it the label is "unsure".')
+@click.option("--gold", metavar="FIELD", help="The field with the right label: how many agree.")
+@click.option("--plot", type=click.Path(dir_okay=False), help="An SVG of that.")
 @flags.of_output
 @settings.sampling_options
 @settings.load_options
@@ -36,6 +38,10 @@ def classify(**given: Any) -> None:
     labels = settings.parse_labels(given["labels"], given["labels_file"])
     if given["min_margin"] is not None and not labels:
         raise click.UsageError("--min-margin is about labels: give --labels.")
+    if given["gold"] and not labels:
+        raise click.UsageError("--gold compares labels: give --labels.")
+    if given["plot"] and not given["gold"]:
+        raise click.UsageError("--plot draws what --gold compares: give both.")
     _warn(labels)
     asking.warn_of_file(given["prompts"])
     _classify(given, labels)

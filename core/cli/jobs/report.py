@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def write(flags: Mapping[str, Any], task: Task, asker: Asker, summary: Summary) -> None:
-    """Write the report to the file that ``--report`` names, whole or not at all."""
+    """Write the report to the file that ``--report`` names, and whole or not at all."""
     facts = {
         "command": task.command,
         "model": flags["model"],
@@ -26,7 +26,19 @@ def write(flags: Mapping[str, Any], task: Task, asker: Asker, summary: Summary) 
         "labels": list(task.config.labels),
         **summary.to_dict(),
     }
-    target = Path(flags["report"])
+    _write(flags["report"], output.json_lines([facts]))
+
+
+def draw(name: str, summary: Summary) -> None:
+    """Write the picture that ``--plot`` names."""
+    from core.cli.jobs.gold import plot
+
+    assert summary.gold is not None
+    _write(name, plot(summary.gold.agreement).encode())
+
+
+def _write(name: str, data: bytes) -> None:
+    target = Path(name)
     partial = target.with_name(f"{target.name}.partial")
-    partial.write_bytes(output.json_lines([facts]))
+    partial.write_bytes(data)
     os.replace(partial, target)

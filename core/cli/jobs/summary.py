@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from core.cli import output
+from core.cli.jobs.gold import Gold
 from core.cli.rows.bulk import Cost
 
 if TYPE_CHECKING:
@@ -22,8 +23,9 @@ _SHOWN = 20
 class Summary:
     """Counts what was answered; each row counts alike, whichever run answered it."""
 
-    def __init__(self, labels: Sequence[str] = ()) -> None:
+    def __init__(self, labels: Sequence[str] = (), gold: str | None = None) -> None:
         self.rows = 0
+        self.gold = None if gold is None else Gold(gold)
         self.failures: Counter[str] = Counter()
         self.counts: Counter[str] = Counter(dict.fromkeys(labels, 0))
         self.tiny = 0
@@ -35,6 +37,8 @@ class Summary:
     def add(self, rows: Sequence[Row], answers: Sequence[Answer]) -> None:
         """Count answers to these rows."""
         self.rows += len(answers)
+        if self.gold is not None:
+            self.gold.add(rows, answers)
         for answer in answers:
             error, label = answer["error"], answer.get("label")
             if isinstance(error, dict):
@@ -75,6 +79,7 @@ class Summary:
             "prompt_tokens": self.cost.prompt_tokens,
             "cached_prompt_tokens": self.cost.cached_tokens,
             "generated_tokens": self.cost.generated_tokens,
+            **({} if self.gold is None else {"gold": self.gold.to_dict()}),
         }
 
     def tell(self) -> None:
@@ -89,6 +94,8 @@ class Summary:
             output.say(f"  and {len(self.counts) - _SHOWN} labels more")
         for line in (*self._failures(), *self._saved(), *self._doubts()):
             output.say(line)
+        if self.gold is not None:
+            self.gold.tell()
 
     def _mean_margin(self, label: str) -> float | None:
         count = self.counts[label]

@@ -126,7 +126,7 @@ class _Run:
         self._layout = Layout(task.kind, flags["keep"])
         self._form = flags["to"] or ("jsonl" if flags["as_json"] else None)
         self._failures = results.Failures(explained=work is not None or self._form is None)
-        self._summary = Summary(task.config.labels)
+        self._summary = Summary(task.config.labels, flags.get("gold"))
         self._count = RowCount(rows.share)
         self._progress = Progress(self._count.text, flags["progress"])
         self._stop = interrupts.Stop()
@@ -199,10 +199,12 @@ class _Run:
         """The summary, the report, and the exit code."""
         if not self._summary.rows:
             output.warn(f"no prompts in {self._rows.name}")
-        elif self._job is not None or self._flags["verbose"]:
+        elif self._job is not None or self._flags["verbose"] or self._summary.gold:
             self._summary.tell()
         if self._flags["report"]:
             report.write(self._flags, self._task, self._asker, self._summary)
+        if self._flags.get("plot"):
+            report.draw(self._flags["plot"], self._summary)
         if self._summary.failed:
             rows = output.counted(self._summary.rows, "row")
             message = f"{self._summary.failed} of {rows} failed."
