@@ -35,6 +35,7 @@ _HOMES = {
     ),
     "core.protocols": "PROTOCOL_VERSION Backend Capability TextModel TokenStream",
     "core.registry": "BackendEntry",
+    "core.streams": "TokenStreamBase",
     "core.training": "TrainConfig TrainingExample TrainStep",
     "core.types": (
         "AttentionSnapshot BackendStatus BatchResult Choice ClassifyResult Device "

@@ -63,6 +63,7 @@ from core.protocols import Capability as Capability
 from core.protocols import TextModel as TextModel
 from core.protocols import TokenStream as TokenStream
 from core.registry import BackendEntry as BackendEntry
+from core.streams import TokenStreamBase as TokenStreamBase
 from core.training import TrainConfig as TrainConfig
 from core.training import TrainingExample as TrainingExample
 from core.training import TrainStep as TrainStep
@@ -143,6 +144,7 @@ __all__ = [
     "TextModelBase",
     "Token",
     "TokenStream",
+    "TokenStreamBase",
     "TokenizerError",
     "Tokenizing",
     "TrainConfig",

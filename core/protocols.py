@@ -56,10 +56,28 @@ class Capability(StrEnum):
 
 
 class TokenStream(Iterator[Token], Protocol):
-    """What ``generate`` and ``chat`` return: tokens, as they come.
+    """What ``generate`` and ``chat`` return: tokens, as they come, or ``text()`` as a whole.
 
     Work starts at the first ``next()``. Errors are raised from the iterator at a token boundary.
+    `core.TokenStreamBase` has what backends would otherwise write alike.
     """
+
+    def text(self) -> str:
+        """Read the stream to its end, and return all of its text.
+
+        That of tokens which were read before is included, and a second call returns it again. Of
+        a stream that was closed, it is the text of what was read. Raises what the iterator raises,
+        at a second call too: the text of a stream that failed is in ``to_dict()``.
+        """
+        ...
+
+    def to_dict(self) -> dict[str, object]:
+        """What came of the stream until now, for JSON; it reads nothing.
+
+        ``text`` of the tokens that were read, ``finish_reason``, ``metrics``, and the ``error``
+        that was raised, as its ``type`` and ``message``.
+        """
+        ...
 
     @property
     def finish_reason(self) -> FinishReason | None:

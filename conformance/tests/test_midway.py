@@ -109,11 +109,11 @@ class Ahead(SubmittedStream):
         self._stream, self._begin = stream, partial(super().__init__, stream, record)
         self._begun = self._ended = False
 
-    def __next__(self) -> Token:
+    def next_token(self) -> Token:
         if not self._begun:
             self._begun = True
             self._begin()
-        return super().__next__()
+        return super().next_token()
 
     def close(self) -> None:
         if self._begun:

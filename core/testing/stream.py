@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 
 from core.errors import GenerationCancelled
 from core.protocols import TokenStream
+from core.streams import TokenStreamBase
 from core.testing.generation import Generation
 from core.types import FinishReason, GenerateMetrics, Token
 
 Record = Callable[[GenerateMetrics], None]
 
 
-class FakeStream(Iterator[Token]):
+class FakeStream(TokenStreamBase):
     """A `core.TokenStream` that works in the thread which reads it.
 
     ``begin`` makes its row, at the first token; ``record`` takes the metrics, at the end.
     """
 
     def __init__(self, begin: Callable[[], Generation], record: Record) -> None:
+        super().__init__()
         self._begin, self._record = begin, record
         self._tokens = self._run()
         self._started = self._closed = False
@@ -37,7 +39,8 @@ class FakeStream(Iterator[Token]):
         """Of this stream; all zero until it has ended."""
         return self._metrics
 
-    def __next__(self) -> Token:
+    def next_token(self) -> Token:
+        """The next token of the row. See `core.TokenStream`."""
         self._started = True
         return next(self._tokens)
 
@@ -66,10 +69,11 @@ class FakeStream(Iterator[Token]):
             self._record(self._metrics)
 
 
-class ReadStream(Iterator[Token]):
+class ReadStream(TokenStreamBase):
     """A `core.TokenStream` over another that it reads to its end at once; tokens wait here."""
 
     def __init__(self, stream: TokenStream, record: Record) -> None:
+        super().__init__()
         self._stream, self._record = stream, record
         self._waiting: deque[Token] = deque()
         self._error: Exception | None = None
@@ -89,7 +93,8 @@ class ReadStream(Iterator[Token]):
         """Of this stream; all zero until it has ended."""
         return GenerateMetrics() if self._reason is None else self._stream.metrics
 
-    def __next__(self) -> Token:
+    def next_token(self) -> Token:
+        """The next of those that wait. See `core.TokenStream`."""
         if self._waiting:
             return self._waiting.popleft()
         error, self._error = self._error, None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import Self
 
 from core.errors import ModelError
+from core.streams import TokenStreamBase
 from core.types import FinishReason, GenerateMetrics, Token
 from core_runtime.engine import Engine
 from core_runtime.request import End, Item, Request, Sink, reason_of
@@ -19,7 +20,7 @@ from core_runtime.waiting import Job
 Make = Callable[[Sink], Request]
 
 
-class RequestStream(Iterator[Token]):
+class RequestStream(TokenStreamBase):
     """A `core.TokenStream`. ``make`` tokenises the prompt and makes the request, at the start.
 
     The engine does not wait for the reader: tokens that nobody reads pile up, at most
@@ -30,6 +31,7 @@ class RequestStream(Iterator[Token]):
     def __init__(
         self, make: Make, engine: Engine, record: Callable[[GenerateMetrics], None]
     ) -> None:
+        super().__init__()
         self._make, self._engine, self._record = make, engine, record
         self._queue: SimpleQueue[Item] = SimpleQueue()
         self._ready: deque[Token] = deque()
@@ -53,7 +55,8 @@ class RequestStream(Iterator[Token]):
             raise
         return self
 
-    def __next__(self) -> Token:
+    def next_token(self) -> Token:
+        """The next token, as soon as the engine has it. See `core.TokenStream`."""
         self.start()
         while not self._closed:
             with suppress(IndexError):

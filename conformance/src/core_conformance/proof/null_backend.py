@@ -67,6 +67,14 @@ class NullStream(Iterator[Token]):
     def __next__(self) -> Token:
         raise StopIteration
 
+    def text(self) -> str:
+        """No text."""
+        return ""
+
+    def to_dict(self) -> dict[str, object]:
+        """Nothing."""
+        return {}
+
     def close(self) -> None:
         """Nothing."""
 

@@ -195,7 +195,7 @@ POOR_MODELS = (
             sampling.logprobs sampling.min-p-one
             sampling.repeat-penalty-huge sampling.repeat-penalty-output sampling.top-k-one
             sampling.top-p-tiny sampling.typical-p-tiny scoring.greedy streaming.close
-            streaming.max-tokens streaming.reasons streaming.tokens submitting.begins
+            streaming.max-tokens streaming.reasons streaming.text streaming.tokens submitting.begins
             submitting.close submitting.options text.unicode
             """
         ),

@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 
 from core.errors import GenerationCancelled
 from core.options import GenerateConfig
+from core.streams import TokenStreamBase
 from core.types import FinishReason, GenerateMetrics, Token
 from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.meter import Meter
@@ -21,10 +22,11 @@ Record = Callable[[GenerateMetrics], None]
 _POLL_SECONDS = 0.01
 
 
-class ReferenceStream(Iterator[Token]):
+class ReferenceStream(TokenStreamBase):
     """A `core.TokenStream`. It holds a slot from its first token to its end."""
 
     def __init__(self, engine: Engine, prompt: str, config: GenerateConfig, record: Record) -> None:
+        super().__init__()
         self.engine, self.prompt, self.config = engine, prompt, config
         self._record = record
         self._tokens = self.run()
@@ -42,7 +44,8 @@ class ReferenceStream(Iterator[Token]):
         """The metrics of this stream; all zero until it has ended."""
         return self._metrics
 
-    def __next__(self) -> Token:
+    def next_token(self) -> Token:
+        """The next token, computed now."""
         self._started = True
         return next(self._tokens)
 
@@ -90,10 +93,11 @@ class ReferenceStream(Iterator[Token]):
             raise GenerationCancelled
 
 
-class SubmittedStream(Iterator[Token]):
+class SubmittedStream(TokenStreamBase):
     """A `core.TokenStream` around another that a thread of its own reads."""
 
     def __init__(self, stream: ReferenceStream, record: Record) -> None:
+        super().__init__()
         self._stream, self._record = stream, record
         self._queue: SimpleQueue[Token | BaseException] = SimpleQueue()
         self._reason: FinishReason | None = None
@@ -112,7 +116,8 @@ class SubmittedStream(Iterator[Token]):
         """The metrics of this stream; all zero until it has ended."""
         return self._stream.metrics if self._reason else GenerateMetrics()
 
-    def __next__(self) -> Token:
+    def next_token(self) -> Token:
+        """The next of those that wait."""
         if self._reason:
             raise StopIteration
         item = self._wait()

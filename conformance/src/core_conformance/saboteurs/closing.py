@@ -33,9 +33,9 @@ class Bounded(SubmittedStream):
         super().__init__(*arguments)
         self.made.setdefault(self._stream.engine, WeakSet()).add(self)
 
-    def __next__(self) -> Token:
+    def next_token(self) -> Token:
         self._read.set()
-        return super().__next__()
+        return super().next_token()
 
     def close(self) -> None:
         """Stops the worker."""

@@ -195,11 +195,11 @@ class FirstComeFirstRead(SubmittedStream):
         self._source: FirstComeFirstRead | None = None
         self._line.setdefault(stream.engine, []).append(self)
 
-    def __next__(self) -> Token:
+    def next_token(self) -> Token:
         if self._source is None:
             self._source = self._line[self._stream.engine].pop(0)
             self._queue = self._source._own
-        return super().__next__()
+        return super().next_token()
 
     def close(self) -> None:
         """Closes the stream, which takes no more from the line."""

@@ -16,6 +16,7 @@ from core.options import (
     resolve_request,
 )
 from core.protocols import Backend, Capability
+from core.streams import TokenStreamBase
 from core.support import OPTION_NEEDS
 from core.types import AttentionSnapshot, BatchResult, ClassifyResult, Score, Token
 from core_conformance.proof.registry import saboteur
@@ -193,14 +194,15 @@ class BeginsWhenRead(SubmittedStream):
     """A request whose worker starts with the first `next()`."""
 
     def __init__(self, stream: ReferenceStream, record: Record) -> None:
+        TokenStreamBase.__init__(self)
         self._stream, self._record = stream, record
         self._begun, self._reason = False, None
 
-    def __next__(self) -> Token:
+    def next_token(self) -> Token:
         if not self._begun:
             self._begun = True
             super().__init__(self._stream, self._record)
-        return super().__next__()
+        return super().next_token()
 
     def close(self) -> None:
         self._stream.close()

@@ -97,8 +97,8 @@ class BehindAClosedRequest(ReferenceModel):
             self._given = 0
             super().__init__(*arguments)
 
-        def __next__(self) -> Token:
-            token = super().__next__()
+        def next_token(self) -> Token:
+            token = super().next_token()
             self._given += 1
             return token
 

@@ -15,7 +15,8 @@ from core_conformance.reference.stream import Record, ReferenceStream
 from core_conformance.reference.vocabulary import EOS
 
 EAGER = {"streaming.lazy", "cancel.closed-stream", "lifecycle.open-stream"}
-OVER = {"streaming.end", "streaming.lazy"}
+ANEW = {"streaming.end", "streaming.text"}
+OVER = {"streaming.end", "streaming.lazy", "streaming.to-dict"}
 LONGER = {
     "streaming.max-tokens",
     "batch.results",
@@ -50,15 +51,19 @@ class HotIsEos(Generation):
         return super().take([0.0 if i == EOS else -1e9 for i in range(len(logits))])
 
 
-@saboteur("eager", "generate draws its first token at the call", EAGER | {"streaming.reasons"})
+@saboteur(
+    "eager",
+    "generate draws its first token at the call",
+    EAGER | {"streaming.reasons", "streaming.text-fails", "streaming.to-dict"},
+)
 class Eager(ReferenceStream):
     def __init__(self, engine: Engine, prompt: str, config: GenerateConfig, record: Record) -> None:
         super().__init__(engine, prompt, config, record)
         self.early = next(self._tokens, None)
 
-    def __next__(self) -> Token:
+    def next_token(self) -> Token:
         token, self.early = self.early, None
-        return token or super().__next__()
+        return token or super().next_token()
 
     def close(self) -> None:
         self.early = None
@@ -82,11 +87,11 @@ class AlwaysStop(Generation):
         return super()._end("stop")
 
 
-@saboteur("begins-anew", "next() after the end begins the stream again", {"streaming.end"})
+@saboteur("begins-anew", "next() after the end begins the stream again", ANEW)
 class BeginsAnew(ReferenceStream):
-    def __next__(self) -> Token:
+    def next_token(self) -> Token:
         try:
-            return super().__next__()
+            return super().next_token()
         except StopIteration:
             self._tokens = self.run()
             raise

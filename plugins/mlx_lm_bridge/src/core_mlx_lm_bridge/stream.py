@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from core.clock import RequestClock
 from core.errors import GenerationCancelled
 from core.options import GenerateConfig
+from core.streams import TokenStreamBase
 from core.text_stream import TokenBuffer
 from core.types import FinishReason, GenerateMetrics, Token
 from core_mlx_lm_bridge import protocol
@@ -39,7 +40,7 @@ class _ClosedError(Exception):
     """Another thread has closed the stream."""
 
 
-class BridgeStream(Iterator[Token]):
+class BridgeStream(TokenStreamBase):
     """A `core.TokenStream`. ``prepare`` makes the request at the start, or raises what is wrong.
 
     The worker is this stream's own until it has ended, and goes ahead of its reader only as far
@@ -54,6 +55,7 @@ class BridgeStream(Iterator[Token]):
         config: GenerateConfig,
         record: Callable[[GenerateMetrics], None],
     ) -> None:
+        super().__init__()
         self._line, self._prepare, self._config, self._record = line, prepare, config, record
         self._buffer = TokenBuffer(config.stop)
         self._given = 0  # tokens that have come out of it
@@ -73,7 +75,8 @@ class BridgeStream(Iterator[Token]):
         self._finalizer = weakref.finalize(self, _drop, line, self._turn)
         self._finalizer.atexit = False
 
-    def __next__(self) -> Token:
+    def next_token(self) -> Token:
+        """The next token that the worker sends. See `core.TokenStream`."""
         with self._lock:
             self._reader = threading.get_ident()
             try:

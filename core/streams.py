@@ -1,0 +1,92 @@
+"""What every token stream has, written once: its whole text, what came of it, how it is shown."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Iterator
+from io import StringIO
+
+from core.errors import CoreError
+from core.records import error_record
+from core.types import FinishReason, GenerateMetrics, Token
+
+
+class TokenStreamBase(Iterator[Token]):
+    """A `TokenStream` but for what its backend alone can tell: the abstract members below.
+
+    Tokens come from `next_token`, through ``next()``, which keeps their text.
+    """
+
+    def __init__(self) -> None:
+        self._given_text = StringIO()  # takes a token in constant time, and no object for each
+        self._raised: Exception | None = None
+
+    @abstractmethod
+    def next_token(self) -> Token:
+        """The next token. Raises what ends the stream, and StopIteration from there on."""
+
+    @property
+    @abstractmethod
+    def finish_reason(self) -> FinishReason | None:
+        """Why the stream ended; None until it has."""
+
+    @property
+    @abstractmethod
+    def metrics(self) -> GenerateMetrics:
+        """What this stream cost; final once it has ended."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop cleanly; may be called at any time and more than once."""
+
+    def __next__(self) -> Token:
+        try:
+            token = self.next_token()
+        except StopIteration:
+            raise
+        except Exception as error:
+            self._raised = _without_frames(error)
+            raise
+        self._given_text.write(token.text)
+        return token
+
+    def text(self) -> str:
+        """The whole text, that of tokens which were read before included. See `TokenStream`."""
+        if self._raised is not None:
+            raise _without_frames(self._raised)
+        for _ in self:
+            pass
+        return self._given_text.getvalue()
+
+    def to_dict(self) -> dict[str, object]:
+        """What came of the stream until now, for JSON. See `TokenStream`."""
+        return {
+            "text": self._given_text.getvalue(),
+            "finish_reason": self.finish_reason,
+            "metrics": self.metrics.to_dict(),
+            "error": error_record(self._raised),
+        }
+
+    def __repr__(self) -> str:
+        """Its state; never the text, which may be private."""
+        return f"<{type(self).__name__}: {self._state()}>"
+
+    def _state(self) -> str:
+        size = self._given_text.tell()
+        read = "1 character" if size == 1 else f"{size} characters"
+        if self._raised is not None:
+            return f"failed with {type(self._raised).__name__} behind {read}"
+        if self.finish_reason is not None:
+            return f"ended with {self.finish_reason!r}, {read}"
+        if size:
+            return f"{read} so far; text() reads the rest"
+        return "not read yet; iterate it, or call text()"
+
+
+def _without_frames(error: Exception) -> Exception:
+    """A copy of an error, to keep: the error itself holds its reader's frames, and the stream."""
+    try:
+        return copy.copy(error)
+    except Exception:  # noqa: BLE001 - its class takes other arguments than it keeps
+        return CoreError(f"{type(error).__name__}: {error}")
