@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Unpack
 
-from core import validate
+from core import log, validate
 from core.base import TextModelBase
 from core.choosing import with_refusals
 from core.errors import InvalidModelError, TokenizerError, UnsupportedModelError
@@ -36,18 +37,23 @@ def load_model(
     if not isinstance(given, str | bytes | os.PathLike):
         raise TypeError(f"load_model() takes a path to a model, not a {type(given).__name__}.")
     location = locate(path)
+    start = time.monotonic()
 
     if resolved.backend:
-        return REGISTRY.suited(resolved.backend, location).load_model(location, resolved)
+        backend = REGISTRY.suited(resolved.backend, location)
+        model = backend.load_model(location, resolved)
+    else:
+        # The model keeps what the others said: its refusals name them.
+        choice = REGISTRY.choose(location)
+        backend = choice.backend
+        try:
+            model = backend.load_model(location, resolved)
+        except (InvalidModelError, TokenizerError, UnsupportedModelError) as error:
+            raise with_refusals(error, choice) from error
+        if choice.refusals and isinstance(model, TextModelBase):
+            model.refusals = choice.refusals
 
-    # The model keeps what the others said: its refusals name them.
-    choice = REGISTRY.choose(location)
-    try:
-        model = choice.backend.load_model(location, resolved)
-    except (InvalidModelError, TokenizerError, UnsupportedModelError) as error:
-        raise with_refusals(error, choice) from error
-    if choice.refusals and isinstance(model, TextModelBase):
-        model.refusals = choice.refusals
+    log.loaded(location, backend.name, model, time.monotonic() - start)
     return model
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
+from core import log
 from core.errors import ModelClosedError
 from core.options import (
     ClassifyOptions,
@@ -100,8 +101,9 @@ class TextModelBase:
             raise ModelClosedError
 
     def record(self, metrics: GenerateMetrics) -> None:
-        """Keep the metrics of a call that this thread has finished."""
+        """Keep the metrics of a call that this thread has finished, and tell the log of it."""
         self._finished.metrics = metrics
+        log.called(self, self._backend, metrics)
 
     def release(self) -> None:
         """Free what the model holds: for subclasses; called once, by the first ``close()``."""
@@ -115,6 +117,7 @@ class TextModelBase:
             first, self._closed = not self._closed, True
         if first:
             self.release()
+            log.closed(self, self._backend)
 
     def __enter__(self) -> Self:
         return self

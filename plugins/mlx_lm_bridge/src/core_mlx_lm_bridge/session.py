@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -35,6 +36,7 @@ from core_mlx_lm_bridge.protocol import (
     encode,
 )
 
+_LOG = logging.getLogger("core_mlx_lm_bridge")
 _LOOK_SECONDS = 0.02  # how often a caller that waits looks at its cancel and its timeout
 
 
@@ -72,8 +74,9 @@ class Session:
 
     def start(self, check: Check) -> Ok:
         """Start a worker and load the model. Raises what the load ends with."""
+        start = time.monotonic()
         try:
-            self._worker = self._started()
+            self._worker = worker = self._started()
             self._stale.clear()
             load = self._send(self._settings.load)
             answer = self._answer(load, check, "while it loaded the model")
@@ -82,6 +85,7 @@ class Session:
             raise
         if not isinstance(answer, Ok):
             raise self._nonsense(f"it answered the load with {type(answer).__name__}")
+        _LOG.info("worker %d has loaded in %.2f s", worker.pid, time.monotonic() - start)
         return answer
 
     def _started(self) -> WorkerProcess:

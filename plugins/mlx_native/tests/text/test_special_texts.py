@@ -44,7 +44,7 @@ def test_a_prompt_that_spells_one_is_said_to_once(
     for _ in range(2):
         ASKS[name](model, SPELLED)
     (record,) = caplog.records
-    assert (record.name, record.levelname) == ("core", "WARNING")
+    assert (record.name, record.levelname) == ("core_runtime", "WARNING")
     assert "'<s>'" in record.getMessage()
 
 

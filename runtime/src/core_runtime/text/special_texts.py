@@ -25,7 +25,7 @@ END_MARKS = (
     "<|endoftext|>",
     "<｜end▁of▁sentence｜>",  # noqa: RUF001 - DeepSeek spells it with these characters
 )
-_LOG = logging.getLogger("core")
+_LOG = logging.getLogger("core_runtime")
 _HEAD = 3  # characters of a token that are searched for: thousands of tokens begin with few
 
 

@@ -6,6 +6,8 @@ another or with prompts of earlier calls, is computed once, and copied to every 
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +22,10 @@ from core_llama_cpp.context.prefixes import KeptPrefixes, SharedPrefix
 from core_llama_cpp.context.session import DecodeError, Logits, Session
 from core_llama_cpp.context.spans import Read, Reading, Runner
 from core_llama_cpp.decode.engine import Engine
+from core_runtime.log import tell_batch
 from core_runtime.owner import OwnerThread
+
+_LOG = logging.getLogger("core_llama_cpp")
 
 
 class Branch(NamedTuple):
@@ -304,6 +309,7 @@ def ask(
     while done < len(questions):
         try:
             clock.check()
+            since = time.monotonic()
             ran = passes.run(beginning, questions[done:], clock)
         except DecodeError:  # the beginning alone could not be computed
             beginning = ()
@@ -312,11 +318,18 @@ def ask(
                 question.fail(error)
             break
         else:
-            answered = _answered(questions[done : done + ran.done])
+            some = questions[done : done + ran.done]
+            tell_batch(_LOG, ran.done, partial(_computed, some, ran), since)
+            answered = _answered(some)
             cached += max(0, len(answered) * ran.shared - ran.computed)
             done += ran.done
 
     return Counts(sum(len(question.ids) for question in _answered(questions)), cached)
+
+
+def _computed(questions: Sequence[Question], ran: Answered) -> int:
+    """The tokens of the prompts that a pass computed; those of labels behind them come on top."""
+    return ran.computed + sum(len(question.ids) - ran.shared for question in questions)
 
 
 def _answered(questions: Sequence[Question]) -> list[Question]:

@@ -7,6 +7,8 @@ of memory, a micro-batch is halved, down to the row that does not fit.
 
 from __future__ import annotations
 
+import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -24,9 +26,11 @@ from core_mlx_native.failures import is_out_of_memory, too_large
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.network.prefill import Prefill, Prefix, read
 from core_runtime.batches import even_parts, micro_batches, padded, rounded_up
+from core_runtime.log import tell_batch
 from core_runtime.owner import OwnerThread
 from core_runtime.threads import awaited
 
+_LOG = logging.getLogger("core_mlx_native")
 _PREFIX_SHARE = 16  # cached prefix tokens weigh as much as one computed token: they take memory
 _WORTH = 24  # tokens of a lane: with fewer, to read the weights is the work, and each reads them
 _COST = 0.8  # of a pass in lanes, where one pass on all cores takes 1
@@ -110,6 +114,7 @@ class InFlight(Generic[R, H]):
 
     batch: MicroBatch[R]
     job: Future[Ran[R, H]] | RequestError
+    since: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +217,10 @@ class Scheduler(Generic[R, H, A]):
         step = self.model.length_step
         return [rounded_up(len(row.ids) - prefix.size, step) for row in rows]
 
+    def _computed(self, batch: MicroBatch[R]) -> int:
+        """The number of tokens that a micro-batch computes, its padding included."""
+        return sum(self._own(batch.rows, batch.prefix))
+
     # ------------------------------------------------------------ queue, fetch, emit
 
     @property
@@ -278,6 +287,8 @@ class Scheduler(Generic[R, H, A]):
             batch, values = awaited(job, self.check)
             if isinstance(values, OnDevice):
                 values = self.owner.run(values.read, self.check)
+            tokens = partial(self._computed, batch)
+            tell_batch(_LOG, len(batch.rows), tokens, running.since)
             return Fetched(batch, values)
         except RequestError as error:
             job.cancel()

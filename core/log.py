@@ -1,0 +1,90 @@
+"""What is told to the standard library's ``logging``: loads, calls and closes; never a text.
+
+Each package has the logger of its name: a model tells through that of its class. ``logging`` is
+imported with the first line, not with ``core``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING
+
+from core.extensions import Explaining, MemoryReporting
+from core.types import GenerateMetrics
+
+if TYPE_CHECKING:
+    import logging
+
+SLOW_SECONDS = "CORE_SLOW_SECONDS"
+"""The environment variable: a call that takes longer than so many seconds is told as a warning."""
+
+_DEBUG, _INFO, _WARNING = 10, 20, 30  # of `logging`, which is not imported for them
+
+
+def loaded(path: object, backend: str, model: object, seconds: float) -> None:
+    """Tell that a model was loaded."""
+    logger = _logger("core")
+    if logger.isEnabledFor(_INFO):
+        facts = "".join(f", {fact}" for fact in _facts(model))
+        logger.info("loaded %r with %s in %.2f s%s", path, backend, seconds, facts)
+
+
+def called(model: object, backend: str, metrics: GenerateMetrics) -> None:
+    """Tell what a call cost that has ended."""
+    logger, seconds = _logger(_package(model)), metrics.total_seconds
+    slow = seconds > _limit(os.environ.get(SLOW_SECONDS, ""))
+    level = _WARNING if slow else _DEBUG
+    if logger.isEnabledFor(level):
+        logger.log(
+            level,
+            "%s: a %scall took %.3f s: %d prompt tokens, %d of them cached, and %d generated",
+            backend,
+            "slow " if slow else "",
+            seconds,
+            metrics.prompt_tokens,
+            metrics.cached_prompt_tokens,
+            metrics.generated_tokens,
+        )
+
+
+def closed(model: object, backend: str) -> None:
+    """Tell that a model was closed."""
+    _logger(_package(model)).info("%s: a model was closed", backend)
+
+
+def _facts(model: object) -> list[str]:
+    """What the model says of itself; whatever goes wrong there, its load did not."""
+    facts: list[str] = []
+    with suppress(Exception):
+        facts.append(f"model_type={getattr(model, 'model_type', '')}")
+        choices = model.choices() if isinstance(model, Explaining) else ()
+        facts += [f"device={choice.value}" for choice in choices if choice.name == "device"]
+        if isinstance(model, MemoryReporting):
+            facts.append(f"memory={model.memory().active_bytes} bytes")
+    return facts
+
+
+def _package(model: object) -> str:
+    return type(model).__module__.partition(".")[0]
+
+
+@cache
+def _logger(package: str) -> logging.Logger:
+    import logging
+
+    return logging.getLogger(package)
+
+
+@cache
+def _limit(value: str) -> float:
+    """The seconds of the environment variable; without one, no call is slow."""
+    try:
+        return float(value or "inf")
+    except ValueError:
+        _logger("core").warning(
+            "%s=%r is no number of seconds: no call is slow", SLOW_SECONDS, value
+        )
+        return math.inf
