@@ -12,12 +12,14 @@ from core.choosing import with_refusals
 from core.errors import InvalidModelError, TokenizerError, UnsupportedModelError
 from core.models.names import locate
 from core.models.stores import discover_in, discover_stores
+from core.option_docs import options_named
 from core.options import LoadConfig, LoadOptions, resolve_load
 from core.protocols import Backend, TextModel
 from core.registry import REGISTRY, BackendEntry
 from core.types import BackendStatus, DiscoveredModel
 
 
+@options_named
 def load_model(
     path: str | os.PathLike[str],
     config: LoadConfig | None = None,

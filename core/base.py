@@ -9,6 +9,7 @@ from typing import Self, Unpack
 
 from core import log
 from core.errors import ModelClosedError
+from core.option_docs import all_options_named
 from core.options import (
     ClassifyOptions,
     GenerateConfig,
@@ -27,10 +28,15 @@ class TextModelBase:
     A refusal checks the options first, so that a wrong one is a TypeError here as everywhere,
     then raises `UnsupportedOperationError` with the names of the backends that do offer it.
     ``refusals`` are the backends that `core.load_model` asked before this model's, and which
-    refused it, each with its reason.
+    refused it, each with its reason. The docstrings of a subclass's methods are made to name the
+    options that they take.
     """
 
     refusals: tuple[tuple[str, str], ...] = ()
+
+    def __init_subclass__(cls, **keywords: object) -> None:
+        super().__init_subclass__(**keywords)
+        all_options_named(cls)
 
     def __init__(self, backend: str) -> None:
         self._backend = backend

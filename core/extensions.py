@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, Unpack, runtime_checkable
 
+from core.option_docs import all_options_named
 from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, RequestOptions
 from core.protocols import TokenStream
 from core.training import TrainConfig, TrainingExample, TrainStep
@@ -55,6 +56,7 @@ class Submitting(Protocol):
         ...
 
 
+@all_options_named
 @runtime_checkable
 class BatchStreaming(Protocol):
     """A model that hands out a batch's tokens as they come."""
@@ -76,6 +78,7 @@ class BatchStreaming(Protocol):
         ...
 
 
+@all_options_named
 @runtime_checkable
 class ClassifyStreaming(Protocol):
     """A model that classifies a stream of prompts in constant memory."""
@@ -95,6 +98,7 @@ class ClassifyStreaming(Protocol):
         ...
 
 
+@all_options_named
 @runtime_checkable
 class Scoring(Protocol):
     """A model that scores given continuations."""
@@ -115,6 +119,7 @@ class Scoring(Protocol):
         ...
 
 
+@all_options_named
 @runtime_checkable
 class AttentionInspector(Protocol):
     """A model that shows its attention keys."""

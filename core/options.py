@@ -84,6 +84,13 @@ class LoadOptions(TypedDict, total=False):
 class GenerateConfig:
     """Options of one request. A wrong value raises `InvalidOptionError` here, by name.
 
+    ``max_tokens`` are generated at most. The answer ends in front of any of the texts in ``stop``
+    and of the token ids in ``stop_tokens``. ``seed`` makes draws repeatable. With
+    ``return_logprobs`` a token has its log-probability, with ``return_logits`` a result of
+    ``classify`` its logits. ``labels`` are what ``classify`` chooses from, each behind
+    ``label_prefix`` and the prompt. ``cancel`` is anything with ``is_set()``, an event say;
+    ``timeout`` is in seconds, for the whole call.
+
     ``temperature=0`` is greedy, whatever the filters say; ``top_k=0``, ``typical_p=1``,
     ``top_p=1``, ``min_p=0`` and ``repeat_penalty=1`` are off. The order is repeat penalty,
     typical_p, top_p, min_p, top_k, temperature, draw, and the filters look at the distribution at
@@ -91,7 +98,7 @@ class GenerateConfig:
     nearest to the entropy, with a probability above it: one at least, and perhaps not the best.
     To the other filters, what it drops is impossible.
 
-    ``timeout`` is in seconds. With ``labels_only`` only ``label``, ``probabilities`` and
+    With ``labels_only`` only ``label``, ``probabilities`` and
     ``margin`` are wanted of the results: ``token``, ``logprobs`` and ``label_mass``, which take
     the head over the whole vocabulary, may stay None. A config may carry fields that an
     operation does not use.
@@ -134,7 +141,10 @@ class GenerateConfig:
 
 @dataclass(frozen=True, slots=True)
 class LoadConfig:
-    """Options of a load. ``context_len=0`` is the model's own, ``gpu_layers=-1`` is all layers.
+    """Options of a load.
+
+    ``backend`` is one by name; without it, the best of this machine is taken. ``adapter_path`` is
+    that of a LoRA adapter. ``context_len=0`` is the model's own, ``gpu_layers=-1`` is all layers.
 
     With ``context_overflow="rotate"`` a generation that fills the context goes on, and the oldest
     positions are dropped; a prompt longer than the context is refused all the same.

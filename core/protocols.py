@@ -8,6 +8,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Protocol, Self, Unpack, runtime_checkable
 
+from core.option_docs import all_options_named
 from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, LoadConfig
 from core.types import (
     BatchResult,
@@ -94,6 +95,7 @@ class TokenStream(Iterator[Token], Protocol):
         ...
 
 
+@all_options_named
 class TextModel(Protocol):
     """A loaded model. Usable from any thread, and from several at once.
 

@@ -1,0 +1,81 @@
+"""The options in the docstrings of what takes them, so that ``help(model.classify)`` shows them.
+
+They are read off the annotation of the keywords, ``**options: Unpack[GenerateOptions]``, and so
+are never out of date, in no backend.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import textwrap
+from collections.abc import Callable
+from functools import cache
+from types import FunctionType
+from typing import Any, TypeVar
+
+from core.options import (
+    ClassifyOptions,
+    GenerateConfig,
+    GenerateOptions,
+    LoadConfig,
+    LoadOptions,
+    RequestOptions,
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T", bound=type)
+
+_KINDS = {
+    kind.__name__: (kind, config)
+    for kind, config in (
+        (RequestOptions, GenerateConfig),
+        (GenerateOptions, GenerateConfig),
+        (ClassifyOptions, GenerateConfig),
+        (LoadOptions, LoadConfig),
+    )
+}
+_WIDTH = 90
+_MARK = "Options, with their defaults:"
+
+
+def options_named(function: F) -> F:
+    """Add the options that a function takes to its docstring; returns the function."""
+    doc, kind = function.__doc__, _kind(function)
+    if doc and kind and _MARK not in doc:  # under -OO there is none
+        margin = min(re.findall(r"\n( *)\S", doc), key=len, default="")
+        paragraph = textwrap.indent(_paragraph(kind), margin)
+        function.__doc__ = f"{doc.rstrip()}\n\n{paragraph}\n"
+    return function
+
+
+def all_options_named(cls: T) -> T:
+    """The same for every method of a class, those that it inherits among them."""
+    for base in cls.__mro__:
+        for value in vars(base).values():
+            if isinstance(value, FunctionType):
+                options_named(value)
+    return cls
+
+
+def _kind(function: Callable[..., Any]) -> str | None:
+    """The name of the options that its keywords are annotated with."""
+    for annotation in function.__annotations__.values():
+        found = re.search(r"Unpack\[(?:\w+\.)*(\w+)\]", str(annotation))
+        if found and found[1] in _KINDS:
+            return found[1]
+    return None
+
+
+@cache
+def _paragraph(name: str) -> str:
+    kind, config = _KINDS[name]
+    known = [field for field in dataclasses.fields(config) if field.name in kind.__annotations__]
+    options = ", ".join(f"{field.name}={_default(field)!r}" for field in known)
+    text = f"{_MARK} {options}. What they mean: `core.{config.__name__}`."
+    return "\n".join(textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False))
+
+
+def _default(field: dataclasses.Field[Any]) -> object:
+    made = field.default_factory
+    return field.default if made is dataclasses.MISSING else made()
