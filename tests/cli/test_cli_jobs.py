@@ -6,6 +6,8 @@ import contextlib
 import csv
 import io
 import json
+import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,8 @@ import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from core.cli.rows.bulk import Asker, Known
 
 if TYPE_CHECKING:
     from click.testing import Result
@@ -170,6 +174,45 @@ def test_a_job_that_was_killed_anywhere_goes_on_to_the_same_bytes(
         assert "7 of 700 rows failed." in on.stderr
         assert out.read_bytes() == whole.read_bytes(), (where, call)
         assert not list(tmp_path.glob(f"{number}.*.rows"))
+
+
+@pytest.fixture
+def inexact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model whose figures move with the size of its batch, as those of a real one do."""
+    asked = Asker._asked
+
+    def moved(self: Asker, prompts: list[str], cancel: threading.Event) -> Any:
+        found = asked(self, prompts, cancel)
+        for answer, error in found:
+            if error is None:
+                answer["label_mass"] = 0.75 + len(prompts) / 1e4
+        return found
+
+    monkeypatch.setattr(Asker, "_asked", moved)
+
+
+@pytest.mark.usefixtures("inexact")
+@pytest.mark.parametrize("largest", [2**26, 800_000])  # the latter is full in the fourth block
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_what_was_known_of_equal_prompts_is_known_again(
+    job: Job, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, largest: int
+) -> None:
+    monkeypatch.setattr(Known.__init__, "__defaults__", (largest,))
+    whole, out = tmp_path / f"whole.{form}", tmp_path / f"out.{form}"
+    job("-i", rows, "-o", whole)
+    with pytest.MonkeyPatch.context() as patch:
+        broken_at(patch, "target.Target.add", 4)
+        with pytest.raises(Killed):
+            job("-i", rows, "-o", out)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Asker, "recall", lambda *_: None)
+        forgetful = tmp_path / f"forgetful.{form}"
+        for end in ("", ".journal"):
+            shutil.copy(f"{out}{end}", f"{forgetful}{end}")
+        job("-i", rows, "-o", forgetful, "--resume")
+    job("-i", rows, "-o", out, "--resume")
+    assert out.read_bytes() == whole.read_bytes()
+    assert forgetful.read_bytes() != whole.read_bytes()  # or this test would see nothing
 
 
 def test_a_finished_job_has_nothing_left_to_do(job: Job, rows: Path, tmp_path: Path) -> None:
