@@ -46,7 +46,11 @@ class RequestStream(TokenStreamBase):
             return self
         self._started = True
         try:
-            self._submit()
+            request = self._request = self._make(self._queue.put)
+            weakref.finalize(self, request.abandon)
+            self._engine.submit([Job(request.ids, (request,))])
+            if self._closed:  # by another thread, in between
+                request.abandon()
         except Exception as error:  # noqa: BLE001 - as every error, it comes from next()
             self._queue.put(End(reason_of(error), error, GenerateMetrics()))
         except BaseException:  # an interrupt: perhaps the engine has it, perhaps not
@@ -114,13 +118,6 @@ class RequestStream(TokenStreamBase):
     def _look(self) -> None:
         if self._request is not None:
             self._request.look()
-
-    def _submit(self) -> None:
-        request = self._request = self._make(self._queue.put)
-        weakref.finalize(self, request.abandon)
-        self._engine.submit([Job(request.ids, (request,))])
-        if self._closed:  # by another thread, in between
-            request.abandon()
 
     def _finish(self, end: End) -> None:
         # Without its error: once raised, that holds the frames of its reader, and so this stream.
