@@ -1,0 +1,111 @@
+"""Lines of OpenAI's batch files, and the lines that answer them.
+
+Source: https://platform.openai.com/docs/guides/batch. A line names its endpoint; beside those of
+OpenAI's batches, the two of decisions are taken. A line that cannot be read keeps its
+``custom_id``, if it has one, so that its error stands under its name.
+
+Ids here are made of what they stand for: a job that runs again writes the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from core.wires import decisions, generation, systemone
+from core.wires.errors import OPENAI, SYSTEM_ONE, Dialect, WireError
+from core.wires.generation import GenerationRequest
+from core.wires.questions import DecisionRequest
+from core.wires.values import Value, bounded, parsed
+
+Request: TypeAlias = GenerationRequest | DecisionRequest
+
+READERS: Mapping[str, Callable[[object], Request]] = {
+    "/v1/chat/completions": generation.read_chat,
+    "/v1/completions": generation.read_completion,
+    "/v1/decisions": decisions.read,
+    "/v1/systemone": systemone.read,
+}
+"""What reads the body of each endpoint. Each raises `WireError` and nothing else."""
+_FIELDS = {"custom_id", "method", "url", "body"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One request of a file: what it asks, or the error that its answer tells.
+
+    ``url`` is "" where it could not be read.
+    """
+
+    custom_id: str | None
+    url: str = ""
+    request: Request | None = None
+    error: WireError | None = None
+
+
+def dialect(url: str) -> Dialect:
+    """How the endpoint words its errors."""
+    return SYSTEM_ONE if url == "/v1/systemone" else OPENAI
+
+
+def read(line: str | bytes | Mapping[str, object]) -> Line:
+    """One line, as text or parsed. Does not raise: what is wrong is the line's ``error``."""
+    custom_id, url = None, ""
+    try:
+        value = bounded(parsed(line, OPENAI) if isinstance(line, str | bytes) else line, OPENAI)
+        custom_id = _custom_id(value)
+        value.only(_FIELDS)
+        url = _url(value)
+        request = READERS[url](value.need("body").fields())
+        if isinstance(request, GenerationRequest) and request.stream:
+            stream = Value(True, ("stream",), OPENAI)
+            raise stream.wrong("A batch is answered in whole. Leave it out.", "unsupported_value")
+    except WireError as error:
+        return Line(custom_id, url, error=error)
+    return Line(custom_id, url, request)
+
+
+def _custom_id(line: Value) -> str:
+    name = line.need("custom_id")
+    if isinstance(name.data, int) and not isinstance(name.data, bool):
+        return str(name.data)  # what many a script writes
+    return name.text(empty=False)
+
+
+def _url(line: Value) -> str:
+    method, url = line.get("method"), line.need("url")
+    if method is not None and method.text() != "POST":
+        raise method.wrong("Only POST is known.", "invalid_method")
+    if url.text() not in READERS:
+        raise url.wrong(f"There is no such endpoint here: {', '.join(READERS)}.", "invalid_url")
+    return url.text()
+
+
+# --------------------------------------------------------------------------- answers
+
+
+def answered(
+    custom_id: str | None, body: Mapping[str, object], *, id: str, status: int = 200
+) -> dict[str, object]:
+    """The line of a request that its endpoint answered, be it with an error."""
+    reply = {"status_code": status, "request_id": id, "body": dict(body)}
+    return {"id": f"batch_{id}", "custom_id": custom_id, "response": reply, "error": None}
+
+
+def refused(custom_id: str | None, error: WireError, *, id: str) -> dict[str, object]:
+    """The line of a request that was refused: the status and the body that a server would send."""
+    return answered(custom_id, error.body, id=id, status=error.status)
+
+
+def unanswered(custom_id: str | None, code: str, message: str, *, id: str) -> dict[str, object]:
+    """The line of a request that nobody looked at, as those behind the end of a job."""
+    error = {"code": code, "message": message}
+    return {"id": f"batch_{id}", "custom_id": custom_id, "response": None, "error": error}
+
+
+def stable_id(kind: str, *parts: object) -> str:
+    """``kind-`` and 24 hexadecimal digits that the parts make: equal for equal parts."""
+    text = "\x1f".join(map(str, parts))
+    return f"{kind}-{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:24]}"

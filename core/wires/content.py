@@ -1,0 +1,88 @@
+"""From what a wire allows as content to the text that a model reads.
+
+A string stays as it is. An object becomes lines of ``name: value`` and an array lines of
+``- value``; what lies deeper is compact JSON. Parts of messages are joined by line breaks, and
+what is no text (images, files, sound) is refused: no model here sees it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from core.wires.values import Value
+
+# https://platform.openai.com/docs/api-reference/decisions (openai 3.54.0, DecisionInputJSON)
+_MAX_JSON_DEPTH, _MAX_JSON_VALUES, _MAX_JSON_BYTES = 32, 10_000, 256 * 1024
+_TEXT_PARTS = ("text", "input_text", "output_text")
+
+
+def described(value: Value | None) -> str:
+    """System One's content: a string, an object, or an array; "" for none."""
+    if value is None:
+        return ""
+    if not isinstance(value.data, str | Mapping | list | tuple):
+        raise value.wrong("This must be a string, an object, or an array.", "string_type")
+    return plain(value.data)
+
+
+def plain(data: object) -> str:
+    """JSON as lines that a model reads with ease."""
+    if isinstance(data, Mapping):
+        return "\n".join(f"{name}: {_inline(value)}" for name, value in data.items())
+    if isinstance(data, list | tuple):
+        return "\n".join(f"- {_inline(value)}" for value in data)
+    return _inline(data)
+
+
+def _inline(data: object) -> str:
+    if isinstance(data, str):
+        return data
+    return json.dumps(data, ensure_ascii=False, separators=(", ", ": "))
+
+
+def parts(value: Value) -> str:
+    """OpenAI's content: a string, or an array of parts that are text or JSON."""
+    if isinstance(value.data, str):
+        return value.data
+    if not isinstance(value.data, list | tuple):
+        raise value.wrong("This must be a string or an array of parts.", "string_type")
+    return "\n".join(_part(each) for each in value.items())
+
+
+def _part(part: Value) -> str:
+    kind = part.need("type").text()
+    if kind in _TEXT_PARTS:
+        part.only({"type", "text", "annotations", "logprobs", "prompt_cache_breakpoint"})
+        return part.need("text").text()
+    if kind == "refusal":
+        return part.need("refusal").text()
+    if kind == "input_json":
+        return _json_part(part.need("data"))
+    message = f"A part of type {kind!r:.60} cannot be read: models here read text alone."
+    raise part.wrong(message, "unsupported_content")
+
+
+def _json_part(data: Value) -> str:
+    """An object, or an array of objects, within the limits of its wire."""
+    objects = data.items() if isinstance(data.data, list | tuple) else [data]
+    for each in objects:
+        each.fields()
+    depth, values = _size(data.data)
+    if depth > _MAX_JSON_DEPTH or values > _MAX_JSON_VALUES:
+        limits = f"{_MAX_JSON_DEPTH} levels and {_MAX_JSON_VALUES} values"
+        raise data.wrong(f"This JSON is larger than {limits}.", "too_long")
+    compact = json.dumps(data.data, ensure_ascii=False, separators=(",", ":"))
+    if len(compact.encode()) > _MAX_JSON_BYTES:
+        raise data.wrong(f"This JSON has more than {_MAX_JSON_BYTES} bytes.", "too_long")
+    return plain(data.data)
+
+
+def _size(data: object) -> tuple[int, int]:
+    """Levels of containers, and how many values there are; `core.wires.values` bounds both."""
+    if isinstance(data, Mapping):
+        data = list(data.values())
+    if not isinstance(data, list | tuple):
+        return 0, 1
+    inner = [_size(each) for each in data]
+    return 1 + max((depth for depth, _ in inner), default=0), 1 + sum(n for _, n in inner)

@@ -1,0 +1,232 @@
+"""OpenAI's chat completions and completions: their bodies in, and what they answer.
+
+Source: https://platform.openai.com/docs/api-reference (``openai`` 3.54.0,
+``types/chat/completion_create_params.py``, ``types/completion_create_params.py``). No field is
+passed over in silence: what cannot be honoured is refused by its name, and only what changes no
+answer (who asks, where it is stored, how it is cached) is let through.
+
+A field that a body leaves out is left out of ``options`` too, so that the caller's defaults hold
+there; core's own are greedy and 256 tokens, where OpenAI's are a temperature of 1 and, of
+completions, 16 tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from core.errors import OptionError
+from core.options import GenerateConfig, GenerateOptions
+from core.types import Message, Role
+from core.wires import content
+from core.wires.errors import OPENAI
+from core.wires.values import Value, bounded
+
+Kind = Literal["chat", "completion"]
+
+_ROLES: Mapping[str, Role] = {
+    "system": "system",
+    "developer": "system",  # its newer name
+    "user": "user",
+    "assistant": "assistant",
+}
+_HARMLESS = {
+    *("model", "user", "metadata", "store", "service_tier", "stream", "stream_options"),
+    *("safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options"),
+    "parallel_tool_calls",  # of tools, which are refused themselves
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """A text to continue (``kind`` "completion", ``prompt``) or a chat to answer (``messages``).
+
+    ``options`` are keywords of ``generate``, checked as `core.GenerateConfig` checks them. A stream
+    is for a server to honour, with its last chunk of usage; a line of a batch refuses it.
+    """
+
+    kind: Kind
+    model: str
+    prompt: str = ""
+    messages: tuple[Message, ...] = ()
+    options: GenerateOptions = field(default_factory=GenerateOptions, hash=False)
+    stream: bool = False
+    include_usage: bool = False
+
+    def config(self, defaults: GenerateConfig | None = None) -> GenerateConfig:
+        """These options over a caller's defaults."""
+        keywords: dict[str, Any] = {**self.options}
+        return dataclasses.replace(defaults or GenerateConfig(), **keywords)
+
+
+def read_chat(body: object) -> GenerationRequest:
+    """The request of a chat completion's body, parsed. Raises `WireError`: 400, with ``error``."""
+    request = bounded(body, OPENAI)
+    _refuse(request, _CHAT_NEUTRAL, {"messages", *_CHAT_OPTIONS})
+    messages = request.need("messages")
+    items = messages.items()
+    if not items:
+        raise messages.wrong("There has to be a message at least.", "too_short")
+    return GenerationRequest(
+        kind="chat",
+        model=request.need("model").text(),
+        messages=tuple(_message(item) for item in items),
+        options=_options(request, _CHAT_OPTIONS),
+        stream=_flag(request.get("stream")),
+        include_usage=_include_usage(request.get("stream_options")),
+    )
+
+
+def read_completion(body: object) -> GenerationRequest:
+    """The request of a completion's body, parsed. Raises `WireError`: 400, with ``error``."""
+    request = bounded(body, OPENAI)
+    _refuse(request, _COMPLETION_NEUTRAL, {"prompt", *_COMPLETION_OPTIONS})
+    return GenerationRequest(
+        kind="completion",
+        model=request.need("model").text(),
+        prompt=_prompt(request.need("prompt")),
+        options=_options(request, _COMPLETION_OPTIONS),
+        stream=_flag(request.get("stream")),
+        include_usage=_include_usage(request.get("stream_options")),
+    )
+
+
+# --------------------------------------------------------------------------- what is asked
+
+
+def _message(message: Value) -> Message:
+    role = message.need("role")
+    if role.text() not in _ROLES:
+        known = ", ".join(_ROLES)
+        raise role.wrong(f"A message of {role.text()!r:.60} cannot be read here: {known}.")
+    for name, value in message.named():
+        if name not in ("role", "content") and value.data not in (None, [], {}):
+            raise value.wrong("This field of a message cannot be honoured.", "unsupported_value")
+    return Message(_ROLES[role.text()], content.parts(message.need("content")))
+
+
+def _prompt(prompt: Value) -> str:
+    """One text, which may stand in an array of one."""
+    if isinstance(prompt.data, str):
+        return prompt.data
+    items = prompt.items()
+    if len(items) != 1 or not isinstance(items[0].data, str):
+        message = "One prompt, a string, is read for each request. Make a request of each."
+        raise prompt.wrong(message, "unsupported_value")
+    return items[0].text()
+
+
+def _flag(value: Value | None) -> bool:
+    return value is not None and value.flag()
+
+
+def _include_usage(stream_options: Value | None) -> bool:
+    return stream_options is not None and _flag(stream_options.get("include_usage"))
+
+
+# --------------------------------------------------------------------------- options
+
+
+def _chat_logprobs(value: Value) -> bool:
+    return value.flag()
+
+
+def _completion_logprobs(value: Value) -> bool:
+    if value.integer() != 0:
+        message = "Only the chosen tokens have logprobs here: ask with 0."
+        raise value.wrong(message, "unsupported_value")
+    return True
+
+
+def _stop(value: Value) -> tuple[str, ...]:
+    if isinstance(value.data, str):
+        return (value.data,)
+    return tuple(item.text() for item in value.items())
+
+
+def _top_k(value: Value) -> int:
+    return max(0, value.integer())  # vLLM's -1 is off, as 0 is
+
+
+Reader = Callable[[Value], object]
+# The wire's name, core's name, and how it is read. The last four are those of vLLM and llama.cpp.
+_SHARED: dict[str, tuple[str, Reader]] = {
+    "max_tokens": ("max_tokens", Value.integer),
+    "temperature": ("temperature", Value.number),
+    "top_p": ("top_p", Value.number),
+    "stop": ("stop", _stop),
+    "seed": ("seed", Value.integer),
+    "top_k": ("top_k", _top_k),
+    "min_p": ("min_p", Value.number),
+    "typical_p": ("typical_p", Value.number),
+    "repetition_penalty": ("repeat_penalty", Value.number),
+}
+_CHAT_OPTIONS = _SHARED | {
+    "max_completion_tokens": ("max_tokens", Value.integer),
+    "logprobs": ("return_logprobs", _chat_logprobs),
+}
+_COMPLETION_OPTIONS = _SHARED | {"logprobs": ("return_logprobs", _completion_logprobs)}
+
+
+def _options(request: Value, known: Mapping[str, tuple[str, Reader]]) -> GenerateOptions:
+    """Keywords of ``generate``, each checked on its own so that an error names its field."""
+    options: dict[str, object] = {}
+    for wire_name, (name, read) in known.items():
+        value = request.get(wire_name)
+        if value is None:
+            continue
+        read_value = read(value)
+        if options.setdefault(name, read_value) != read_value:
+            raise value.wrong(f"This and another field say two things of {name}.")
+        try:
+            GenerateConfig(**{name: read_value})  # type: ignore[arg-type]
+        except OptionError as error:
+            raise value.wrong(str(error)) from None
+    return cast("GenerateOptions", options)
+
+
+# --------------------------------------------------------------------------- refusals
+
+Neutral = Callable[[object], bool]
+
+
+def _is(*neutral: object) -> Neutral:
+    return lambda data: any(data == each and type(data) is type(each) for each in neutral)
+
+
+def _zero(data: object) -> bool:
+    return isinstance(data, int | float) and data == 0
+
+
+_one = _is(1, 1.0)
+_empty = _is([], {}, "")
+_off = _is(False)
+
+# What cannot be honoured, and the values with which it asks for nothing.
+_NEUTRAL: dict[str, Neutral] = {
+    "n": _one,
+    "presence_penalty": _zero,
+    "frequency_penalty": _zero,
+    "logit_bias": _empty,
+}
+_CHAT_NEUTRAL = _NEUTRAL | {
+    "top_logprobs": _zero,
+    "tools": _empty,
+    "functions": _empty,
+    "tool_choice": _is("none", "auto"),
+    "function_call": _is("none", "auto"),
+    "response_format": _is({"type": "text"}),
+    "modalities": _is(["text"]),
+}
+_COMPLETION_NEUTRAL = _NEUTRAL | {"best_of": _one, "echo": _off, "suffix": _empty}
+
+
+def _refuse(request: Value, neutral: Mapping[str, Neutral], known: set[str]) -> None:
+    """Refuse what asks for more than there is, then what nobody knows."""
+    for name, asks_nothing in neutral.items():
+        value = request.get(name)
+        if value is not None and not asks_nothing(value.data):
+            raise value.wrong("This cannot be honoured here. Leave it out.", "unsupported_value")
+    request.only({*neutral, *known, *_HARMLESS})
