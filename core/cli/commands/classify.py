@@ -57,6 +57,7 @@ def _warn(labels: Sequence[str]) -> None:
 
 
 def _classify(given: dict[str, Any], labels: tuple[str, ...]) -> None:
+    from core.cli.commands.generate import answering
     from core.cli.rows.run import Task, run
     from core.cli.writing import answers
     from core.options import GenerateConfig
@@ -73,6 +74,7 @@ def _classify(given: dict[str, Any], labels: tuple[str, ...]) -> None:
             config=config,
             kind=kind,
             ask=lambda loaded: loaded.model.classify,
+            generate=answering,
             fitted=_with_logprobs,
             room=lambda loaded: _longest(loaded, labels),
         ),

@@ -60,15 +60,11 @@ def _generate(given: dict[str, Any], config: GenerateConfig) -> None:
     from core.cli.writing import answers
     from core.protocols import Capability
 
-    def ask(loaded: Loaded) -> Ask:
-        together = Capability.BATCH_GENERATE in loaded.backend.capabilities
-        return loaded.model.batch_generate if together else _one_by_one(loaded.model)
-
     def room(loaded: Loaded) -> int:
         return min(config.max_tokens, loaded.model.info.context_length // 2)
 
     kind = answers.generated(with_tokens=config.return_logprobs)
-    run(given, Task("generate", Capability.GENERATE, config, kind, ask, room=room))
+    run(given, Task("generate", Capability.GENERATE, config, kind, answering, answering, room=room))
 
 
 def _stream(given: dict[str, Any], config: GenerateConfig) -> None:
@@ -103,6 +99,14 @@ def _told(reason: str | None, metrics: GenerateMetrics) -> str:
     count = output.counted(metrics.generated_tokens, "token")
     rate = metrics.decode_tokens_per_second
     return f"{reason}: {count} in {metrics.total_seconds:.1f} s, {rate:.1f} tokens/s"
+
+
+def answering(loaded: Loaded) -> Ask:
+    """The operation that answers many prompts: of a backend without one, one by one."""
+    from core.protocols import Capability
+
+    together = Capability.BATCH_GENERATE in loaded.backend.capabilities
+    return loaded.model.batch_generate if together else _one_by_one(loaded.model)
 
 
 def _one_by_one(model: TextModel) -> Any:

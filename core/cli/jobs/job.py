@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from core.cli.jobs.summary import Summary
     from core.cli.loading import Loaded
     from core.cli.reading.row import Row
+    from core.cli.rows.requests import RequestAsker
 
 _SYNC_SECONDS = 1.0
 
@@ -86,7 +87,9 @@ class Writer:
         self._target, self._journal, self._encoder = target, journal, encoder
         self._synced = time.monotonic()
 
-    def recall(self, blocks: Iterator[list[Row]], asker: Asker, summary: Summary) -> int:
+    def recall(
+        self, blocks: Iterator[list[Row]], asker: Asker | RequestAsker, summary: Summary
+    ) -> int:
         """Go past the blocks that are whole, and learn from them; gives the number of their rows.
 
         The first that is not as the journal has it, and all behind it, are written anew.
@@ -101,7 +104,7 @@ class Writer:
             if len(block) != known.rows or len(answers) != known.rows:
                 raise click.UsageError("The input has other rows than when the job began.")
             asker.recall(block, answers)
-            summary.add(block, answers)
+            summary.add(block, [asker.kind.counted(answer) for answer in answers])
             summary.spend(Cost(*known.cost), known.seconds)
             rows, whole = rows + known.rows, whole + 1
         self._journal.cut(whole)

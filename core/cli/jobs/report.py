@@ -12,10 +12,13 @@ from core.cli import output
 if TYPE_CHECKING:
     from core.cli.jobs.summary import Summary
     from core.cli.rows.bulk import Asker
+    from core.cli.rows.requests import RequestAsker
     from core.cli.rows.run import Task
 
 
-def write(flags: Mapping[str, Any], task: Task, asker: Asker, summary: Summary) -> None:
+def write(
+    flags: Mapping[str, Any], task: Task, asker: Asker | RequestAsker, summary: Summary
+) -> None:
     """Write the report to the file that ``--report`` names, and whole or not at all."""
     facts = {
         "command": task.command,

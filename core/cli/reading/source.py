@@ -13,6 +13,7 @@ import click
 from core.cli.reading import forms, json_rows, parquet_rows, table_rows
 from core.cli.reading.fields import Fields
 from core.cli.reading.lines import decoded, lines, too_long
+from core.cli.reading.request_rows import FORM, Whole, are_requests
 from core.cli.reading.row import InputError, Row
 
 _HEAD = 2**16
@@ -21,10 +22,15 @@ _HEAD = 2**16
 class Source:
     """Rows of one input. ``form`` is what it was found to be; ``size`` in bytes, where known."""
 
-    def __init__(self, stream: IO[bytes], name: str, form: str, fields: Fields) -> None:
+    def __init__(
+        self, stream: IO[bytes], name: str, form: str, fields: Fields, requests: bool = False
+    ) -> None:
         self.name = name
         self._stream, self._fields = stream, fields
-        self.form = form if form != "auto" else forms.recognise(name, _head(stream), fields.text)
+        head = _head(stream)
+        self.form = form if form != "auto" else forms.recognise(name, head, fields.text)
+        if form == "auto" and self.form == "jsonl" and requests and are_requests(head):
+            self.form = FORM
         if self.form == "parquet" and not _is_file(stream):
             raise click.UsageError("Parquet is not read from a pipe. Give the file with -i FILE.")
         whole = self.form != "parquet" and _is_file(stream)  # Parquet is not read from its start
@@ -35,6 +41,8 @@ class Source:
         stream, name, fields = self._stream, self.name, self._fields
         if self.form == "text":
             return _rows_of_text(stream, name)
+        if self.form == FORM:
+            return json_rows.rows_of_lines(stream, name, Whole())
         if self.form == "jsonl":
             return json_rows.rows_of_lines(stream, name, fields)
         if self.form == "json":
@@ -49,14 +57,17 @@ class Source:
 
 
 @contextmanager
-def opened(name: str, form: str, fields: Fields) -> Iterator[Source]:
-    """A file by its name, or stdin as ``-``. Raises `click.UsageError` for what cannot be read."""
+def opened(name: str, form: str, fields: Fields, requests: bool = False) -> Iterator[Source]:
+    """A file by its name, or stdin as ``-``. Raises `click.UsageError` for what cannot be read.
+
+    With ``requests``, lines of OpenAI's batches are the form ``openai``, and not JSON lines.
+    """
     if name == "-":
         with click.open_file(name, "rb") as stdin:
-            yield Source(_peeking(stdin), name, form, fields)
+            yield Source(_peeking(stdin), name, form, fields, requests)
         return
     with open(name, "rb", buffering=_HEAD) as stream:
-        yield Source(stream, name, form, fields)
+        yield Source(stream, name, form, fields, requests)
 
 
 def rows_of_arguments(prompts: Sequence[str]) -> Iterator[Row]:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from core.cli.rows.prompts import PromptMaker
 
 
+_QUESTIONS = ("labels", "labels_file", "field", "id_field", "system", "truncate")
+
+
 @dataclass(frozen=True, slots=True)
 class Input:
     """The rows that are asked about, and how much of them is read."""
@@ -29,6 +32,7 @@ class Input:
     rows: Iterator[Row]
     share: Callable[[], float | None]
     name: str
+    form: str = "text"
 
 
 @contextmanager
@@ -43,7 +47,9 @@ def opened(flags: Mapping[str, Any], template: Template | None) -> Iterator[Inpu
         yield Input(islice(rows, flags["limit"]), lambda: None, "arguments")
         return
     name = flags["file"] or "-"
-    with source.opened(name, flags["form"], fields_of(flags, template)) as found:
+    # With a question for all rows, a request's own words are a row as any other.
+    own = template is None and not any(flags.get(name) for name in _QUESTIONS)
+    with source.opened(name, flags["form"], fields_of(flags, template), own) as found:
         others = [field for field in (template.fields if template else ()) if field != TEXT]
         if others and found.form == "text":
             raise click.UsageError(
@@ -56,7 +62,8 @@ def opened(flags: Mapping[str, Any], template: Template | None) -> Iterator[Inpu
             whole = None if flags["limit"] else found.size
             return found.position() / whole if whole else None
 
-        yield Input(islice(rows, flags["limit"]), share, "stdin" if name == "-" else name)
+        shown = "stdin" if name == "-" else name
+        yield Input(islice(rows, flags["limit"]), share, shown, found.form)
 
 
 def fields_of(flags: Mapping[str, Any], template: Template | None) -> Fields:

@@ -58,6 +58,20 @@ def template_of(flags: Mapping[str, Any]) -> Template | None:
     return template
 
 
+def refuse_for_requests(flags: Mapping[str, Any]) -> None:
+    """Raise `click.UsageError` for flags that requests of their own have no place for."""
+    from core.cli.jobs.job import form_of_output
+
+    form = form_of_output(flags) if flags["output"] else flags["to"] or "jsonl"
+    if form != "jsonl":
+        raise click.UsageError(f"Requests of a batch are answered in JSON lines, not as {form}.")
+    for name in ("gold", "min_margin"):
+        if flags.get(name) is not None:
+            raise click.UsageError(
+                f"{_flag(name)} is about --labels, and each request has its own."
+            )
+
+
 def _read(name: str) -> str:
     with open(name, "rb") as stream:
         data = stream.read(2**24 + 1)

@@ -34,7 +34,7 @@ _ROWS = [
     click.option("-i", "--input", "file", type=_FILE_OR_STDIN, help="Rows; - is stdin."),
     click.option(
         *("--format", "form"),
-        type=click.Choice(["auto", *FORMS]),
+        type=click.Choice(["auto", *FORMS, "openai"]),
         default="auto",
         help="Of the input; auto goes by name and content.",
     ),

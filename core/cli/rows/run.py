@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from core.cli.jobs.job import Job
 from core.cli.jobs.summary import Summary
 from core.cli.loading import Loaded, explain, load
 from core.cli.progress import Progress, RowCount
-from core.cli.rows import asking, checks, results, trial
+from core.cli.rows import asking, checks, requests, results, trial
 from core.cli.rows.blocks import blocks
 from core.cli.rows.bulk import Answered, Ask, Asker, Cost, Known
 from core.cli.writing.encoders import encoder
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 class Task:
     """What a command asks of each row.
 
-    ``ask`` gives a model's operation, ``fitted`` the options that suit its backend. ``room`` is how
+    ``ask`` gives a model's operation, ``generate`` the one for rows that are requests of their own,
+    ``fitted`` the options that suit its backend. ``room`` is how
     many tokens of the context a prompt leaves free where it is shortened.
     """
 
@@ -43,6 +45,7 @@ class Task:
     config: GenerateConfig
     kind: Kind
     ask: Callable[[Loaded], Ask]
+    generate: Callable[[Loaded], Ask]
     fitted: Callable[[Loaded, GenerateConfig], GenerateConfig] = lambda loaded, config: config
     room: Callable[[Loaded], int] = lambda loaded: 1
 
@@ -55,6 +58,8 @@ def run(flags: Mapping[str, Any], task: Task) -> None:
     template = checks.template_of(flags)
     with ExitStack() as stack:
         rows = stack.enter_context(asking.opened(flags, template))
+        if rows.form == requests.FORM:
+            checks.refuse_for_requests(flags)
         work = _job(stack, flags, template, task)
         if work is not None and work.finished:
             output.say(f"{work.path} is finished; nothing is left to do.")
@@ -69,7 +74,7 @@ def run(flags: Mapping[str, Any], task: Task) -> None:
         if work is not None:
             work.know(loaded)
 
-        asker = _asker(flags, loaded, template, task)
+        asker = _asker(flags, loaded, template, task, rows)
         if flags["show_prompt"]:
             trial.show(asker, rows.rows)
         elif flags["dry_run"]:
@@ -101,8 +106,16 @@ def _loading(flags: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _asker(
-    flags: Mapping[str, Any], loaded: Loaded, template: Template | None, task: Task
-) -> Asker:
+    flags: Mapping[str, Any],
+    loaded: Loaded,
+    template: Template | None,
+    task: Task,
+    rows: asking.Input,
+) -> Asker | requests.RequestAsker:
+    if rows.form == requests.FORM:
+        created = 0 if rows.name == "stdin" else int(os.stat(rows.name).st_mtime)
+        chat = bool(flags["chat"])
+        return requests.RequestAsker(loaded, task.generate(loaded), task.config, chat, created)
     config = task.fitted(loaded, task.config)
     maker = asking.prompt_maker(flags, loaded, template, task.room(loaded))
     # Equal prompts have equal answers where no draw is random.
@@ -117,14 +130,14 @@ class _Run:
         self,
         flags: Mapping[str, Any],
         task: Task,
-        asker: Asker,
+        asker: Asker | requests.RequestAsker,
         rows: asking.Input,
         work: Job | None,
     ) -> None:
         self._flags, self._task, self._asker = flags, task, asker
         self._rows, self._job = rows, work
-        self._layout = Layout(task.kind, flags["keep"])
-        self._form = flags["to"] or ("jsonl" if flags["as_json"] else None)
+        self._layout = Layout(asker.kind, flags["keep"], alone=rows.form == requests.FORM)
+        self._form = flags["to"] or ("jsonl" if flags["as_json"] or self._layout.alone else None)
         self._failures = results.Failures(explained=work is not None or self._form is None)
         self._summary = Summary(task.config.labels, flags.get("gold"))
         self._count = RowCount(rows.share)
@@ -182,7 +195,8 @@ class _Run:
     def _note(self, rows: Sequence[Answered], cost: Cost, seconds: float) -> None:
         self._progress.clear()
         self._failures.add(rows)
-        self._summary.add([row.row for row in rows], [row.answer for row in rows])
+        counted = [self._asker.kind.counted(row.answer) for row in rows]
+        self._summary.add([row.row for row in rows], counted)
         self._summary.spend(cost, seconds)
         self._count.add(len(rows), self._summary)
         self._progress.show()

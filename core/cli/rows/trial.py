@@ -14,11 +14,12 @@ from core.extensions import Tokenizing
 if TYPE_CHECKING:
     from core.cli.loading import Loaded
     from core.cli.reading.row import Row
+    from core.cli.rows.requests import RequestAsker
 
 _SAMPLE, _COUNTED = 32, 1000
 
 
-def show(asker: Asker, rows: Iterator[Row]) -> None:
+def show(asker: Asker | RequestAsker, rows: Iterator[Row]) -> None:
     """Write the first row's prompt, and what the model says behind it.
 
     Raises what kept the row from being a prompt.
@@ -46,7 +47,7 @@ def show(asker: Asker, rows: Iterator[Row]) -> None:
         output.say(f"{names[0]}: {asker.kind.cells(answered.answer)[0]!r}")
 
 
-def estimate(asker: Asker, rows: Iterator[Row], loaded: Loaded) -> None:
+def estimate(asker: Asker | RequestAsker, rows: Iterator[Row], loaded: Loaded) -> None:
     """Say how many rows and tokens there are, and reckon time and memory by a sample."""
     sample: list[Row] = []
     counted = count = bad = tokens = length = 0

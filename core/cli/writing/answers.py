@@ -21,7 +21,7 @@ class Kind:
 
     ``answer`` makes one of a result, ``failed`` one of a row's error. ``columns`` are those of a
     table, of which ``values`` gives the cells, numbers as numbers. ``names`` are all that an output
-    row uses for itself.
+    row uses for itself. ``counted`` is what a summary counts of an answer.
     """
 
     answer: Callable[[Result], Answer]
@@ -29,6 +29,7 @@ class Kind:
     columns: tuple[str, ...]
     values: Callable[[Answer], tuple[object, ...]]
     names: frozenset[str]
+    counted: Callable[[Answer], Answer] = lambda answer: answer
 
     def cells(self, answer: Answer) -> tuple[object, ...]:
         """The cells of an answer, or those that it was read from."""

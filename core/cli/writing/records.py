@@ -19,13 +19,19 @@ _CLASH = "input_"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What is written of a row: ``kept`` says what of its input."""
+    """What is written of a row.
+
+    ``keep`` says what of its input; ``alone``, nothing but the answer.
+    """
 
     kind: Kind
     keep: Keep
+    alone: bool = False
 
     def record(self, answered: Answered) -> dict[str, object]:
         """The row as a JSON object."""
+        if self.alone:
+            return answered.answer
         return {LINE: answered.row.line, **self.kept(answered.row), **answered.answer}
 
     def kept(self, row: Row) -> dict[str, object]:
