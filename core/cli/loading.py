@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core import choosing
+from core import choosing, log
 from core.choosing import BackendChoice
 from core.cli import output
 from core.cli.plugins import Hooks
@@ -67,6 +67,7 @@ def load(path: str, config: LoadConfig, needed: Capability | None = None) -> Loa
     except (InvalidModelError, TokenizerError, UnsupportedModelError) as error:
         raise choosing.with_refusals(error, choice) from error
     seconds = time.perf_counter() - start
+    log.loaded(location, name, model, seconds)
 
     hooks = click.get_current_context().find_object(Hooks)
     if hooks is not None:

@@ -1,0 +1,96 @@
+"""A job that is killed again and again ends as one that nothing disturbed, byte for byte.
+
+Real processes and models, SIGKILL at moments that no handler sees: at random ones, and right behind
+a write to the output, which the journal may not know of yet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.attacks import tiny_models
+
+pytestmark = pytest.mark.slow
+
+ROWS, KILLS = 2000, 13
+WORDS = ("a", "b", "ab", "ba", "aab", "bba")
+
+
+def rows_of(place: Path) -> Path:
+    """Texts of two to thirty words, of which a third repeat; rows whose text is a number fail."""
+    draw = random.Random(7)
+    texts = [" ".join(draw.choices(WORDS, k=draw.choice((2, 8, 30)))) for _ in range(ROWS)]
+    file = place / "rows.jsonl"
+    with open(file, "w") as stream:
+        for n, text in enumerate(texts):
+            text = texts[n // 2] if n % 3 == 0 else text
+            stream.write(json.dumps({"id": n, "text": n if n % 211 == 5 else text}) + "\n")
+    return file
+
+
+def command(model: Path, backend: str, rows: Path, out: Path, *more: str) -> list[str]:
+    return [
+        *(sys.executable, "-m", "core", "classify", "-m", str(model), "--backend", backend),
+        *("--labels", "a,b,ab", "--template", "ab ab {text}", "-i", str(rows), "-o", str(out)),
+        *("-O", "n_threads=1") * (backend == "llama_cpp"),
+        *more,
+    ]
+
+
+def run(arguments: list[str], *, ends: Callable[[float], bool] | None = None) -> int:
+    """Run to the end, or until ``ends`` says so of the seconds that went by: then it is killed."""
+    with subprocess.Popen(arguments, stderr=subprocess.DEVNULL) as process:
+        start = time.monotonic()
+        while ends is not None and process.poll() is None:
+            if ends(time.monotonic() - start):
+                process.send_signal(signal.SIGKILL)
+                break
+            time.sleep(0.0005)
+        return process.wait(timeout=300)
+
+
+def grows(out: Path) -> Callable[[float], bool]:
+    """Whether a block has just come to the output."""
+    before = out.stat().st_size if out.exists() else 0
+    return lambda _: out.exists() and out.stat().st_size > before
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+@pytest.mark.parametrize("backend", ["mlx_cpu", "llama_cpp"])
+def test_every_row_once_whatever_kills_it(tmp_path: Path, backend: str, form: str) -> None:
+    os.environ.setdefault("MLX_DISABLE_COMPILE", "1")
+    place = tmp_path / "model"
+    place.mkdir()
+    make = tiny_models.checkpoint if backend == "mlx_cpu" else tiny_models.gguf
+    model, rows = make(place), rows_of(tmp_path)
+
+    # Undisturbed: twice, for a backend that is not the same twice could not be told from a fault.
+    whole, again, out = (tmp_path / f"{name}.{form}" for name in ("whole", "again", "out"))
+    start = time.monotonic()
+    assert run(command(model, backend, rows, whole)) == 5
+    seconds = time.monotonic() - start
+    assert run(command(model, backend, rows, again)) == 5
+    assert whole.read_bytes() == again.read_bytes()
+
+    # Killed, and on, and killed.
+    draw, killed = random.Random(form + backend), 0
+    for number in range(KILLS):
+        moment = draw.uniform(0.2, 0.9) * seconds
+        ends = grows(out) if number % 3 == 0 else lambda passed, moment=moment: passed > moment
+        killed += run(command(model, backend, rows, out, "--resume"), ends=ends) == -signal.SIGKILL
+    assert killed >= KILLS // 3
+
+    assert run(command(model, backend, rows, out, "--resume")) in (0, 5)
+    assert out.read_bytes() == whole.read_bytes()
+    lines = out.read_bytes().splitlines()
+    assert len(lines) == ROWS + (form == "csv")
