@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
 
 from core.cli.reading.row import InputError, MissingFieldError, Row
-from core.types import Message
+
+if TYPE_CHECKING:
+    from core.types import Message
 
 _ID_FIELDS = ("custom_id", "id")
 _TEXT_FIELDS = ("prompt", "text")
-_SHOWN = 500
+_SHOWN, _COMPARED = 500, 200
 
 _EXPECTED = (
     'A line is {"text": "..."}, {"prompt": "..."}, '
@@ -33,8 +36,14 @@ class Fields:
     others: tuple[str, ...] = ()
     text_wanted: bool = True
 
-    def row(self, line: int, record: object, unit: str = "line") -> Row:
-        """The row of a record, or of what is wrong with it."""
+    def check(self, line: int, columns: Iterable[str], unit: str = "line") -> None:
+        """Raise `click.UsageError` where a table's columns lack what each row has to have."""
+        error = self.row(line, dict.fromkeys(columns, ""), unit).error
+        if isinstance(error, MissingFieldError):
+            raise click.UsageError(str(error))
+
+    def row(self, line: int, record: object, unit: str = "line", size: int = 0) -> Row:
+        """The row of a record of about so many bytes, or of what is wrong with it."""
         if not isinstance(record, dict):
             problem = InputError(f"{unit} {line} is not a JSON object. {_EXPECTED}")
             return Row(line, error=problem, unit=unit)
@@ -43,8 +52,8 @@ class Fields:
             identity = self._identity(f"{unit} {line}", record)
             text, messages = self._asked(f"{unit} {line}", record)
         except InputError as error:
-            return Row(line, "", record, identity=identity, error=error, unit=unit)
-        return Row(line, text, record, messages, identity, unit=unit)
+            return Row(line, "", record, identity=identity, error=error, unit=unit, size=size)
+        return Row(line, text, record, messages, identity, unit=unit, size=size)
 
     def _identity(self, place: str, record: Mapping[str, object]) -> tuple[str, object] | None:
         if self.identity is not None and self.identity not in record:
@@ -78,17 +87,25 @@ class Fields:
 
 
 def _missing(place: str, names: Sequence[str], fields: Sequence[str], flag: str) -> str:
+    import difflib
+    import shlex
+
     missing = f"{place} has no {' or '.join(map(repr, names))}."
     if not fields:
         return f"{missing} {_EXPECTED}"
-    near = difflib.get_close_matches(names[0], fields, n=1) if len(names) == 1 else []
+    known = fields[:_COMPARED]
+    near = difflib.get_close_matches(names[0], known, n=1) if len(names) == 1 else []
     shown = near and (
         f"{{{near[0]}}}" if flag == "--template" else f"{flag} {shlex.quote(near[0])}"
     )
     hint = f" Did you mean {shown}?" if shown else ""
-    told = ", ".join(map(repr, fields))[:_SHOWN]
+    told = _shortened(", ".join(repr(_shortened(name)) for name in known))
     advice = ": name the text's with --field" if flag == "--field" else ""
     return f"{missing} Its fields are {told}{advice}.{hint}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _text(place: str, name: str, value: object) -> str:
@@ -99,6 +116,8 @@ def _text(place: str, name: str, value: object) -> str:
 
 def _messages(place: str, value: object) -> tuple[Message, ...]:
     import msgspec
+
+    from core.types import Message
 
     try:
         messages = msgspec.convert(value, tuple[Message, ...])

@@ -1,25 +1,27 @@
-"""Rows of JSON: an object a line, or the elements of one array, read as they come."""
+"""Rows of JSON: of a text that holds one value, and of lines that hold one each."""
 
 from __future__ import annotations
 
-import codecs
 import json
+import re
 from collections.abc import Iterator
-from typing import IO
+from functools import cache
+from typing import IO, TYPE_CHECKING, NoReturn
 
 from core.cli.reading.fields import Fields
-from core.cli.reading.lines import MAX_LINE_BYTES, decoded, lines, too_long
+from core.cli.reading.lines import decoded, lines, too_long
 from core.cli.reading.row import InputError, Row
 
-_CHUNK = 2**16
-_BETWEEN = " \t\r\n,"
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_DEPTH = 200
+"""Brackets within brackets; whatever writes the record again needs as much of the stack."""
+MARKS = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
 
 
 def rows_of_lines(stream: IO[bytes], name: str, fields: Fields) -> Iterator[Row]:
     """One row per line that is not blank, each a JSON object; a broken line is only its row's."""
-    import msgspec
-
-    decode = msgspec.json.Decoder().decode
     for number, line in enumerate(lines(stream), 1):
         if not line.strip():
             continue
@@ -27,69 +29,72 @@ def rows_of_lines(stream: IO[bytes], name: str, fields: Fields) -> Iterator[Row]
             yield row
             continue
         text = decoded(number, line)
-        if isinstance(text, Row):
-            yield text
-            continue
-        try:
-            record = decode(text)
-        except (msgspec.DecodeError, RecursionError) as error:
-            problem = InputError(f"line {number} is not valid JSON: {error}.")
-            yield Row(number, text, error=problem)
-        else:
-            yield fields.row(number, record)
+        yield text if isinstance(text, Row) else row_of_text(number, text, fields)
 
 
-def rows_of_array(stream: IO[bytes], fields: Fields) -> Iterator[Row]:
-    """One row per element of a JSON array, or per object of several behind one another.
+def row_of_text(line: int, text: str, fields: Fields) -> Row:
+    """The row of a JSON text that begins on a line, or of what is wrong with it.
 
-    Where one is broken, nothing behind it can be told apart, so that it is the last row.
+    What is not UTF-8 in it stands there as surrogates.
     """
-    line = 1
+    import msgspec
+
+    problem = f"line {line} is not valid JSON: "
+    if is_deep(text):
+        return Row(line, text, error=InputError(f"{problem}{too_deep()}."))
     try:
-        for line, value in _values(stream):
-            yield fields.row(line, value)
-    except InputError as error:
-        yield Row(error.args[1] if len(error.args) > 1 else line, error=InputError(error.args[0]))
+        record = _decoder()(text)
+    except UnicodeEncodeError:
+        shown = text.encode(errors="surrogateescape").decode(errors="replace")
+        return Row(line, shown, error=InputError(f"line {line} is not valid UTF-8."))
+    except msgspec.DecodeError as error:
+        return Row(line, text, error=InputError(f"{problem}{_reason(text, error)}."))
+    return fields.row(line, record, size=len(text))
 
 
-def _values(stream: IO[bytes]) -> Iterator[tuple[int, object]]:
-    """The values, each with the line that it begins on; holds no more than one and a chunk."""
-    decoder, text_of = json.JSONDecoder(), codecs.getincrementaldecoder("utf-8-sig")()
-    text, start, line, depth, ended = "", 0, 1, 0, False
+@cache
+def _decoder() -> Callable[[str], object]:
+    import msgspec
 
-    while True:
-        # Pass over what stands between values, and over the array's own brackets.
-        while start < len(text) and (text[start] in _BETWEEN or text[start] in "[]"):
-            if text[start] == "[" and depth:
-                break  # an element that is an array itself
-            depth += {"[": 1, "]": -1}.get(text[start], 0)
-            line += text[start] == "\n"
-            start += 1
+    return msgspec.json.Decoder().decode
 
-        # A value that ends within what was read is whole: a number's end is only known behind it.
-        if start < len(text):
-            try:
-                value, end = decoder.raw_decode(text, start)
-            except (ValueError, RecursionError) as error:
-                if ended or isinstance(error, RecursionError):
-                    raise InputError(f"line {line} is not valid JSON: {error}.", line) from None
-            else:
-                if ended or end < len(text):
-                    yield line, value
-                    line += text.count("\n", start, end)
-                    start = end
-                    continue
-        if ended:
-            return
 
-        # Read on: twice as much as is held, so that a long value is not tried too often.
-        text, start = text[start:], 0
-        if len(text) > MAX_LINE_BYTES:
-            message = f"The value at line {line} is longer than {MAX_LINE_BYTES} bytes."
-            raise InputError(message, line)
-        data = stream.read(max(_CHUNK, len(text)))
-        ended = not data
-        try:
-            text += text_of.decode(data, ended)
-        except UnicodeDecodeError:
-            raise InputError(f"The array is not valid UTF-8 behind line {line}.", line) from None
+def is_deep(text: str) -> bool:
+    """Whether brackets in it stand within too many others."""
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return False
+    depth, quoted = 0, False
+    for found in MARKS.finditer(text):
+        mark = found[0]
+        if mark == '"':
+            quoted = not quoted
+        elif not quoted and mark in "[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                return True
+        elif not quoted and mark in "]}":
+            depth -= 1
+    return False
+
+
+def too_deep() -> str:
+    """What is said of such a text."""
+    return f"it is nested more than {MAX_DEPTH} deep"
+
+
+def _reason(text: str, error: Exception) -> str:
+    """What is wrong, in words that name the place; those of msgspec are few."""
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant, parse_int=str)
+        json.dumps(value, ensure_ascii=False).encode()
+    except json.JSONDecodeError as found:
+        return f"{found.msg.removesuffix(' at')} at character {found.pos + 1}"
+    except InputError as found:
+        return str(found)
+    except UnicodeEncodeError:
+        return "half of a surrogate pair stands in it, as \\ud800 is"
+    return str(error).split(" - at ")[0]
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise InputError(f"{name} is no value of JSON; null is")

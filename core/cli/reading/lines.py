@@ -16,13 +16,15 @@ _CHUNK, _SHOWN = 2**20, 1000
 
 def lines(stream: IO[bytes]) -> Iterator[bytes]:
     """Lines with their ends; of one that is too long no more than shows that it is."""
-    line = stream.readline(MAX_LINE_BYTES + 1).removeprefix(b"\xef\xbb\xbf")
+    line = stream.readline(MAX_LINE_BYTES + 1)
+    mark = b"\xef\xbb\xbf"
     while line:
-        yield line
         cut = len(line) > MAX_LINE_BYTES and not line.endswith(b"\n")
+        # What was cut stays longer than a line may be, so that it is known for what it is.
+        yield line if cut else line.removeprefix(mark)
         if cut and not _skip_rest(stream):
             return
-        line = stream.readline(MAX_LINE_BYTES + 1)
+        line, mark = stream.readline(MAX_LINE_BYTES + 1), b""
 
 
 def _skip_rest(stream: IO[bytes]) -> bool:

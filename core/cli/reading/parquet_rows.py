@@ -7,14 +7,15 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from core.cli.reading import lines
 from core.cli.reading.fields import Fields
-from core.cli.reading.row import Row
-from core.known_plugins import install_command
+from core.cli.reading.row import InputError, Row
 
 if TYPE_CHECKING:
     import pyarrow.parquet
 
-_ROWS = 1024
+_ROWS = 256
+_BUFFER = 2**20
 
 
 def opened(stream: IO[bytes], name: str) -> pyarrow.parquet.ParquetFile:
@@ -23,7 +24,7 @@ def opened(stream: IO[bytes], name: str) -> pyarrow.parquet.ParquetFile:
     import pyarrow
 
     try:
-        return library.ParquetFile(stream)
+        return library.ParquetFile(stream, buffer_size=_BUFFER)
     except (pyarrow.ArrowException, OSError) as error:
         raise click.UsageError(f"{name} is not a whole Parquet file: {error}") from None
 
@@ -33,15 +34,51 @@ def pyarrow_parquet() -> Any:
     try:
         import pyarrow.parquet
     except ImportError:
+        from core.known_plugins import install_command
+
         command = install_command("parquet")
         raise click.UsageError(f"Parquet needs pyarrow: {command}") from None
     return pyarrow.parquet
 
 
 def rows_of_parquet(stream: IO[bytes], name: str, fields: Fields) -> Iterator[Row]:
-    """One row per row, numbered from 1."""
+    """One row per row, numbered from 1. Raises `click.UsageError` for columns of no use."""
+    file = opened(stream, name)
+    columns = file.schema_arrow.names
+    if twice := [column for column in columns if columns.count(column) > 1]:
+        raise click.UsageError(f"{name}: the column {twice[0]!r} stands there twice.")
+    fields.check(1, columns, "row")
+
+    import pyarrow
+
     number = 0
-    for batch in opened(stream, name).iter_batches(batch_size=_ROWS):
-        for record in batch.to_pylist():
-            number += 1
-            yield fields.row(number, record, "row")
+    try:
+        for batch in file.iter_batches(batch_size=_ROWS):
+            for row in _rows(number, batch, fields):
+                number += 1
+                yield row
+    except (pyarrow.ArrowException, OSError) as error:
+        problem = f"row {number + 1} and what is behind it cannot be read: {error}"
+        yield Row(number + 1, error=InputError(problem), unit="row")
+
+
+def _rows(before: int, batch: Any, fields: Fields) -> Iterator[Row]:
+    """The rows of a batch behind so many; where one is bad or long, each by itself."""
+    import pyarrow
+
+    count, size = batch.num_rows, batch.nbytes
+    try:
+        if size > lines.MAX_LINE_BYTES:
+            raise InputError(f"it is longer than {lines.MAX_LINE_BYTES} bytes, which is no prompt")
+        records = batch.to_pylist()
+    except (ValueError, OverflowError, pyarrow.ArrowException, InputError) as error:
+        if count == 1:
+            reason = "it is not valid UTF-8" if isinstance(error, UnicodeError) else error
+            problem = InputError(f"row {before + 1} cannot be read: {reason}.")
+            yield Row(before + 1, error=problem, unit="row")
+            return
+        for place in range(count):
+            yield from _rows(before + place, batch.slice(place, 1), fields)
+    else:
+        for number, record in enumerate(records, before + 1):
+            yield fields.row(number, record, "row", size // count)

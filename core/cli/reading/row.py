@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from core.errors import RequestError
-from core.types import Message
+
+if TYPE_CHECKING:
+    from core.types import Message
 
 
 class InputError(RequestError):
@@ -22,8 +25,8 @@ class Row:
     """One prompt as the user gave it.
 
     ``line`` is where it begins in the input, from 1; of Parquet the number of the row. ``identity``
-    is what the user called it, under the key it came with. ``fields`` are all that the record had.
-    Of a conversation, ``text`` is the last message.
+    is what the user called it, under the key it came with. ``fields`` are all that the record had,
+    and ``size`` about how many bytes. Of a conversation, ``text`` is the last message.
     """
 
     line: int
@@ -33,6 +36,7 @@ class Row:
     identity: tuple[str, object] | None = None
     error: Exception | None = None
     unit: str = "line"
+    size: int = 0
 
     @property
     def place(self) -> str:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO
 
 import click
 
-from core.cli.reading import forms, json_rows, parquet_rows, table_rows
+from core.cli.reading import array_rows, json_rows, parquet_rows, recognising, table_rows
 from core.cli.reading.fields import Fields
+from core.cli.reading.head import is_file, looked_at
 from core.cli.reading.lines import decoded, lines, too_long
 from core.cli.reading.request_rows import FORM, Whole, are_requests
 from core.cli.reading.row import InputError, Row
-
-_HEAD = 2**16
 
 
 class Source:
@@ -26,15 +24,16 @@ class Source:
         self, stream: IO[bytes], name: str, form: str, fields: Fields, requests: bool = False
     ) -> None:
         self.name = name
-        self._stream, self._fields = stream, fields
-        head = _head(stream)
-        self.form = form if form != "auto" else forms.recognise(name, head, fields.text)
+        head, self._stream = looked_at(stream)
+        self._fields = fields
+        self.form = recognising.form_of(name, head, form, fields)
         if form == "auto" and self.form == "jsonl" and requests and are_requests(head):
             self.form = FORM
-        if self.form == "parquet" and not _is_file(stream):
+        if self.form == "parquet" and not is_file(stream):
             raise click.UsageError("Parquet is not read from a pipe. Give the file with -i FILE.")
-        whole = self.form != "parquet" and _is_file(stream)  # Parquet is not read from its start
-        self.size = os.fstat(stream.fileno()).st_size if whole else None
+        known = self.form != "parquet" and is_file(stream)  # Parquet is not read from its start
+        size = os.fstat(stream.fileno()).st_size if known else 0
+        self.size = size or None  # a file of /proc has none
 
     def rows(self) -> Iterator[Row]:
         """The rows, in order; each can be read once."""
@@ -46,7 +45,7 @@ class Source:
         if self.form == "jsonl":
             return json_rows.rows_of_lines(stream, name, fields)
         if self.form == "json":
-            return json_rows.rows_of_array(stream, fields)
+            return array_rows.rows_of_array(stream, fields)
         if self.form == "parquet":
             return parquet_rows.rows_of_parquet(stream, name, fields)
         return table_rows.rows_of_table(stream, name, self.form, fields)
@@ -64,9 +63,9 @@ def opened(name: str, form: str, fields: Fields, requests: bool = False) -> Iter
     """
     if name == "-":
         with click.open_file(name, "rb") as stdin:
-            yield Source(_peeking(stdin), name, form, fields, requests)
+            yield Source(stdin, name, form, fields, requests)
         return
-    with open(name, "rb", buffering=_HEAD) as stream:
+    with open(name, "rb") as stream:
         yield Source(stream, name, form, fields, requests)
 
 
@@ -92,21 +91,3 @@ def _rows_of_text(stream: IO[bytes], name: str) -> Iterator[Row]:
             continue
         text = decoded(number, line)
         yield text if isinstance(text, Row) else Row(number, text, {"text": text})
-
-
-def _peeking(stream: Any) -> IO[bytes]:
-    found: IO[bytes] = stream if hasattr(stream, "peek") else io.BufferedReader(stream)
-    return found
-
-
-def _head(stream: Any) -> bytes:
-    """The first bytes, which stay to be read; of a pipe those that are there."""
-    head: bytes = stream.peek(_HEAD)
-    return head[:_HEAD]
-
-
-def _is_file(stream: IO[bytes]) -> bool:
-    try:
-        return stream.seekable() and os.fstat(stream.fileno()).st_size > 0
-    except (OSError, ValueError):
-        return False

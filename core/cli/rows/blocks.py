@@ -11,7 +11,7 @@ from core.support import block_sizes
 FIRST_BLOCK, LARGEST_BLOCK = 32, 256
 """The first results should come soon; a block that was interrupted is computed again whole."""
 LARGEST_TEXT = 16 * 2**20
-"""Characters after which a block ends early."""
+"""Characters of texts, or bytes of records, after which a block ends early."""
 
 
 def blocks(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -25,10 +25,10 @@ def blocks(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def _bounded(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows up to the one with which their texts become too much to hold."""
+    """Yield the rows up to the one with which they become too much to hold."""
     length = 0
     for row in rows:
         yield row
-        length += len(row.text)
+        length += max(len(row.text), row.size)
         if length > LARGEST_TEXT:
             return

@@ -20,6 +20,7 @@ from core.cli.progress import Progress, RowCount
 from core.cli.rows import asking, checks, requests, results, trial
 from core.cli.rows.blocks import blocks
 from core.cli.rows.bulk import Answered, Ask, Asker, Cost, Known
+from core.cli.rows.identities import Identities
 from core.cli.writing.encoders import encoder
 from core.cli.writing.records import Layout
 from core.errors import CoreError
@@ -143,6 +144,7 @@ class _Run:
         self._count = RowCount(rows.share)
         self._progress = Progress(self._count.text, flags["progress"])
         self._stop = interrupts.Stop()
+        self._identities = Identities()
 
     def run(self) -> None:
         """Answer all rows; then say what came of them."""
@@ -195,6 +197,7 @@ class _Run:
     def _note(self, rows: Sequence[Answered], cost: Cost, seconds: float) -> None:
         self._progress.clear()
         self._failures.add(rows)
+        self._identities.note(row.row for row in rows)
         counted = [self._asker.kind.counted(row.answer) for row in rows]
         self._summary.add([row.row for row in rows], counted)
         self._summary.spend(cost, seconds)

@@ -41,11 +41,14 @@ class Layout:
         fields = row.fields if self.keep == "all" else dict((row.identity,) if row.identity else ())
         if self.kind.names.isdisjoint(fields):
             return dict(fields)
-        return {self.name(name): value for name, value in fields.items()}
+        return {self._name(name, fields): value for name, value in fields.items()}
 
-    def name(self, field: str) -> str:
-        """What a field of the input is called in the output."""
-        return f"{_CLASH}{field}" if field in self.kind.names else field
+    def _name(self, field: str, fields: Mapping[str, object]) -> str:
+        """What a field is called in the output: as no other is."""
+        name = field
+        while name in self.kind.names or (name != field and name in fields):
+            name = f"{_CLASH}{name}"
+        return name
 
     def columns(self, rows: Sequence[Answered]) -> tuple[str, ...]:
         """The columns of a table: those of the first row that has any are kept."""

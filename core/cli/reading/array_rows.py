@@ -1,0 +1,167 @@
+"""Rows of a JSON array, read as its elements come: no more is held than one of them."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from typing import IO
+
+from core.cli.reading import lines
+from core.cli.reading.fields import Fields
+from core.cli.reading.json_rows import MARKS, row_of_text, too_deep
+from core.cli.reading.row import InputError, Row
+
+_CHUNK = 2**16
+_BETWEEN = re.compile(r"[ \t\r\n,]*")
+_SCALAR = re.compile(r"[^\[\]{},\n]+|.", re.DOTALL)
+_SHOWN = 1000
+_LONGEST_LITERAL = 16
+"""Characters at the end of what was read that may be half of ``-Infinity`` or ``\\\\ud83d``."""
+
+
+def rows_of_array(stream: IO[bytes], fields: Fields) -> Iterator[Row]:
+    """One row per element of a JSON array, or per object of several behind one another.
+
+    A broken element is its own error. The next one begins where its brackets are closed.
+    """
+    for line, element in _Elements(stream):
+        if isinstance(element, str):
+            yield row_of_text(line, element, fields)
+        else:
+            yield element
+
+
+class _Broken(Exception):
+    """An element of which no end was found as JSON has one."""
+
+
+class _Elements:
+    """Texts of elements, each with the line that it begins on; or rows of errors."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape")
+        # Only where an element ends is looked for: what it holds is decoded once it is whole.
+        kept = dict.fromkeys(("parse_int", "parse_float", "parse_constant"), str)
+        self._scan = json.JSONDecoder(strict=False, **kept).raw_decode
+        self._text, self._start, self._line = "", 0, 1
+        self._ended = False
+        self._opened: int | None = None
+
+    def __iter__(self) -> Iterator[tuple[int, str | Row]]:
+        while self._is_next():
+            line = self._line
+            try:
+                end = self._end()
+            except _Broken as problem:
+                shown = self._text[self._start :][:_SHOWN]
+                yield line, self._passed_over(line, shown, str(problem))
+            else:
+                element = self._text[self._start : end]
+                self._go(end)
+                yield line, element
+        if self._opened is not None:
+            text = f"line {self._line}: the array that begins on line {self._opened} is not closed."
+            yield self._line, _failed(self._line, f"{text} The input may be cut off.")
+
+    def _is_next(self) -> bool:
+        """Go on to the next element: over what stands between two, and the array's brackets."""
+        while True:
+            found = _BETWEEN.match(self._text, self._start)
+            assert found is not None
+            self._go(found.end())
+            if self._start == len(self._text):
+                if self._ended:
+                    return False
+                self._read()
+            elif self._text[self._start] == "[" and self._opened is None:
+                self._opened = self._line
+                self._go(self._start + 1)
+            elif self._text[self._start] == "]" and self._opened is not None:
+                self._opened = None
+                self._go(self._start + 1)
+            else:
+                return True
+
+    def _end(self) -> int:
+        """Where the element ends. Raises `_Broken` for one that has no end."""
+        while True:
+            try:
+                _, end = self._scan(self._text, self._start)
+            except json.JSONDecodeError as error:
+                self._check(error)
+            except RecursionError:
+                raise _Broken(too_deep()) from None
+            else:
+                # A number's end is only known behind it.
+                if end < len(self._text) or self._ended:
+                    return end
+            if len(self._text) - self._start > lines.MAX_LINE_BYTES:
+                raise _Broken(f"it is longer than {lines.MAX_LINE_BYTES} bytes, which is no prompt")
+            self._read()
+
+    def _check(self, error: json.JSONDecodeError) -> None:
+        """Raise `_Broken` where reading on mends nothing."""
+        open_string = error.msg.startswith("Unterminated string")
+        if self._ended or not (open_string or error.pos > len(self._text) - _LONGEST_LITERAL):
+            line = self._line + self._text.count("\n", self._start, error.pos)
+            place = "" if line == self._line else f" on line {line}"
+            raise _Broken(f"{error.msg.removesuffix(' at')}{place}") from None
+
+    def _passed_over(self, line: int, shown: str, problem: str) -> Row:
+        """The row of a broken element, behind which it goes on where its brackets close."""
+        text = f"line {line} is not valid JSON: {problem}."
+        if self._text[self._start] not in "[{":
+            found = _SCALAR.match(self._text, self._start)
+            assert found is not None
+            self._go(found.end())
+        elif not self._pass_over():
+            text += " Its brackets are never closed: nothing behind it is read."
+            self._opened = None
+        elif self._line > line:
+            text += f" It is taken to end on line {self._line}."
+        return _failed(line, text, shown)
+
+    def _pass_over(self) -> bool:
+        """Go behind the brackets that begin here; False where they do not end."""
+        depth, quoted, passed = 0, False, 0
+        while True:
+            last = self._start
+            for found in MARKS.finditer(self._text, self._start):
+                mark, last = found[0], found.end()
+                if mark == '"':
+                    quoted = not quoted
+                elif not quoted and mark in "[{":
+                    depth += 1
+                elif not quoted and mark in "]}":
+                    depth -= 1
+                    if depth == 0:
+                        self._go(last)
+                        return True
+
+            # A backslash belongs to what comes behind it.
+            escape = last < len(self._text) and self._text.endswith("\\")
+            passed += len(self._text) - self._start
+            self._go(len(self._text) - escape)
+            if self._ended or passed > lines.MAX_SKIPPED_BYTES:
+                self._text, self._start, self._ended = "", 0, True
+                return False
+            self._read()
+
+    def _go(self, end: int) -> None:
+        self._line += self._text.count("\n", self._start, end)
+        self._start = end
+
+    def _read(self) -> None:
+        """Read on: as much as is held, so that a long element is not tried too often."""
+        self._text, self._start = self._text[self._start :], 0
+        data = self._stream.read(max(_CHUNK, len(self._text)))
+        self._ended = not data
+        self._text += self._decoder.decode(data, self._ended)
+
+
+def _failed(line: int, problem: str, shown: str = "") -> Row:
+    shown = shown.encode(errors="surrogateescape").decode(errors="replace")
+    return Row(line, shown, error=InputError(problem))
