@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -213,9 +214,10 @@ def test_any_bytes_make_one_row_per_line_and_no_exception(lines: list[bytes]) ->
         stream = io.BufferedReader(io.BytesIO(b"\n".join(lines)))
         try:
             rows = list(source.Source(stream, "-", form, fields).rows())
-        except click.UsageError:  # what is none of the forms, or could be two
-            assert form == "auto"
-            continue
+        except click.UsageError as error:  # UTF-16, or packed
+            if re.search(r"Save it|is packed|is Parquet", error.message):
+                continue
+            raise
         blank = [line for line in lines if not line.removeprefix(b"\xef\xbb\xbf").strip()]
         assert len(lines) - len(blank) <= len(rows) <= len(lines)
         for row in rows:

@@ -15,7 +15,7 @@ from core.cli.reading.row import InputError, Row
 
 _CHUNK = 2**16
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
-_SCALAR = re.compile(r"[^\[\]{},\n]+|.", re.DOTALL)
+_SCALAR = re.compile(r"[^\[\]{},\n]*")
 _SHOWN = 1000
 _LONGEST_LITERAL = 16
 """Characters at the end of what was read that may be half of ``-Infinity`` or ``\\\\ud83d``."""
@@ -34,7 +34,11 @@ def rows_of_array(stream: IO[bytes], fields: Fields) -> Iterator[Row]:
 
 
 class _Broken(Exception):
-    """An element of which no end was found as JSON has one."""
+    """An element of which no end was found as JSON has one; ``end`` is where another begins."""
+
+    def __init__(self, reason: str, end: int | None = None) -> None:
+        super().__init__(reason)
+        self.end = end
 
 
 class _Elements:
@@ -56,8 +60,8 @@ class _Elements:
             try:
                 end = self._end()
             except _Broken as problem:
-                shown = self._text[self._start :][:_SHOWN]
-                yield line, self._passed_over(line, shown, str(problem))
+                shown = self._text[self._start : self._start + _SHOWN]
+                yield line, self._passed_over(line, shown, problem)
             else:
                 element = self._text[self._start : end]
                 self._go(end)
@@ -108,18 +112,21 @@ class _Elements:
         if self._ended or not (open_string or error.pos > len(self._text) - _LONGEST_LITERAL):
             line = self._line + self._text.count("\n", self._start, error.pos)
             place = "" if line == self._line else f" on line {line}"
-            raise _Broken(f"{error.msg.removesuffix(' at')}{place}") from None
+            # Where a name has to be, no object begins: the one before it was not closed.
+            begins = "property name" in error.msg and self._text[error.pos : error.pos + 1] == "{"
+            end = error.pos if begins else None
+            raise _Broken(f"{error.msg.removesuffix(' at')}{place}", end) from None
 
-    def _passed_over(self, line: int, shown: str, problem: str) -> Row:
+    def _passed_over(self, line: int, shown: str, problem: _Broken) -> Row:
         """The row of a broken element, behind which it goes on where its brackets close."""
         text = f"line {line} is not valid JSON: {problem}."
-        if self._text[self._start] not in "[{":
-            found = _SCALAR.match(self._text, self._start)
-            assert found is not None
-            self._go(found.end())
-        elif not self._pass_over():
-            text += " Its brackets are never closed: nothing behind it is read."
-            self._opened = None
+        brackets = self._text[self._start] in "[{"
+        if problem.end is not None:
+            self._go(problem.end)
+        elif not (self._pass_over() if brackets else self._pass_over_scalar()):
+            text += f" {'Its brackets are' if brackets else 'It is'} never closed: nothing behind "
+            text += "it is read."
+            self._text, self._start, self._ended, self._opened = "", 0, True, None
         elif self._line > line:
             text += f" It is taken to end on line {self._line}."
         return _failed(line, text, shown)
@@ -127,7 +134,7 @@ class _Elements:
     def _pass_over(self) -> bool:
         """Go behind the brackets that begin here; False where they do not end."""
         depth, quoted, passed = 0, False, 0
-        while True:
+        while passed <= lines.MAX_SKIPPED_BYTES:
             last = self._start
             for found in MARKS.finditer(self._text, self._start):
                 mark, last = found[0], found.end()
@@ -145,10 +152,24 @@ class _Elements:
             escape = last < len(self._text) and self._text.endswith("\\")
             passed += len(self._text) - self._start
             self._go(len(self._text) - escape)
-            if self._ended or passed > lines.MAX_SKIPPED_BYTES:
-                self._text, self._start, self._ended = "", 0, True
-                return False
+            if self._ended:
+                break
             self._read()
+        return False
+
+    def _pass_over_scalar(self) -> bool:
+        """Go to where a next element may begin; False where none does."""
+        passed, end = 0, self._start + 1
+        while passed <= lines.MAX_SKIPPED_BYTES:
+            found = _SCALAR.match(self._text, end)
+            assert found is not None
+            passed += found.end() - self._start
+            self._go(found.end())
+            if self._start < len(self._text) or self._ended:
+                return True
+            self._read()
+            end = self._start
+        return False
 
     def _go(self, end: int) -> None:
         self._line += self._text.count("\n", self._start, end)

@@ -18,12 +18,6 @@ class Head:
     data: bytes
     whole: bool = False
 
-    @property
-    def lines(self) -> list[bytes]:
-        """Those that are there to their ends, without these."""
-        *lines, last = self.data.split(b"\n")
-        return [*lines, last] if self.whole and last else lines
-
 
 def looked_at(stream: IO[bytes]) -> tuple[Head, IO[bytes]]:
     """The head of a stream, and a stream that begins with it.

@@ -25,7 +25,7 @@ def opened(stream: IO[bytes], name: str) -> pyarrow.parquet.ParquetFile:
 
     try:
         return library.ParquetFile(stream, buffer_size=_BUFFER)
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise click.UsageError(f"{name} is not a whole Parquet file: {error}") from None
 
 

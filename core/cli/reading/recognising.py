@@ -64,7 +64,7 @@ def _found(name: str, data: bytes, head: Head, fields: Fields) -> str:
     if named == "json":
         if not _JSON.match(data):
             raise click.UsageError(f"{_shown(name)} is called JSON and holds none. Say --format.")
-        return _of_objects(data)
+        return "json" if data.lstrip().startswith(b"[") else _of_objects(data)
     if named is not None:
         return named
     if _ARRAY.match(data):
@@ -119,7 +119,8 @@ def _of_objects(data: bytes) -> str:
 
 def _text_or_table(name: str, head: Head, fields: Fields) -> str:
     """Text, or a table that says so by the names in its header; where it may be one: refused."""
-    lines = [line.decode("utf-8-sig", "replace").rstrip("\r") for line in head.lines] or [""]
+    text = head.data.decode("utf-8-sig", "replace")
+    lines = [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
     separator = separator_of(lines[0])
     if len(lines) < 2 or separator not in lines[0]:
         return "text"
@@ -135,10 +136,10 @@ def _text_or_table(name: str, head: Head, fields: Fields) -> str:
 
     # By a name that is known and equal numbers of cells it is one; by either alone it may be.
     known = bool(_KNOWN.intersection(column.lower() for column in columns))
-    even = len(cells) > 1 and all(len(row) == len(columns) for row in cells if row)
+    even = all(len(row) == len(columns) for row in cells if row)
     if known and even:
         return form
-    if known or even:
+    if known or (even and len(cells) > 1):
         raise click.UsageError(
             f"{_shown(name)} may be {form.upper()} with the columns "
             f"{', '.join(map(repr, columns))}, or text. "

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core.cli import output
-from core.cli.reading import source
-from core.cli.reading.fields import Fields
-from core.cli.reading.row import MissingFieldError, Row
 from core.cli.rows.template import TEXT, Template
 
 if TYPE_CHECKING:
     from core.cli.loading import Loaded
+    from core.cli.reading.fields import Fields
+    from core.cli.reading.row import Row
     from core.cli.rows.prompts import PromptMaker
 
 
@@ -42,6 +41,8 @@ def opened(flags: Mapping[str, Any], template: Template | None) -> Iterator[Inpu
     Raises `click.UsageError` for flags that make no sense together, and where the first row has no
     text in the field that it is looked for in: so it will be with all others.
     """
+    from core.cli.reading import source
+
     if flags["prompts"] and flags["prompts"] != ("-",):
         rows = source.rows_of_arguments(flags["prompts"])
         yield Input(islice(rows, flags["limit"]), lambda: None, "arguments")
@@ -68,6 +69,8 @@ def opened(flags: Mapping[str, Any], template: Template | None) -> Iterator[Inpu
 
 def fields_of(flags: Mapping[str, Any], template: Template | None) -> Fields:
     """Where a record has what the flags ask for."""
+    from core.cli.reading.fields import Fields
+
     names = template.fields if template is not None else (TEXT,)
     others = tuple(name for name in names if name != TEXT)
     return Fields(flags["field"], flags["id_field"], others, TEXT in names)
@@ -81,6 +84,8 @@ def _part(rows: Iterator[Row], shard: tuple[int, int] | None) -> Iterator[Row]:
 
 
 def _with_text(rows: Iterator[Row]) -> Iterator[Row]:
+    from core.cli.reading.row import MissingFieldError
+
     first = next(rows, None)
     if first is None:
         return rows

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from core.cli.reading.row import InputError, Row
+if TYPE_CHECKING:
+    from core.cli.reading.row import Row
 
 TEXT = "text"
 _PLACES = re.compile(r"\{\{([^\W\d][^{}]*)\}\}|\{([^\W\d][\w .\-]*)\}")
@@ -50,6 +51,10 @@ class Template:
 
 
 def _shown(row: Row, name: str, fields: Mapping[str, object]) -> str:
+    import json
+
+    from core.cli.reading.row import InputError
+
     if fields.get(name) is None:
         raise InputError(f"{row.place} has no {name!r}, which --template takes.")
     value = fields[name]
