@@ -35,13 +35,27 @@ class PromptMaker:
     def prompt(self, row: Row) -> str:
         """The prompt of one row. Raises `InputError` or what the chat template raises."""
         if row.messages is not None:
-            return self._tokenizing().render_chat(self._conversation(row))
+            return self._shortened_conversation(self._conversation(row))
         prompt = self._around(row, row.text)
         if self.truncation is None:
             return prompt
         return self.truncation.fitted(
             prompt, row.text, lambda text: self._around(row, text), self._tokenizing()
         )
+
+    def _shortened_conversation(self, messages: list[Message]) -> str:
+        """The prompt of a conversation, of which the user's last message is what is shortened."""
+        render = self._tokenizing().render_chat
+        users = [place for place, message in enumerate(messages) if message.role == "user"]
+        if self.truncation is None or not users:
+            return render(messages)
+
+        def around(text: str) -> str:
+            before, after = messages[: users[-1]], messages[users[-1] + 1 :]
+            return render([*before, Message("user", text), *after])
+
+        text = messages[users[-1]].content
+        return self.truncation.fitted(render(messages), text, around, self._tokenizing())
 
     def _around(self, row: Row, text: str) -> str:
         if self.template is not None:
