@@ -321,7 +321,7 @@ def test_an_array_of_nothing_is_warned_of(
     infer_cli: InferCli, fake_model: Path, tmp_path: Path, data: str
 ) -> None:
     (tmp_path / "a.json").write_text(data)
-    for flags in ([], ["-i", tmp_path / "a.json"]):
+    for flags in ([], ["-i", str(tmp_path / "a.json")]):
         done = infer_cli("classify", "-m", fake_model, *flags, stdin=data)
         assert (done.exit_code, done.stdout) == (0, "")
         assert done.stderr.startswith("Warning: no prompts in ")

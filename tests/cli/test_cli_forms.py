@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import re
 import threading
 import zipfile
 from collections.abc import Callable
@@ -342,6 +343,15 @@ def test_a_stdin_that_was_begun_goes_on_where_it_is(
         with infer_cli.start("classify", "-m", fake_model, stdin=stream) as process:
             out, _ = process.communicate(timeout=60)
     assert out.splitlines()[1:] == [b"1\tsecond\tsecond\t"]
+
+
+def test_the_help_imports_no_reader(infer_cli: InferCli) -> None:
+    script = "import sys, core.cli.app; core.cli.app.build(); print(*sys.modules)"
+    with infer_cli.start(script=script) as process:
+        out, _ = process.communicate(timeout=60)
+    readers = re.findall(r"core\.cli\.reading\.(\w+)", out.decode())
+    assert readers == ["forms"]  # their names are in the help
+    assert {"msgspec", "pyarrow"}.isdisjoint(out.decode().split())
 
 
 def test_a_first_line_that_is_too_long_and_has_a_mark(run: Run) -> None:

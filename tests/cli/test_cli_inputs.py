@@ -321,6 +321,22 @@ def test_a_later_row_without_the_field_is_its_own_error(
     ]
 
 
+def test_a_template_s_field_that_a_later_row_lacks(infer_cli: InferCli, fake_model: Path) -> None:
+    flags = ("classify", "-m", fake_model, "--template", "{title}: {text}", "--json")
+    lines = '{"title": "A", "text": "a"}\n{"text": "b"}\n{"title": null, "text": "c"}\n'
+    done = infer_cli(*flags, stdin=lines)
+    errors = [json.loads(line)["error"] for line in done.stdout.splitlines()]
+    assert (done.exit_code, errors[0]) == (5, None)
+    assert errors[1]["message"].startswith("line 2 has no 'title'. Its fields are 'text'.")
+    assert errors[2]["message"] == "line 3 has no 'title', which --template takes."
+    wrong = infer_cli(*flags[:-2], "{titel}: {text}", stdin=lines)
+    assert (wrong.exit_code, wrong.stdout) == (2, "")
+    assert (
+        "line 1 has no 'titel'. Its fields are 'title', 'text'. Did you mean {title}?"
+        in " ".join(wrong.stderr.split())
+    )
+
+
 def test_a_limit_takes_the_first_rows(infer_cli: InferCli, fake_model: Path) -> None:
     two = infer_cli("classify", "-m", fake_model, "--limit", "2", stdin="a\n\nb\nc\n")
     assert two.stdout.splitlines()[1:] == ["1\ta\ta\t", "3\tb\tb\t"]

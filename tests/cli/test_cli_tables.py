@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from core.cli.reading import lines, parquet_rows, table_rows
 from core.cli.reading.fields import Fields
 from core.cli.reading.row import Row
+from core.cli.reading.table_lines import TableLines
 
 if TYPE_CHECKING:
     from tests.cli.conftest import InferCli
@@ -179,14 +180,14 @@ def test_records_that_never_end_are_read_a_few_times_at_most(
     monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1000)
     stream = io.BytesIO(b"text,b,c\n" + b'a",,"c\n' * 20_000)
     read = 0
-    source = table_rows.TableLines.__next__
+    source = TableLines.__next__
 
-    def counted(self: table_rows.TableLines) -> str:
+    def counted(self: TableLines) -> str:
         nonlocal read
         read += 1
         return source(self)
 
-    monkeypatch.setattr(table_rows.TableLines, "__next__", counted)
+    monkeypatch.setattr(TableLines, "__next__", counted)
     rows = list(table_rows.rows_of_table(stream, "it", "csv", ANY))
     assert all("not valid CSV" in told(row) for row in rows)
     assert read < 5 * 20_000

@@ -23,7 +23,7 @@ def are_requests(head: bytes) -> bool:
 class Whole(Fields):
     """Takes a record as a whole: what is asked stands in it."""
 
-    def row(self, line: int, record: object, unit: str = "line") -> Row:
+    def row(self, line: int, record: object, unit: str = "line", size: int = 0) -> Row:
         """The row of a request; its text is the body, for its length."""
         import msgspec
 

@@ -27,7 +27,7 @@ class Source:
         head, self._stream = looked_at(stream)
         self._fields = fields
         self.form = recognising.form_of(name, head, form, fields)
-        if form == "auto" and self.form == "jsonl" and requests and are_requests(head):
+        if form == "auto" and self.form == "jsonl" and requests and are_requests(head.data):
             self.form = FORM
         if self.form == "parquet" and not is_file(stream):
             raise click.UsageError("Parquet is not read from a pipe. Give the file with -i FILE.")
