@@ -1,0 +1,131 @@
+"""The measures of agreement, each a function of counts, with the source of its formula.
+
+None stands for what no row has defined.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+Z_95 = 1.959963984540054
+"""The normal distribution's quantile at 0.975."""
+
+
+def share(part: float, whole: float) -> float | None:
+    """A part of a whole; None where there is none."""
+    return part / whole if whole else None
+
+
+def wilson(right: int, rows: int, z: float = Z_95) -> tuple[float, float] | None:
+    """The score interval of a share: it stays within 0 and 1, and is sound for few rows too.
+
+    ``(p + z^2/2n ± z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)``: E. B. Wilson, Probable inference,
+    the law of succession, and statistical inference, JASA 22 (1927), 209-212.
+    """
+    if not rows:
+        return None
+    p, square = right / rows, z * z / rows
+    middle = p + square / 2
+    reach = z * math.sqrt(p * (1 - p) / rows + square / (4 * rows))
+    low, high = (middle - reach) / (1 + square), (middle + reach) / (1 + square)
+    # Exact at the ends, where rounding would leave a hair.
+    return (0.0 if right == 0 else max(0.0, low)), (1.0 if right == rows else min(1.0, high))
+
+
+@dataclass(frozen=True, slots=True)
+class LabelMeasures:
+    """One label: ``support`` rows have it as gold, ``answered`` rows got it, ``hits`` both.
+
+    Where no row got it, precision is 0, and recall where no row has it, as in scikit-learn's
+    ``precision_recall_fscore_support`` with ``zero_division=0``.
+    """
+
+    support: int
+    answered: int
+    hits: int
+
+    @property
+    def precision(self) -> float:
+        """Of the rows that got it, how many have it."""
+        return share(self.hits, self.answered) or 0.0
+
+    @property
+    def recall(self) -> float:
+        """Of the rows that have it, those without an answer too, how many got it."""
+        return share(self.hits, self.support) or 0.0
+
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of both: ``2 hits / (support + answered)`` (van Rijsbergen, 1979)."""
+        return share(2 * self.hits, self.support + self.answered) or 0.0
+
+
+def by_label(
+    confusion: Mapping[str, Mapping[str, int]], unanswered: Mapping[str, int]
+) -> dict[str, LabelMeasures]:
+    """Each label that is a gold one or an answer, in the order of their names."""
+    answered: dict[str, int] = {}
+    for answers in confusion.values():
+        for label, rows in answers.items():
+            answered[label] = answered.get(label, 0) + rows
+    return {
+        label: LabelMeasures(
+            sum(confusion.get(label, {}).values()) + unanswered.get(label, 0),
+            answered.get(label, 0),
+            confusion.get(label, {}).get(label, 0),
+        )
+        for label in sorted({*confusion, *unanswered, *answered})
+    }
+
+
+def macro_f1(labels: Mapping[str, LabelMeasures]) -> float | None:
+    """The plain mean of F1 over the labels, as scikit-learn's ``f1_score(average="macro")``."""
+    return share(math.fsum(each.f1 for each in labels.values()), len(labels))
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Answers whose probability is in ``(low, high]``; the first bin has 0 as well."""
+
+    low: float
+    high: float
+    count: int
+    right: int
+    probability: float  # summed over the rows
+
+    @property
+    def accuracy(self) -> float | None:
+        """How many of them are right."""
+        return share(self.right, self.count)
+
+    @property
+    def confidence(self) -> float | None:
+        """The mean of their probabilities."""
+        return share(self.probability, self.count)
+
+
+def expected_calibration_error(bins: Sequence[Bin]) -> float | None:
+    """The mean distance of accuracy and confidence: ``sum(count/n * |accuracy - confidence|)``.
+
+    C. Guo et al., On calibration of modern neural networks, ICML 2017, equation 3, with the
+    probability of the chosen label and bins of equal width.
+    """
+    rows = sum(each.count for each in bins)
+    return share(math.fsum(abs(each.right - each.probability) for each in bins), rows)
+
+
+def bin_of(probability: float, bins: int) -> int:
+    """The number of the bin ``((m - 1)/bins, m/bins]`` that holds a probability, from 0."""
+    return min(bins - 1, max(0, math.ceil(probability * bins) - 1))
+
+
+def brier(probabilities: Mapping[str, float], gold: str) -> float:
+    """``sum((p_label - [label is gold])^2)`` over all labels: 0 for certain and right, 2 for wrong.
+
+    G. W. Brier, Verification of forecasts expressed in terms of probability, Monthly Weather Review
+    78 (1950), 1-3. A gold label that is none of the labels counts with the probability 0.
+    """
+    apart = [(p - (label == gold)) ** 2 for label, p in probabilities.items()]
+    return math.fsum(apart) + (gold not in probabilities)
