@@ -10,14 +10,15 @@ Ids here are made of what they stand for: a job that runs again writes the same 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from core.wires import decisions, generation, systemone
 from core.wires.errors import OPENAI, SYSTEM_ONE, Dialect, WireError
 from core.wires.generation import GenerationRequest
-from core.wires.questions import DecisionRequest
+from core.wires.questions import Answer, DecisionRequest
+from core.wires.usage import Usage
 from core.wires.values import Value, bounded, parsed
 
 Request: TypeAlias = GenerationRequest | DecisionRequest
@@ -84,6 +85,14 @@ def _url(line: Value) -> str:
 
 
 # --------------------------------------------------------------------------- answers
+
+
+def decided(
+    request: DecisionRequest, answers: Sequence[Answer], *, model: str, usage: Usage | None = None
+) -> dict[str, object]:
+    """The body that answers a decision, on the wire that it came by."""
+    respond = systemone.response if request.wire == "systemone" else decisions.response
+    return respond(request, answers, model=model, usage=usage)
 
 
 def answered(

@@ -21,7 +21,10 @@ ROWS = st.lists(st.tuples(LABELS, st.none() | LABELS, st.none() | st.floats(0, 1
 def counted(rows: list[Row], **options: int) -> Agreement:
     agreement = Agreement(**options)
     for gold, label, probability in rows:
-        agreement.add(gold, label, probability)
+        spread = None
+        if label is not None and probability is not None:
+            spread = {label: probability, "another": 1 - probability}
+        agreement.add(gold, label, probability, probabilities=spread)
     return agreement
 
 

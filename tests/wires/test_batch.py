@@ -10,7 +10,7 @@ import pytest
 from core.wires import batch
 from core.wires.errors import OPENAI, SYSTEM_ONE
 from core.wires.generation import GenerationRequest
-from core.wires.questions import DecisionRequest
+from core.wires.questions import DecisionRequest, PredicateAnswer
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 LINE: dict[str, Any] = {
@@ -87,6 +87,22 @@ def test_answers_are_lines() -> None:
         "response": None,
         "error": {"code": "cancelled", "message": "The job ended."},
     }
+
+
+def test_a_decision_is_answered_on_the_wire_that_it_came_by() -> None:
+    noul = batch.read({**LINE, "url": "/v1/systemone", "body": NOUL}).request
+    predicate = {"type": "predicate", "name": "q", "instructions": "?"}
+    body = {"model": "m", "input": "x", "questions": [predicate]}
+    theirs = batch.read({**LINE, "url": "/v1/decisions", "body": body}).request
+    assert isinstance(noul, DecisionRequest)
+    assert isinstance(theirs, DecisionRequest)
+    answer = PredicateAnswer(0.75)
+    assert batch.decided(noul, [answer], model="m")["answers"] == {
+        "q": {"type": "noul", "noul": 0.75, "x_level": "raw"}
+    }
+    assert batch.decided(theirs, [answer], model="m")["answers"] == [
+        {"type": "predicate", "name": "q", "probability": 0.75}
+    ]
 
 
 def test_ids_are_those_of_their_parts() -> None:

@@ -154,7 +154,7 @@ def nested(depth: int) -> object:
 
 
 BOMBS: dict[str, Callable[[], object]] = {
-    "deep": lambda: nested(10_000),
+    "deep": lambda: nested(1000),
     "long": lambda: [0] * 2000,
     "infinite": lambda: float("inf"),
     "huge": lambda: 10**5000,
