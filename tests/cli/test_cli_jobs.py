@@ -486,7 +486,7 @@ def test_labels_beside_the_right_ones(job: Job, rows: Path, begun: Path, tmp_pat
         )
         found = json.loads(report.read_text())["gold"]
         rights = [row["label"] == row["gold"] for row in written(out) if not row["error"]]
-        assert (found["rows"], found["right"]) == (len(rights), sum(rights))
+        assert (found["answered"], found["right"]) == (len(rights), sum(rights))
         assert f"right: {sum(rights)} of {len(rights)}, " in told.stderr
         assert sum(sum(row.values()) for row in found["confusion"].values()) == len(rights)
         ElementTree.parse(plot)

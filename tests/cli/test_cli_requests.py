@@ -54,7 +54,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         model = FakeModel("fine", labels=label)
         return Loaded(path, model, FakeBackend("fine", labels=label), "the test's", 0.0)
 
-    monkeypatch.setattr("core.cli.rows.run.load", load)
+    monkeypatch.setattr("core.cli.jobs.run.load", load)
 
 
 def answered(file: Path) -> list[dict[str, Any]]:

@@ -58,7 +58,7 @@ def _warn(labels: Sequence[str]) -> None:
 
 def _classify(given: dict[str, Any], labels: tuple[str, ...]) -> None:
     from core.cli.commands.generate import answering
-    from core.cli.rows.run import Task, run
+    from core.cli.jobs.run import Task, run
     from core.cli.writing import answers
     from core.options import GenerateConfig
     from core.protocols import Capability

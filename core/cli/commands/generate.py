@@ -56,7 +56,7 @@ def _json(given: dict[str, Any]) -> bool:
 
 
 def _generate(given: dict[str, Any], config: GenerateConfig) -> None:
-    from core.cli.rows.run import Task, run
+    from core.cli.jobs.run import Task, run
     from core.cli.writing import answers
     from core.protocols import Capability
 

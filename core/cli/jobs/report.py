@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from core.cli import output
 
 if TYPE_CHECKING:
+    from core.cli.jobs.run import Task
     from core.cli.jobs.summary import Summary
     from core.cli.rows.bulk import Asker
     from core.cli.rows.requests import RequestAsker
-    from core.cli.rows.run import Task
 
 
 def write(
@@ -34,10 +34,8 @@ def write(
 
 def draw(name: str, summary: Summary) -> None:
     """Write the picture that ``--plot`` names."""
-    from core.cli.jobs.gold import plot
-
     assert summary.gold is not None
-    _write(name, plot(summary.gold.agreement).encode())
+    _write(name, summary.gold.picture().encode())
 
 
 def _write(name: str, data: bytes) -> None:
