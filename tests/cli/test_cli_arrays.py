@@ -150,6 +150,13 @@ def test_the_pieces_that_it_comes_in_do_not_matter(pieces: list[bytes], drip: in
     assert seen(rows_of(data, drip=drip)) == seen(rows_of(data))
 
 
+def test_a_backslash_at_the_end_of_a_piece() -> None:
+    broken = '{x: "%s\\"}", "y": "\\\\"}' % ("z" * 40)
+    for drip in range(1, 9):
+        rows = rows_of(f'[{broken}, {{"text": "b"}}]', drip=drip)
+        assert [row.text[:3] for row in rows] == ["{x:", "b"]
+
+
 # ------------------------------------------------------------------ broken elements
 
 

@@ -323,10 +323,10 @@ def test_terminal_escapes_in_cells(infer_cli: InferCli, fake_model: Path, tmp_pa
 
 def test_a_cell_with_a_carriage_return_comes_back(classified: Classified, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
-    text = "a\rb\r\nc\r"
-    classified(json.dumps({"text": text}).encode(), "-o", str(out), name="a.jsonl")
-    [row] = rows_of(out.read_bytes())
-    assert row.fields["text"] == text
+    texts = ["a\rb", "c\r\nd", "e\r"]
+    data = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    classified(data.encode(), "-o", str(out), name="a.jsonl")
+    assert [row.fields["text"] for row in rows_of(out.read_bytes())] == texts
     assert out.read_bytes().startswith(b"line,text,token,error\n1,")
 
 
