@@ -141,6 +141,7 @@ def test_any_bytes_are_rows(pieces: list[bytes], drip: int) -> None:
 
 
 @given(st.lists(st.sampled_from(PIECES + MORE), max_size=20), st.integers(1, 9))
+@example([b"1", b"e", b"1"], 1)
 def test_the_pieces_that_it_comes_in_do_not_matter(pieces: list[bytes], drip: int) -> None:
     data = b"[" + b"".join(pieces)
 

@@ -99,8 +99,9 @@ class _Elements:
             except RecursionError:
                 raise _Broken(too_deep()) from None
             else:
-                # A number's end is only known behind it.
-                if end < len(self._text) or self._ended:
+                # A number's end is only known behind it, where it does not go on with e+1.
+                margin = 0 if self._text[self._start] in '[{"' else _LONGEST_LITERAL
+                if end < len(self._text) - margin or self._ended:
                     return end
             if len(self._text) - self._start > lines.MAX_LINE_BYTES:
                 raise _Broken(f"it is longer than {lines.MAX_LINE_BYTES} bytes, which is no prompt")
