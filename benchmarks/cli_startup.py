@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 MODELS = 1000
-MARKS = {"help": 0.2, "discover": 1.0}  # seconds
+MARKS = {"help": 0.15, "discover": 1.0}  # seconds
 COMMAND = [sys.executable, "-c", "from core.cli import main; main()"]
 CONFIG = {
     "model_type": "llama",
