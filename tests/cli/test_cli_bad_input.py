@@ -55,7 +55,7 @@ CLASSIFY = [
     ("-m {m} --format text --field a x", 2, "--field"),
     ("-m {m} --nonsense x", 2, "No such option"),
     ("-m {m} -i {d}/table.csv --field texts", 2, "Did you mean --field text?"),
-    ("-m {m} -i {d}/TABLE.TSV", 2, "line 2 has no 'prompt' or 'text'. Its fields are 'text,label'"),
+    ("-m {m} -i {d}/TABLE.TSV", 2, "line 1 has no 'prompt' or 'text'. Its fields are 'text,label'"),
     ("x", 2, "Missing option '-m' / '--model'."),
     ("x y", 2, "or set INFER_MODEL; infer-cli discover lists models"),
 ]
