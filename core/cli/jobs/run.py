@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -101,7 +102,7 @@ def _loading(flags: Mapping[str, Any]) -> Iterator[None]:
     def text() -> str:
         return f"loading {flags['model']}, {time.perf_counter() - start:.0f} s"
 
-    with Progress(text, flags["progress"]) as progress:
+    with Progress(text, _progress_of(flags)) as progress:
         progress.show()
         yield
 
@@ -124,6 +125,14 @@ def _asker(
     return Asker(loaded.model, task.ask(loaded), task.kind, maker, config, known)
 
 
+def _progress_of(flags: Mapping[str, Any]) -> bool | None:
+    """Whether progress is shown; a job shares the terminal with no output of its own."""
+    if flags["progress"] is None and flags["output"] is not None:
+        return sys.stderr.isatty()
+    asked: bool | None = flags["progress"]
+    return asked
+
+
 class _Run:
     """The rows of one input on their way."""
 
@@ -142,7 +151,7 @@ class _Run:
         self._failures = results.Failures(explained=work is not None or self._form is None)
         self._summary = Summary(task.config.labels, flags.get("gold"))
         self._count = RowCount(rows.share)
-        self._progress = Progress(self._count.text, flags["progress"])
+        self._progress = Progress(self._count.text, _progress_of(flags))
         self._stop = interrupts.Stop()
         self._identities = Identities()
 
