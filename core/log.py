@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING
@@ -26,18 +27,17 @@ _DEBUG, _INFO, _WARNING = 10, 20, 30  # of `logging`, which is not imported for 
 
 def loaded(path: object, backend: str, model: object, seconds: float) -> None:
     """Tell that a model was loaded."""
-    logger = _logger("core")
-    if logger.isEnabledFor(_INFO):
+    if logger := _hears("core", _INFO):
         facts = "".join(f", {fact}" for fact in _facts(model))
         logger.info("loaded %r with %s in %.2f s%s", path, backend, seconds, facts)
 
 
 def called(model: object, backend: str, metrics: GenerateMetrics) -> None:
     """Tell what a call cost that has ended."""
-    logger, seconds = _logger(_package(model)), metrics.total_seconds
+    seconds = metrics.total_seconds
     slow = seconds > _limit(os.environ.get(SLOW_SECONDS, ""))
     level = _WARNING if slow else _DEBUG
-    if logger.isEnabledFor(level):
+    if logger := _hears(_package(model), level):
         logger.log(
             level,
             "%s: a %scall took %.3f s: %d prompt tokens, %d of them cached, and %d generated",
@@ -52,7 +52,26 @@ def called(model: object, backend: str, metrics: GenerateMetrics) -> None:
 
 def closed(model: object, backend: str) -> None:
     """Tell that a model was closed."""
-    _logger(_package(model)).info("%s: a model was closed", backend)
+    if logger := _hears(_package(model), _INFO):
+        logger.info("%s: a model was closed", backend)
+
+
+def _hears(package: str, level: int) -> logging.Logger | None:
+    """The logger of a package, where somebody listens at this level.
+
+    Found out without the lock of ``logging``: Ctrl-C in the moment in which it is taken would leave
+    it so, and every thread that logs would wait for ever.
+    """
+    known = sys.modules.get("logging")
+    if known is None and level < _WARNING:
+        return None  # nobody can have asked for it
+    import logging
+
+    found = logging.root.manager.loggerDict.get(package)
+    logger = found if isinstance(found, logging.Logger) else logging.root
+    if logging.root.manager.disable >= level or logger.getEffectiveLevel() > level:
+        return None
+    return logging.getLogger(package)
 
 
 def _facts(model: object) -> list[str]:
@@ -72,19 +91,11 @@ def _package(model: object) -> str:
 
 
 @cache
-def _logger(package: str) -> logging.Logger:
-    import logging
-
-    return logging.getLogger(package)
-
-
-@cache
 def _limit(value: str) -> float:
     """The seconds of the environment variable; without one, no call is slow."""
     try:
         return float(value or "inf")
     except ValueError:
-        _logger("core").warning(
-            "%s=%r is no number of seconds: no call is slow", SLOW_SECONDS, value
-        )
+        if logger := _hears("core", _WARNING):
+            logger.warning("%s=%r is no number of seconds: no call is slow", SLOW_SECONDS, value)
         return math.inf
