@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import pydoc
 import re
 import subprocess
@@ -19,7 +20,10 @@ from core.testing import FakeModel
 from core_conformance.reference.optional import ReferenceModel
 from core_llama_cpp.model import LlamaModel
 from core_mlx_lm_bridge.model import BridgeModel
-from core_mlx_native.model import MlxModel
+from core_mlx_native.cpu.blas import ensure_blas
+
+ensure_blas()  # before the first import of mlx in this process, which the other tests share
+MlxModel = importlib.import_module("core_mlx_native.model").MlxModel
 
 OPTIONS = {
     "generate": GenerateOptions,
