@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import shutil
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -364,6 +365,17 @@ def test_a_place_that_cannot_be_written(job: Job, rows: Path, tmp_path: Path) ->
     itself = job("-i", rows, "-o", rows, "--overwrite")
     assert itself.exit_code == 2
     assert "is the input" in itself.stderr
+
+
+def test_parquet_without_pyarrow_is_refused_before_the_work(
+    job: Job, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    before = sorted(tmp_path.rglob("*"))
+    refused = job("-i", rows, "-o", tmp_path / "out.parquet")
+    assert refused.exit_code == 2
+    assert "Parquet needs pyarrow: pip install" in refused.stderr
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from core.cli.jobs import identity
 from core.cli.jobs.journal import Block, Journal
 from core.cli.jobs.target import Target
 from core.cli.reading.forms import FORMS, form_of_name
+from core.cli.reading.parquet_rows import pyarrow_parquet
 from core.cli.rows.bulk import Answered, Asker, Cost
 from core.cli.writing import parquet
 from core.cli.writing.encoders import Encoder
@@ -137,6 +138,8 @@ def opened(flags: Mapping[str, Any], facts: dict[str, Any]) -> Iterator[Job]:
     An output that exists is refused, unless it goes on (``resume``) or begins anew (``overwrite``).
     """
     path, form = Path(flags["output"]), form_of_output(flags)
+    if form == "parquet":
+        pyarrow_parquet()  # or it would be missed when all the work is done
     if path.exists() and not path.is_file():
         raise click.UsageError(f"{path} is no file. To write to stdout, leave -o away.")
     if os.path.exists(flags["file"]) and path.exists() and path.samefile(flags["file"]):
