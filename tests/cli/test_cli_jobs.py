@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from core.cli.jobs.journal import Block, Journal
 from core.cli.rows.bulk import Asker, Known
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def broken_at(monkeypatch: pytest.MonkeyPatch, where: str, call: int) -> None:
 FAULTS = [
     *(("target.Target.add", n) for n in (1, 2, 4, 5)),
     *(("journal.Journal.add", n) for n in (1, 3, 5)),
-    ("journal.Journal.begin", 1),
+    ("journal.Journal.begin_anew", 1),
     ("journal.Journal.finish", 1),
     ("job.Job.finish", 1),
 ]
@@ -248,6 +249,18 @@ def test_an_existing_output_is_refused(job: Job, rows: Path, tmp_path: Path) -> 
     assert "It is part of a job: --resume goes on with it." in there.stderr
 
 
+def test_what_is_to_be_overwritten_stays_until_the_work_begins(
+    job: Job, rows: Path, tmp_path: Path, fake_model: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    job("-i", rows, "-o", out, "--limit", "3")
+    before = out.read_bytes(), out.with_name("out.jsonl.journal").read_bytes()
+    (fake_model / "error.txt").write_text("it cannot be loaded today")
+    failed = job("-i", rows, "-o", out, "--overwrite")
+    assert failed.exit_code == 1
+    assert (out.read_bytes(), out.with_name("out.jsonl.journal").read_bytes()) == before
+
+
 @pytest.fixture
 def begun(job: Job, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The output of a job that was killed in its third block."""
@@ -304,6 +317,31 @@ def test_what_was_spoilt_behind_is_written_anew(job: Job, rows: Path, begun: Pat
     assert job(*arguments).exit_code == 5
     assert len(written(begun)) == ROWS
     assert b"\0" not in begun.read_bytes()
+
+
+@pytest.mark.parametrize("torn", [b"", b"{", b'{"rows": 12', b"\xff\n", b"null\n", b'{"a": 1}\n'])
+def test_a_journal_is_as_good_as_its_whole_lines(tmp_path: Path, torn: bytes) -> None:
+    target, job = tmp_path / "out.csv", {"command": "classify"}
+    known = [Block(32, 100, 1, (32, 0), 0.5), Block(64, 300, 2), Block(128, 700, 3)]
+    with Journal(target) as journal:
+        journal.begin_anew(job)
+        for block in known:
+            journal.add(block)
+    whole = journal.path.read_bytes()
+    journal.path.write_bytes(whole + torn)
+
+    with Journal(target) as again:
+        assert (again.job, again.blocks, again.done) == (job, known, False)
+        again.cut(3)
+        assert journal.path.read_bytes() == whole
+        again.cut(1)
+        again.add(known[1])
+        again.finish()
+    with Journal(target) as last:
+        assert (last.job, last.blocks, last.done) == (job, known[:2], True)
+        last.cut(2)
+        last.add(known[2])
+    assert journal.path.read_bytes() == whole
 
 
 def test_two_jobs_do_not_write_one_output(

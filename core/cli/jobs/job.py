@@ -34,17 +34,22 @@ _SYNC_SECONDS = 1.0
 
 
 class Job:
-    """One output, and how far it is. ``facts`` are what the job is (`identity.identity`)."""
+    """One output, and how far it is. ``facts`` are what the job is (`identity.identity`).
 
-    def __init__(self, path: Path, form: str, journal: Journal, facts: dict[str, Any]) -> None:
+    A ``fresh`` one begins anew; what an earlier one wrote stays until it does.
+    """
+
+    def __init__(
+        self, path: Path, form: str, journal: Journal, facts: dict[str, Any], fresh: bool
+    ) -> None:
         self.path, self.form = path, form
-        self._journal, self._facts = journal, facts
+        self._journal, self._facts, self._fresh = journal, facts, fresh
         self._synced = time.monotonic()
 
     @property
     def finished(self) -> bool:
         """Whether an earlier run has written all of it."""
-        return self._journal.done
+        return self._journal.done and not self._fresh
 
     @property
     def begun(self) -> int:
@@ -54,14 +59,14 @@ class Job:
     def know(self, loaded: Loaded) -> None:
         """Add which model it is. Raises `click.UsageError` where it was another one before."""
         self._facts.update(identity.of_model(loaded.location, loaded.backend.name))
-        if self._journal.job is not None:
+        if self._journal.job is not None and not self._fresh:
             identity.check(self._journal.job, self._facts, str(self.path))
 
     @contextmanager
     def opened(self, encoder: Encoder) -> Iterator[Writer]:
         """Open the output, to write what is missing."""
-        if self._journal.job is None:
-            self._journal.begin(self._facts)
+        if self._fresh:
+            self._journal.begin_anew(self._facts)
         with Target(self.lines) as target:
             yield Writer(target, self._journal, encoder)
 
@@ -149,16 +154,15 @@ def opened(flags: Mapping[str, Any], facts: dict[str, Any]) -> Iterator[Job]:
         if there and not (flags["resume"] or flags["overwrite"]):
             begun = " It is part of a job: --resume goes on with it." if journal.job else ""
             raise click.UsageError(f"{path} exists.{begun} --overwrite writes it anew.")
-        if flags["overwrite"] or (journal.job is None and not there):
-            journal.begin_anew(path)
-        elif journal.job is None:
+        fresh = flags["overwrite"] or (journal.job is None and not there)
+        if not fresh and journal.job is None:
             raise click.UsageError(
                 f"{path} has no journal ({journal.path.name}), so that nobody knows where it ends. "
                 "--overwrite writes it anew."
             )
-        else:
+        if not fresh and journal.job is not None:
             identity.check(journal.job, facts, str(path))
-        yield Job(path, form, journal, facts)
+        yield Job(path, form, journal, facts, fresh)
 
 
 def form_of_output(flags: Mapping[str, Any]) -> str:

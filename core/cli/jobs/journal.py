@@ -44,8 +44,11 @@ class Journal:
         self.job: dict[str, Any] | None = None
         self.blocks: list[Block] = []
         self.done = False
+        self._ends: list[int] = []  # of the first line, and of that of each block
         self._file = self._locked(target)
-        with contextlib.suppress(ValueError, TypeError, KeyError):
+        with contextlib.suppress(
+            ValueError, TypeError, KeyError, AttributeError
+        ):  # no line of ours
             self._read()
 
     def __enter__(self) -> Self:
@@ -62,29 +65,21 @@ class Journal:
             with contextlib.suppress(OSError):
                 self.path.unlink()
 
-    def begin(self, job: dict[str, Any]) -> None:
-        """Begin anew, as this job."""
-        self.blocks, self.done, self.job = [], False, job
+    def begin_anew(self, job: dict[str, Any]) -> None:
+        """Forget an earlier job, and begin as this one: what is in the output is no block of it."""
         self._file.truncate(0)
+        self.blocks, self.done, self.job, self._ends = [], False, job, []
         self._add({"job": job})
-
-    def begin_anew(self, target: Path) -> None:
-        """Forget an earlier job, and what it wrote."""
-        self.blocks, self.done, self.job = [], False, None
-        self._file.truncate(0)
-        for old in (target, target.with_name(f"{target.name}.rows")):
-            old.unlink(missing_ok=True)
 
     def cut(self, count: int) -> None:
         """Forget all blocks but the first ``count``, and what was torn behind them."""
         self.blocks, self.done = self.blocks[:count], False
-        text = b"".join(_line(entry) for entry in ({"job": self.job}, *map(_written, self.blocks)))
-        self._file.truncate(0)
-        self._put(text)
+        self._ends = self._ends[: count + 1]
+        self._file.truncate(self._ends[-1])  # in one step: a kill finds the one or the other
 
     def add(self, block: Block) -> None:
         """A block is whole in the output."""
-        self._add(_written(block))
+        self._add(asdict(block))
         self.blocks.append(block)
 
     def finish(self) -> None:
@@ -98,23 +93,23 @@ class Journal:
 
     def _read(self) -> None:
         self._file.seek(0)
-        lines = self._file.read().split(b"\n")[:-1]  # behind the last line break, a torn one
-        for number, line in enumerate(lines):
-            entry = json.loads(line)
-            if number == 0:
+        end = 0
+        for line in self._file.read().split(b"\n")[:-1]:  # behind the last line break, a torn one
+            entry, end = json.loads(line), end + len(line) + 1
+            if self.job is None:
                 self.job = dict(entry["job"])
             elif entry.get("done"):
                 self.done = True
+                return
             else:
                 self.blocks.append(Block(**{**entry, "cost": tuple(entry.get("cost", ()))}))
+            self._ends.append(end)
 
     def _add(self, entry: dict[str, Any]) -> None:
-        self._put(_line(entry))
-
-    def _put(self, data: bytes) -> None:
-        self._file.seek(0, os.SEEK_END)
-        self._file.write(data)
+        line = json.dumps(entry).encode() + b"\n"
+        self._file.write(line)  # at the end, as the file was opened
         self._file.flush()
+        self._ends.append((self._ends[-1] if self._ends else 0) + len(line))
 
     def _locked(self, target: Path) -> IO[bytes]:
         """The file, opened for this process alone. Raises `click.UsageError` for a second one."""
@@ -141,11 +136,3 @@ class Journal:
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
                     return file
             file.close()
-
-
-def _written(block: Block) -> dict[str, Any]:
-    return asdict(block)
-
-
-def _line(entry: dict[str, Any]) -> bytes:
-    return json.dumps(entry).encode() + b"\n"
