@@ -1,7 +1,8 @@
 """A deterministic backend for tests of the command line: it reads words, not weights.
 
 The token after a prompt is the prompt's last word; a label is as likely as it is often in the
-prompt. A prompt with "BOOM" in it fails, and one with "SLOW" waits until it is cancelled.
+prompt. A prompt with "BOOM" in it fails, and one with "SLOW" waits until it is cancelled. One with
+"PAUSE" makes the file that the environment variable FAKE_PAUSE names, and waits until it is gone.
 """
 
 from __future__ import annotations
@@ -115,6 +116,10 @@ def _classified(prompt: str, config: GenerateConfig) -> ClassifyResult:
         return ClassifyResult(error=PromptTooLongError(9, 8, own=64))
     if "BOOM" in prompt:
         return ClassifyResult(error=OutOfMemoryError(f"No beads left for {prompt}."))
+    if "PAUSE" in prompt and (pause := os.environ.get("FAKE_PAUSE")):
+        open(pause, "w").close()
+        while os.path.exists(pause):
+            time.sleep(0.01)
     while "SLOW" in prompt:
         if config.cancel is not None and config.cancel.is_set():
             return ClassifyResult(error=GenerationCancelled())

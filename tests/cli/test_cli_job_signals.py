@@ -1,0 +1,117 @@
+"""A job that is told to stop: it ends its block, writes it, and says how to go on."""
+
+from __future__ import annotations
+
+import resource
+import shlex
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import InferCli
+
+FIRST, SECOND = 32, 96  # rows behind the first block, and behind the second
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """Rows of which one, in the second block, waits for the test."""
+    file = tmp_path / "rows.txt"
+    file.write_text("".join("PAUSE a\n" if n == 40 else f"row {n} a\n" for n in range(300)))
+    return file
+
+
+def started(infer_cli: InferCli, *arguments: str | Path, pause: Path) -> subprocess.Popen[bytes]:
+    """The job, once it computes the second block."""
+    process = infer_cli.start(*arguments, env={"FAKE_PAUSE": str(pause)})
+    end = time.monotonic() + 120
+    while not pause.exists():
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return process
+
+
+def ended(process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    _, said = process.communicate(timeout=120)
+    return process.returncode, said.decode()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_the_job_behind_its_block(
+    infer_cli: InferCli, fake_model: Path, rows: Path, tmp_path: Path, number: int, code: int
+) -> None:
+    whole, out, pause = tmp_path / "whole.csv", tmp_path / "a file.csv", tmp_path / "pause"
+    command = ("classify", "-m", fake_model, "--labels", "a,b", "-i", rows)
+    with started(infer_cli, *command, "-o", out, pause=pause) as process:
+        process.send_signal(number)
+        time.sleep(0.2)
+        assert process.poll() is None  # the block is not done
+        pause.unlink()
+        found, said = ended(process)
+    assert found == code, said
+    assert len(out.read_text().splitlines()) == SECOND + 1
+    assert f"Broken off: {SECOND} rows written to {out}. Go on with:" in said
+
+    # What it says can be pasted, and ends as a job that nothing disturbed.
+    [line] = [line for line in said.splitlines() if line.startswith("infer-cli ")]
+    on = infer_cli.finish(*shlex.split(line)[1:])
+    assert on.exit_code == 0, on.stderr
+    assert infer_cli.finish(*command, "-o", whole).exit_code == 0
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def test_a_second_signal_does_not_wait(
+    infer_cli: InferCli, fake_model: Path, rows: Path, tmp_path: Path
+) -> None:
+    out, pause = tmp_path / "out.csv", tmp_path / "pause"
+    command = ("classify", "-m", fake_model, "--labels", "a,b", "-i", rows, "-o", out)
+    with started(infer_cli, *command, pause=pause) as process:
+        while process.poll() is None:  # two that come at once are one
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+        found, said = ended(process)
+    assert found == 130, said
+    assert len(out.read_text().splitlines()) == FIRST + 1
+    pause.unlink()
+    assert infer_cli.finish(*command, "--resume").exit_code == 0
+    assert len(out.read_text().splitlines()) == 301
+
+
+def test_a_closed_stderr_and_a_reader_that_leaves_do_not_end_a_job(
+    infer_cli: InferCli, fake_model: Path, rows: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.csv"
+    command = ("classify", "-m", fake_model, "--labels", "a,b", "-i", rows, "-o", out)
+    with infer_cli.start(*command) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stderr.close()
+        assert process.wait(timeout=120) == 0
+    assert len(out.read_text().splitlines()) == 301
+
+
+def test_a_file_that_may_not_grow_keeps_whole_blocks(
+    infer_cli: InferCli, fake_model: Path, rows: Path, tmp_path: Path
+) -> None:
+    """What a full disk does, by the limit that a process has for its files."""
+    out = tmp_path / "out.csv"
+    command = ("classify", "-m", fake_model, "--labels", "a,b", "-i", rows, "-o", out)
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
+
+    with infer_cli.start(*command, preexec_fn=limit) as process:
+        found, said = ended(process)
+    assert found == 1, said
+    assert "File too large" in said
+    assert f"Broken off: {SECOND} rows written" in said
+    assert len(out.read_text().splitlines()) == SECOND + 1
+    assert infer_cli.finish(*command, "--resume").exit_code == 0
+    assert len(out.read_text().splitlines()) == 301
