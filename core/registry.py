@@ -30,6 +30,7 @@ from core.extensions import DeviceReporting
 from core.known_plugins import how_to_read, rank, unknown_backend
 from core.models.files import model_formats, resolve_path
 from core.protocols import PROTOCOL_VERSION, Backend, Capability
+from core.support import own_options
 from core.types import BackendStatus, Device, DiscoveredModel
 
 GROUP = "core.backends"
@@ -129,13 +130,13 @@ class Registry:
             reason = unavailability(backend)
             formats = tuple(sorted(backend.formats))
             capabilities = tuple(sorted(str(item) for item in backend.capabilities))
+            options = own_options(backend)
         except ANYTHING as error:
             return BackendStatus(name, distribution, version, False, described(error))
 
         devices = _devices(backend)
-        return BackendStatus(
-            name, distribution, version, reason is None, reason, formats, capabilities, devices
-        )
+        known = (formats, capabilities, devices, options)
+        return BackendStatus(name, distribution, version, reason is None, reason, *known)
 
     def offering(
         self, capability: Capability, formats: Collection[str] | None = None

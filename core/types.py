@@ -280,7 +280,10 @@ class MemoryReport:
 
 @dataclass(frozen=True, slots=True)
 class BackendStatus:
-    """What is known about one registered backend without loading a model."""
+    """What is known about one registered backend without loading a model.
+
+    ``options`` are load options of its own, each with what it does, where the backend tells them.
+    """
 
     name: str
     distribution: str
@@ -290,3 +293,4 @@ class BackendStatus:
     formats: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
     devices: tuple[Device, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)

@@ -68,6 +68,7 @@ def test_backends_as_lines(infer_cli: InferCli) -> None:
     verbose = infer_cli("backends", "-v").stdout
     assert "CAPABILITIES" in verbose
     assert "classify, device_reporting" in verbose
+    assert "speed, prefix_cache" in verbose
 
 
 def test_discover_lists_models(infer_cli: InferCli, fake_model: Path) -> None:

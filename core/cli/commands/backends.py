@@ -19,7 +19,9 @@ _COLUMNS = ("NAME", "AVAILABLE", "DEVICES", "FORMATS", "VERSION", "NOTE")
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON array.")
-@click.option("-v", "--verbose", is_flag=True, help="Show what each backend can do.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Show what each backend can do, and its own load options."
+)
 def backends(as_json: bool, verbose: bool) -> None:
     """List the installed backends.
 
@@ -40,15 +42,17 @@ def backends(as_json: bool, verbose: bool) -> None:
 
 def _write(statuses: Sequence[BackendStatus], verbose: bool) -> None:
     below = verbose and output.is_terminal()  # a column of them would be very narrow there
-    columns = (*_COLUMNS, "CAPABILITIES") if verbose and not below else _COLUMNS
+    columns = (*_COLUMNS, "CAPABILITIES", "OPTIONS") if verbose and not below else _COLUMNS
     output.write_table(columns, [_cells(status)[: len(columns)] for status in statuses])
     if below:
-        output.write_text("".join(map(_capabilities, statuses)))
+        output.write_text("".join(map(_details, statuses)))
 
 
-def _capabilities(status: BackendStatus) -> str:
-    text = ", ".join(status.capabilities) or "-"
-    return f"\n{visible(status.name)}\n{output.indented(text)}\n"
+def _details(status: BackendStatus) -> str:
+    capabilities = output.indented(", ".join(status.capabilities) or "-")
+    options = [f"-O {name}=...: {what}" for name, what in status.options.items()]
+    lines = [visible(status.name), capabilities, *map(output.indented, options)]
+    return "\n" + "".join(f"{line}\n" for line in lines)
 
 
 def _cells(status: BackendStatus) -> tuple[str, ...]:
@@ -60,6 +64,7 @@ def _cells(status: BackendStatus) -> tuple[str, ...]:
         " ".join(f"{status.distribution} {status.version}".split()) or "-",
         status.reason or "",
         ", ".join(status.capabilities),
+        ", ".join(status.options),
     )
 
 

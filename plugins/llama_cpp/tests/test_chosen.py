@@ -6,7 +6,8 @@ import pytest
 
 from core.errors import InvalidOptionError
 from core.options import LoadConfig
-from core_llama_cpp.chosen import OPTIONS, Choices
+from core_llama_cpp.backend import LlamaCpp
+from core_llama_cpp.chosen import Choices
 from core_llama_cpp.context.session import CLASSIFY_SEQUENCES, MAX_SEQUENCES
 from core_runtime.machine import usable_cores
 
@@ -64,7 +65,7 @@ def test_a_small_batch_takes_the_passes_with_it() -> None:
     ],
 )
 def test_wrong_values_are_named(option: str, value: object) -> None:
-    assert option in OPTIONS
+    assert option in LlamaCpp.own_options
     with pytest.raises(InvalidOptionError, match=option):
         Choices.of(LoadConfig(options={option: value}), offload=False)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -33,7 +33,7 @@ from core.types import (
     Token,
 )
 
-_LOAD_OPTIONS = ("speed",)
+_LOAD_OPTIONS = {"speed": "beads a second", "prefix_cache": "beads that are kept"}
 
 
 @dataclass
@@ -44,6 +44,7 @@ class FakeBackend:
     protocol: int = 1
     formats: frozenset[str] = frozenset({"safetensors", "gguf"})
     loaded: list[LoadConfig] = field(default_factory=list)
+    own_options: Mapping[str, str] = field(default_factory=lambda: _LOAD_OPTIONS)
 
     def available(self) -> bool:
         return self.reason is None

@@ -21,6 +21,16 @@ from core_llama_cpp.ggml import GgmlDevice
 if TYPE_CHECKING:
     from core_llama_cpp.model import LlamaModel
 
+_OWN_OPTIONS = {
+    "cache_cells": "tokens that the KV cache holds, for all sequences together",
+    "flash_attn": "flash attention, true or false",
+    "log_level": "llama.cpp's log from this level up: off, error, warning, info or debug",
+    "n_batch": "tokens of one call into llama.cpp",
+    "n_threads": "threads, for prompts and for decoding",
+    "n_ubatch": "tokens of one pass through the layers, at most n_batch",
+    "prefix_cache": "bytes kept of prompts and answers; 0 keeps none",
+}
+
 
 class LlamaCpp:
     """llama.cpp on whatever its build reports: the CPU, or GPUs. See `core.Backend`."""
@@ -28,6 +38,7 @@ class LlamaCpp:
     name = "llama_cpp"
     protocol = PROTOCOL_VERSION
     formats = frozenset({"gguf"})
+    own_options = _OWN_OPTIONS
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -68,9 +79,7 @@ class LlamaCpp:
         reason = self.unavailable_reason()
         if reason is not None:
             raise BackendUnavailableError(self.name, reason)
-        from core_llama_cpp.chosen import OPTIONS
-
-        refuse_load_options(config, self.name, self.capabilities, OPTIONS)
+        refuse_load_options(config, self.name, self.capabilities, _OWN_OPTIONS)
         found = self._found()
         gpus = self._gpus(found, config.gpu_layers)
         from core_llama_cpp.opening import open_model

@@ -15,16 +15,6 @@ from core_llama_cpp.library import LOG_LEVELS
 from core_runtime.choices import parallel_slots
 from core_runtime.machine import usable_cores
 
-OPTIONS = (
-    "cache_cells",
-    "flash_attn",
-    "log_level",
-    "n_batch",
-    "n_threads",
-    "n_ubatch",
-    "prefix_cache",
-)
-
 _MAX_SLOTS = MAX_SEQUENCES - CLASSIFY_SEQUENCES
 _MAX_THREADS = 512  # GGML_MAX_N_THREADS: more end the process
 _MAX_BATCH = 2**20

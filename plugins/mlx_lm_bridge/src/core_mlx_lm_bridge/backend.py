@@ -16,6 +16,13 @@ from core_mlx_lm_bridge.capabilities import BACKEND_CAPABILITIES
 if TYPE_CHECKING:
     from core_mlx_lm_bridge.model import BridgeModel
 
+_OWN_OPTIONS = {
+    "env": "environment variables of the worker",
+    "prefill_step_size": "tokens of a prompt that run between two looks at cancel",
+    "python": "the worker's interpreter",
+    "silence_timeout": "seconds of silence after which a worker that owes an answer is ended",
+}
+
 
 class MlxLm:
     """mlx-lm in a subprocess, for every model that it can run. See `core.Backend`."""
@@ -23,6 +30,7 @@ class MlxLm:
     name = "mlx_lm"
     protocol = PROTOCOL_VERSION
     formats = frozenset({"safetensors"})
+    own_options = _OWN_OPTIONS
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -52,9 +60,9 @@ class MlxLm:
         reason = None if "python" in config.options else self.unavailable_reason()
         if reason is not None:
             raise BackendUnavailableError(self.name, reason)
-        from core_mlx_lm_bridge.opening import OPTIONS, open_model
+        from core_mlx_lm_bridge.opening import open_model
 
-        refuse_load_options(config, self.name, self.capabilities, OPTIONS)
+        refuse_load_options(config, self.name, self.capabilities, _OWN_OPTIONS)
         if config.gpu_layers > 0:
             raise UnsupportedOptionError(
                 "gpu_layers",

@@ -28,7 +28,6 @@ from core_mlx_lm_bridge.session import Session, WorkerSettings
 from core_mlx_lm_bridge.stream import Line
 from core_mlx_lm_bridge.turns import Turns
 
-OPTIONS = ("env", "prefill_step_size", "python", "silence_timeout")
 WORKER = Path(__file__).with_name("worker.py")
 
 _STEP = 512

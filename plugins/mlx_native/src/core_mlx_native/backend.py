@@ -24,17 +24,15 @@ from core_mlx_native.cpu.blas import ensure_blas
 if TYPE_CHECKING:
     from core_mlx_native.model import MlxModel
 
-_OWN_OPTIONS = (
-    *(
-        "dequantize",
-        "dtype",
-        "length_step",
-        "prefill_chunk",
-        "prefix_cache",
-        "token_budget",
-        "without",
-    ),
-)
+_OWN_OPTIONS = {
+    "dequantize": "whether packed weights are made dense at the load",
+    "dtype": "float32, float16 or bfloat16: what is computed in",
+    "length_step": "rows of classify and score are padded to a multiple of so many tokens",
+    "prefill_chunk": "tokens of a prompt that run between two decode steps",
+    "prefix_cache": "bytes kept for prompts that begin like recent ones; 0 keeps none",
+    "token_budget": "tokens that classify, score, or one prefill, runs together",
+    "without": "fast paths to switch off, for comparison",
+}
 
 
 class MlxBackend(ABC):
@@ -43,6 +41,7 @@ class MlxBackend(ABC):
     name: str
     protocol = PROTOCOL_VERSION
     formats = frozenset({"safetensors"})
+    own_options = _OWN_OPTIONS
     on_gpu = True
 
     @property
