@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import heapq
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -14,10 +15,12 @@ import click
 
 from core.cli.jobs.journal import Journal
 from core.cli.reading.forms import form_of_name
-from core.cli.reading.lines import lines
+from core.cli.reading.parquet_rows import pyarrow_parquet
+from core.cli.writing.parquet import fitted
 from core.cli.writing.records import LINE
-from core.cli.writing.tables import table_lines
+from core.cli.writing.tables import LONGEST_CELL, table_lines
 
+_SEPARATORS = {"csv": ",", "tsv": "\t"}
 Numbered = tuple[int, Any]
 
 
@@ -26,15 +29,18 @@ def merge(output: Path, parts: Sequence[Path]) -> int:
 
     Raises `click.UsageError` for parts that are not finished, not of one job, or not all of it.
     """
-    _check(parts)
-    form = form_of_name(str(parts[0])) or "jsonl"
+    parts, form = _checked(parts)
     if form_of_name(str(output)) not in (form, None):
         raise click.UsageError(f"The parts are {form}, and so has {output} to be.")
-    partial = output.with_name(f"{output.name}.partial")
-    merged = heapq.merge(*(_rows(part, form) for part in parts), key=lambda row: row[0])
+    if output.exists() and any(output.samefile(part) for part in parts):
+        raise click.UsageError(f"{output} is one of the parts. Give another name.")
+    target = Path(os.path.realpath(output))
+    partial = target.with_name(f"{target.name}.partial")
+    columns = _columns(parts[0], form)
+    merged = heapq.merge(*(_rows(part, form, columns) for part in parts), key=lambda row: row[0])
     rows = _Counted(merged)
-    _write(partial, form, parts[0], rows)
-    partial.replace(output)
+    _write(partial, form, columns, parts, rows)
+    partial.replace(target)
     return rows.count
 
 
@@ -51,8 +57,9 @@ class _Counted:
             yield row
 
 
-def _check(parts: Sequence[Path]) -> None:
-    seen: dict[int, Path] = {}
+def _checked(parts: Sequence[Path]) -> tuple[list[Path], str]:
+    """The parts from the first to the last, and their form."""
+    found: dict[int, Path] = {}
     first: dict[str, Any] | None = None
     whole = 1
     for part in parts:
@@ -60,53 +67,66 @@ def _check(parts: Sequence[Path]) -> None:
             job, done = journal.job, journal.done
         if job is None:
             raise click.UsageError(f"{part} has no journal: it is not the output of a job.")
-        if not done:
+        if done is None:
             raise click.UsageError(f"{part} is not finished. Go on with it by --resume.")
+        if part.stat().st_size != done:
+            raise click.UsageError(f"{part} has changed since it was finished.")
 
         number, whole = job.pop("shard") or (1, 1)
         first = first or job
         if changed := [name for name in job if job[name] != first.get(name)]:
             raise click.UsageError(f"{part} is of another job than {parts[0]}: its {changed[0]}.")
-        if number in seen:
-            raise click.UsageError(f"Part {number} is there twice: {seen[number]} and {part}.")
-        seen[number] = part
-    if missing := [number for number in range(1, whole + 1) if number not in seen]:
+        if number in found:
+            raise click.UsageError(f"Part {number} is there twice: {found[number]} and {part}.")
+        found[number] = part
+    if missing := [number for number in range(1, whole + 1) if number not in found]:
         raise click.UsageError(f"Of these, part {missing[0]} of {whole} is missing.")
+    assert first is not None
+    return [found[number] for number in sorted(found)], str(first["to"])
 
 
-def _rows(part: Path, form: str) -> Iterator[Numbered]:
+def _columns(part: Path, form: str) -> list[str]:
+    """The columns of a table; those of the first part are those of the whole."""
+    if form not in ("csv", "tsv"):
+        return []
+    csv.field_size_limit(LONGEST_CELL)
+    with open(part, newline="", encoding="utf-8") as stream:
+        return next(csv.reader(stream, delimiter=_SEPARATORS[form]))
+
+
+def _rows(part: Path, form: str, columns: Sequence[str]) -> Iterator[Numbered]:
     """The rows of a part, each with the line of the input that it stands for."""
     if form == "parquet":
-        from core.cli.reading.parquet_rows import pyarrow_parquet
-
         for batch in pyarrow_parquet().ParquetFile(part).iter_batches(batch_size=1024):
             for record in batch.to_pylist():
                 yield record[LINE], record
     elif form in ("csv", "tsv"):
         with open(part, newline="", encoding="utf-8") as stream:
-            reader = csv.reader(stream, delimiter="\t" if form == "tsv" else ",")
-            column = next(reader, [LINE]).index(LINE)
+            reader = csv.reader(stream, delimiter=_SEPARATORS[form])
+            # Each part has the columns of its own first rows.
+            mine = {name: place for place, name in enumerate(next(reader))}
+            places = [mine.get(name) for name in columns]
             for cells in reader:
-                yield int(cells[column]), cells
+                yield int(cells[mine[LINE]]), ["" if n is None else cells[n] for n in places]
     elif form == "text":
         raise click.UsageError("Parts of text have no line numbers, and cannot be merged.")
     else:
         with open(part, "rb") as stream:
-            for line in lines(stream):
+            for line in stream:
                 line = line.rstrip(b",\n")
                 if line not in (b"[", b"]", b"[]"):
                     yield json.loads(line)[LINE], line
 
 
-def _write(output: Path, form: str, first: Path, rows: Iterable[Any]) -> None:
+def _write(
+    output: Path, form: str, columns: Sequence[str], parts: Sequence[Path], rows: Iterable[Any]
+) -> None:
     if form == "parquet":
-        _write_parquet(output, first, rows)
+        _write_parquet(output, parts, rows)
     elif form in ("csv", "tsv"):
-        separator = "\t" if form == "tsv" else ","
-        with open(first, newline="", encoding="utf-8") as header:
-            columns = next(csv.reader(header, delimiter=separator), [LINE])
         with open(output, "w", newline="", encoding="utf-8") as table:
-            table.writelines(table_lines([row], separator) for row in chain([columns], rows))
+            lines = (table_lines([row], _SEPARATORS[form]) for row in chain([columns], rows))
+            table.writelines(lines)
     else:
         with open(output, "wb") as stream:
             _write_lines(stream, form == "json", rows)
@@ -123,13 +143,37 @@ def _write_lines(stream: IO[bytes], array: bool, rows: Iterable[bytes]) -> None:
     stream.write(b"[]\n" if before == b"[\n" else b"\n]\n")
 
 
-def _write_parquet(output: Path, first: Path, rows: Iterable[dict[str, Any]]) -> None:
+def _write_parquet(output: Path, parts: Sequence[Path], rows: Iterable[dict[str, Any]]) -> None:
     import pyarrow
 
-    from core.cli.reading.parquet_rows import pyarrow_parquet
-
-    library, source = pyarrow_parquet(), iter(rows)
-    schema = library.read_schema(first)
+    library, source, schema = pyarrow_parquet(), iter(rows), _schema(parts)
     with library.ParquetWriter(output, schema) as writer:
-        while batch := list(islice(source, 16_384)):
+        while batch := [fitted(row, schema) for row in islice(source, 16_384)]:
             writer.write_table(pyarrow.Table.from_pylist(batch, schema))
+
+
+def _schema(parts: Sequence[Path]) -> Any:
+    """The columns of the first part, each with a type that holds what all parts have in it."""
+    import pyarrow
+
+    files = [pyarrow_parquet().ParquetFile(part) for part in parts]
+    text, number = pyarrow.string(), {pyarrow.int64(), pyarrow.float64()}
+    types = {}
+    for name in files[0].schema_arrow.names:
+        found = {file.schema_arrow.field(name).type for file in files if _tells(file, name)}
+        if found == number:
+            types[name] = pyarrow.float64()
+        else:
+            types[name] = found.pop() if len(found) == 1 else text
+    return pyarrow.schema(types)
+
+
+def _tells(file: Any, name: str) -> bool:
+    """Whether a column is there and has a value: the type of one that is empty says nothing."""
+    names = file.schema_arrow.names
+    if name not in names:
+        return False
+    groups = (file.metadata.row_group(n) for n in range(file.metadata.num_row_groups))
+    columns = [(group.num_rows, group.column(names.index(name))) for group in groups]
+    told = [(count, column.statistics) for count, column in columns]
+    return any(facts is None or count > facts.null_count for count, facts in told)

@@ -26,8 +26,8 @@ def write(lines: Path, output: Path, columns: tuple[str, ...]) -> None:
     partial = output.with_name(f"{output.name}.partial")
     with library.ParquetWriter(partial, schema) as writer:
         for records in _batches(lines):
-            fitted = [_fitted(record, schema) for record in records]
-            writer.write_table(pyarrow.Table.from_pylist(fitted, schema))
+            rows = [fitted(record, schema) for record in records]
+            writer.write_table(pyarrow.Table.from_pylist(rows, schema))
     partial.replace(output)
 
 
@@ -38,7 +38,7 @@ def _types(lines: Path, columns: tuple[str, ...]) -> dict[str, Any]:
     for records in _batches(lines):
         for record in records:
             for name, value in record.items():
-                found.setdefault(name, set()).add(type(value))
+                found.setdefault(name, set()).add(_kind(value))
 
     known = {int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
     types: dict[str, Any] = dict.fromkeys(found or columns, pyarrow.string())
@@ -49,16 +49,21 @@ def _types(lines: Path, columns: tuple[str, ...]) -> dict[str, Any]:
     return types
 
 
-def _fitted(record: Mapping[str, object], schema: Any) -> dict[str, object]:
+def _kind(value: object) -> type:
+    """Its type; of a number that Parquet's integers do not hold that of a text."""
+    return str if type(value) is int and not -(2**63) <= value < 2**63 else type(value)
+
+
+def fitted(record: Mapping[str, object], schema: Any) -> dict[str, object]:
     """The record with texts where the column has them."""
     import pyarrow
 
-    fitted = dict(record)
+    row = dict(record)
     for field in schema:
-        value = fitted.get(field.name)
+        value = row.get(field.name)
         if field.type == pyarrow.string() and value is not None and not isinstance(value, str):
-            fitted[field.name] = json.dumps(value, ensure_ascii=False)
-    return fitted
+            row[field.name] = json.dumps(value, ensure_ascii=False)
+    return row
 
 
 def _batches(lines: Path) -> Iterator[list[dict[str, Any]]]:
