@@ -21,10 +21,12 @@ from core.extensions import Explaining
 from core.models.names import locate
 from core.protocols import Capability
 from core.registry import REGISTRY
-from core.support import unsupported
+from core.support import own_options, unsupported
 from core.types import Choice
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from core.options import LoadConfig
     from core.protocols import Backend, TextModel
 
@@ -49,21 +51,30 @@ class Loaded:
         return [Choice("backend", self.backend.name, self.reason), *others]
 
 
-def load(path: str, config: LoadConfig, needed: Capability | None = None) -> Loaded:
+def load(
+    path: str,
+    config: LoadConfig,
+    needed: Capability | None = None,
+    usual: Mapping[str, object] | None = None,
+) -> Loaded:
     """Load a model with the backend named in ``config``, or with the best one for it.
 
-    It offers what is ``needed``. Raises what `core.load_model` raises. Plugins hear of a load as
+    It offers what is ``needed``. ``usual`` are own options for a backend that has them, where the
+    user gave none. Raises what `core.load_model` raises. Plugins hear of a load as
     ``core_model_loaded``.
     """
     location = locate(path)
     choice = choose(location, config.backend, needed)
     name = choice.backend.name
+    known = own_options(choice.backend)
+    added = {option: value for option, value in (usual or {}).items() if option in known}
+    config = replace(config, backend=name, options={**added, **config.options})
 
     output.hear_logs()
     start = time.perf_counter()
     try:
         # Not by core.load_model, which would ask once more whether the backend can run here.
-        model = choice.backend.load_model(location, replace(config, backend=name))
+        model = choice.backend.load_model(location, config)
     except (InvalidModelError, TokenizerError, UnsupportedModelError) as error:
         raise choosing.with_refusals(error, choice) from error
     seconds = time.perf_counter() - start

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 import resource
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.cli.conftest import MAIN
 
 if TYPE_CHECKING:
     from tests.cli.conftest import InferCli
@@ -64,6 +69,51 @@ def test_a_signal_ends_the_job_behind_its_block(
     assert on.exit_code == 0, on.stderr
     assert infer_cli.finish(*command, "-o", whole).exit_code == 0
     assert out.read_bytes() == whole.read_bytes()
+
+
+def test_a_signal_in_the_last_block_ends_nothing(
+    infer_cli: InferCli, fake_model: Path, tmp_path: Path
+) -> None:
+    """All rows are written: nothing was broken off, and there is nothing to go on with."""
+    rows, out, pause = tmp_path / "rows.txt", tmp_path / "out.json", tmp_path / "pause"
+    rows.write_text("row a\n" * 40 + "PAUSE a\n")
+    command = ("classify", "-m", fake_model, "--labels", "a,b", "-i", rows, "-o", out)
+    with started(infer_cli, *command, pause=pause) as process:
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        pause.unlink()
+        found, said = ended(process)
+    assert found == 0, said
+    assert "Broken off" not in said
+    assert len(json.loads(out.read_text())) == 41
+
+
+def test_what_is_said_to_go_on_can_be_pasted(
+    infer_cli: InferCli, fake_model: Path, rows: Path, tmp_path: Path
+) -> None:
+    """Whatever stands in the arguments, and into a shell of another language."""
+    folder, pause = tmp_path / "größe & '☃'", tmp_path / "pause"
+    folder.mkdir()
+    out = folder / "aus\tgabe.csv"
+    asked = ("--template", "{text}\n\\'is'\x1b[1m", "-i", rows, "-o", out, "--overwrite", "--")
+    command = ("classify", "-m", fake_model, "--labels", "a,b", *asked)
+    with started(infer_cli, *command, pause=pause) as process:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        pause.unlink()
+        found, said = ended(process)
+    assert found == 130, said
+    [line] = [line for line in said.splitlines() if line.startswith("infer-cli ")]
+    assert line.isprintable()
+
+    program = tmp_path / "infer-cli"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-c", MAIN])} "$@"\n')
+    program.chmod(0o755)
+    path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    environment = infer_cli._environment(path)
+    pasted = subprocess.run(["bash", "-c", line], env=environment, capture_output=True)
+    assert pasted.returncode == 0, (line, pasted.stderr)
+    assert len(out.read_text().splitlines()) == 301
 
 
 def test_a_second_signal_does_not_wait(

@@ -331,14 +331,14 @@ def test_a_journal_is_as_good_as_its_whole_lines(tmp_path: Path, torn: bytes) ->
     journal.path.write_bytes(whole + torn)
 
     with Journal(target) as again:
-        assert (again.job, again.blocks, again.done) == (job, known, False)
+        assert (again.job, again.blocks, again.done) == (job, known, None)
         again.cut(3)
         assert journal.path.read_bytes() == whole
         again.cut(1)
         again.add(known[1])
-        again.finish()
+        again.finish(300)
     with Journal(target) as last:
-        assert (last.job, last.blocks, last.done) == (job, known[:2], True)
+        assert (last.job, last.blocks, last.done) == (job, known[:2], 300)
         last.cut(2)
         last.add(known[2])
     assert journal.path.read_bytes() == whole
@@ -532,6 +532,20 @@ def test_equal_prompts_are_asked_once(job: Job, tmp_path: Path) -> None:
         assert sum(batches) == asked
     same = [written(tmp_path / f"{flag}.jsonl") for flag in ("--dedupe", "--no-dedupe")]
     assert same[0] == same[1]
+
+
+def test_a_job_keeps_nothing_between_blocks(job: Job, rows: Path, tmp_path: Path) -> None:
+    """What a backend keeps of earlier blocks is not there when a job goes on."""
+    import importlib
+
+    loaded = importlib.import_module("core_fake").FAKE.loaded
+    for flags, options in (
+        (("-o", tmp_path / "out.csv"), {"prefix_cache": 0}),
+        (("-o", tmp_path / "kept.csv", "-O", "prefix_cache=7"), {"prefix_cache": 7}),
+        ((), {}),
+    ):
+        job("-i", rows, "--limit", "3", "--backend", "fake", *flags)
+        assert loaded[-1].options == options
 
 
 def test_a_small_margin_is_unsure(job: Job, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from core.agreement import Agreement, svg
 from core.cli import output
 from core.cli.writing.answers import UNSURE, best
+from core.cli.writing.records import shown
 
 if TYPE_CHECKING:
     from core.cli.reading.row import Row
@@ -33,7 +34,7 @@ class Gold:
             elif answer["error"] is None:
                 label, share = answer.get("label"), answer.get("probability", best(answer))
                 told = label if isinstance(label, str) and label != UNSURE else None
-                share = share if isinstance(share, float) else None
+                share = shown(share) if isinstance(share, float) else None
                 self.agreement.add(str(gold), told, share)
 
     def tell(self) -> None:

@@ -20,9 +20,9 @@ from core.cli.jobs.target import Target
 from core.cli.reading.forms import FORMS, form_of_name
 from core.cli.reading.parquet_rows import pyarrow_parquet
 from core.cli.rows.bulk import Answered, Asker, Cost
+from core.cli.rows.identities import Identities
 from core.cli.writing import parquet
 from core.cli.writing.encoders import Encoder
-from core.system.visible import visible
 
 if TYPE_CHECKING:
     from core.cli.jobs.summary import Summary
@@ -44,17 +44,34 @@ class Job:
     ) -> None:
         self.path, self.form = path, form
         self._journal, self._facts, self._fresh = journal, facts, fresh
-        self._synced = time.monotonic()
 
     @property
     def finished(self) -> bool:
         """Whether an earlier run has written all of it."""
-        return self._journal.done and not self._fresh
+        return self._journal.done is not None and not self._fresh
 
-    @property
-    def begun(self) -> int:
-        """Rows that earlier runs have written."""
-        return sum(block.rows for block in self._journal.blocks)
+    def check(self) -> None:
+        """Raise `click.UsageError` where it cannot go on; where it began nowhere, it begins."""
+        journal, anew = self._journal, "--overwrite writes it anew."
+        if journal.foreign:
+            raise click.UsageError(f"{journal.path} is no journal: give another -o. {anew}")
+        if journal.job is None and self.path.exists():
+            raise click.UsageError(
+                f"{self.path} has no journal ({journal.path.name}), so that nobody knows where it "
+                f"ends. {anew}"
+            )
+        # Where somebody took the output away, there is nothing to go on with, and nothing to lose.
+        if journal.job is None or not (self.path.exists() or self.lines.exists()):
+            self._fresh = True
+            return
+
+        identity.check(journal.job, self._facts, str(self.path))
+        size = self.path.stat().st_size if self.finished and self.path.exists() else None
+        if size != journal.done:
+            raise click.UsageError(
+                f"{self.path} was finished with {journal.done} bytes, and has {size or 'none'} "
+                f"now. {anew}"
+            )
 
     def know(self, loaded: Loaded) -> None:
         """Add which model it is. Raises `click.UsageError` where it was another one before."""
@@ -67,6 +84,8 @@ class Job:
         """Open the output, to write what is missing."""
         if self._fresh:
             self._journal.begin_anew(self._facts)
+            if self.lines != self.path:
+                self.path.unlink(missing_ok=True)
         with Target(self.lines) as target:
             yield Writer(target, self._journal, encoder)
 
@@ -81,9 +100,13 @@ class Job:
         """All rows are written."""
         if self.form == "parquet":
             parquet.write(self.lines, self.path, columns)
-        self._journal.finish()
-        if self.form == "parquet":
-            self.lines.unlink()
+        self._journal.finish(self.path.stat().st_size)
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Take away the lines of which a finished output was made."""
+        if self.lines != self.path:
+            self.lines.unlink(missing_ok=True)
 
 
 class Writer:
@@ -94,7 +117,11 @@ class Writer:
         self._synced = time.monotonic()
 
     def recall(
-        self, blocks: Iterator[list[Row]], asker: Asker | RequestAsker, summary: Summary
+        self,
+        blocks: Iterator[list[Row]],
+        asker: Asker | RequestAsker,
+        summary: Summary,
+        identities: Identities,
     ) -> int:
         """Go past the blocks that are whole, and learn from them; gives the number of their rows.
 
@@ -110,6 +137,7 @@ class Writer:
             if len(block) != known.rows or len(answers) != known.rows:
                 raise click.UsageError("The input has other rows than when the job began.")
             asker.recall(block, answers)
+            identities.note(block)
             summary.add(block, [asker.kind.counted(answer) for answer in answers])
             summary.spend(Cost(*known.cost), known.seconds)
             rows, whole = rows + known.rows, whole + 1
@@ -142,39 +170,64 @@ def opened(flags: Mapping[str, Any], facts: dict[str, Any]) -> Iterator[Job]:
 
     An output that exists is refused, unless it goes on (``resume``) or begins anew (``overwrite``).
     """
-    path, form = Path(flags["output"]), form_of_output(flags)
+    path, form = _target(flags["output"]), form_of_output(flags)
     if form == "parquet":
         pyarrow_parquet()  # or it would be missed when all the work is done
     if path.exists() and not path.is_file():
         raise click.UsageError(f"{path} is no file. To write to stdout, leave -o away.")
     if os.path.exists(flags["file"]) and path.exists() and path.samefile(flags["file"]):
         raise click.UsageError(f"{path} is the input. Give another name with -o.")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise click.UsageError(f"{path} may not be written. Give another name with -o.")
     with Journal(path) as journal:
         there = path.exists()
         if there and not (flags["resume"] or flags["overwrite"]):
             begun = " It is part of a job: --resume goes on with it." if journal.job else ""
             raise click.UsageError(f"{path} exists.{begun} --overwrite writes it anew.")
-        fresh = flags["overwrite"] or (journal.job is None and not there)
-        if not fresh and journal.job is None:
-            raise click.UsageError(
-                f"{path} has no journal ({journal.path.name}), so that nobody knows where it ends. "
-                "--overwrite writes it anew."
-            )
-        if not fresh and journal.job is not None:
-            identity.check(journal.job, facts, str(path))
-        yield Job(path, form, journal, facts, fresh)
+        job = Job(path, form, journal, facts, flags["overwrite"])
+        if not flags["overwrite"]:
+            job.check()
+        yield job
+
+
+def _target(name: str) -> Path:
+    """The file that is written: of a link the one that it leads to, which has one journal."""
+    return Path(os.path.realpath(name)) if os.path.islink(name) else Path(name)
+
+
+def check_input(name: str) -> None:
+    """Raise `click.UsageError` for what can be read only once: a job reads it again to go on."""
+    if os.path.exists(name) and not os.path.isfile(name):
+        raise click.UsageError(
+            f"{name} is no regular file, and a job that goes on reads its rows once more. Write "
+            "them to a file first, or leave -o away."
+        )
 
 
 def form_of_output(flags: Mapping[str, Any]) -> str:
     """The form that is written: as asked, or by the output's name, or as JSON lines."""
-    form = flags["to"] or form_of_name(flags["output"] or "")
+    asked = flags["to"] or ("jsonl" if flags["as_json"] else None)
+    form = asked or form_of_name(flags["output"] or "")
     assert form is None or form in FORMS
     return form or ("text" if str(flags["output"]).endswith(".txt") else "jsonl")
 
 
 def command_to_go_on() -> str:
     """The command line of this run, as one that goes on."""
-    arguments = [
-        argument for argument in sys.argv[1:] if argument not in ("--overwrite", "--resume")
-    ]
-    return visible(shlex.join(["infer-cli", *arguments, "--resume"]))
+    # Behind a "--" the flag would be a prompt; no prompts are given with -i.
+    dropped = ("--overwrite", "--resume", "--")
+    arguments = [argument for argument in sys.argv[1:] if argument not in dropped]
+    return " ".join(map(_quoted, ["infer-cli", *arguments, "--resume"]))
+
+
+def _quoted(argument: str) -> str:
+    """For a shell, on one line and without what a terminal obeys."""
+    if argument.isprintable():
+        return shlex.quote(argument)
+    escaped = "".join(
+        character
+        if character.isascii() and character.isprintable() and character not in "'\\"
+        else "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
+        for character in argument
+    )
+    return f"$'{escaped}'"

@@ -2,8 +2,8 @@
 
 A file of JSON lines, ``OUT.journal``. The first says what the job is; each other one stands for a
 block that was written: ``{"rows": 256, "end": 81920, "crc": 123}``, its rows, where it ends in the
-output, and the CRC-32 of its bytes. The last one of a finished job is ``{"done": true}``. A line
-that was torn, and all behind it, counts as not written.
+output, and the CRC-32 of its bytes. The last one of a finished job is ``{"done": 90112}``, with the
+bytes of the whole output. A line that was torn, and all behind it, counts as not written.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ fcntl: Any = None
 with contextlib.suppress(ImportError):  # Windows has none: there, two jobs are not kept apart
     import fcntl
 
+_FIRST = b'{"job": '
+_LONGEST = 2**26  # bytes of a line: labels and a template have room
+_BROKEN = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block that is whole in the output. ``tokens`` are those of `Cost`, for the summary."""
+    """A block that is whole in the output. ``cost`` is what `Cost` has, for the summary."""
 
     rows: int
     end: int
@@ -37,19 +41,17 @@ class Block:
 
 
 class Journal:
-    """The journal of one output, locked as long as it is open."""
+    """The journal of one output, locked as long as it is open.
+
+    ``job`` is None where none was begun. ``done`` is how many bytes a finished output has. A file
+    that is ``foreign`` has this name, and is no journal.
+    """
 
     def __init__(self, target: Path) -> None:
         self.path = target.with_name(f"{target.name}.journal")
-        self.job: dict[str, Any] | None = None
-        self.blocks: list[Block] = []
-        self.done = False
-        self._ends: list[int] = []  # of the first line, and of that of each block
+        self._forget()
         self._file = self._locked(target)
-        with contextlib.suppress(
-            ValueError, TypeError, KeyError, AttributeError
-        ):  # no line of ours
-            self._read()
+        self._read()
 
     def __enter__(self) -> Self:
         return self
@@ -60,20 +62,27 @@ class Journal:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._file.close()
-        if self.job is None:  # a job that did not come to its first line leaves none
+        # While it is locked, or it might be the first line of another job that goes.
+        if os.fstat(self._file.fileno()).st_size == 0:
             with contextlib.suppress(OSError):
                 self.path.unlink()
+        self._file.close()
 
     def begin_anew(self, job: dict[str, Any]) -> None:
         """Forget an earlier job, and begin as this one: what is in the output is no block of it."""
         self._file.truncate(0)
-        self.blocks, self.done, self.job, self._ends = [], False, job, []
+        self._forget(job)
         self._add({"job": job})
+
+    def _forget(self, job: dict[str, Any] | None = None) -> None:
+        self.job, self.foreign = job, False
+        self.blocks: list[Block] = []
+        self.done: int | None = None
+        self._ends: list[int] = []  # of the first line, and of that of each block
 
     def cut(self, count: int) -> None:
         """Forget all blocks but the first ``count``, and what was torn behind them."""
-        self.blocks, self.done = self.blocks[:count], False
+        self.blocks, self.done = self.blocks[:count], None
         self._ends = self._ends[: count + 1]
         self._file.truncate(self._ends[-1])  # in one step: a kill finds the one or the other
 
@@ -82,28 +91,38 @@ class Journal:
         self._add(asdict(block))
         self.blocks.append(block)
 
-    def finish(self) -> None:
-        """All of the job is in the output."""
-        self._add({"done": True})
-        self.done = True
+    def finish(self, size: int) -> None:
+        """All of the job is in the output, which has so many bytes."""
+        self._add({"done": size})
+        self.sync()
+        self.done = size
 
     def sync(self) -> None:
         """Wait until what was written is on the disk."""
         os.fsync(self._file.fileno())
 
     def _read(self) -> None:
+        """Read up to what was torn, or is no line of a journal."""
         self._file.seek(0)
-        end = 0
-        for line in self._file.read().split(b"\n")[:-1]:  # behind the last line break, a torn one
-            entry, end = json.loads(line), end + len(line) + 1
-            if self.job is None:
-                self.job = dict(entry["job"])
-            elif entry.get("done"):
-                self.done = True
-                return
-            else:
-                self.blocks.append(Block(**{**entry, "cost": tuple(entry.get("cost", ()))}))
-            self._ends.append(end)
+        first = self._file.readline(_LONGEST)
+        # What is torn in its first line may still be a journal's.
+        self.foreign = not first.startswith(_FIRST[: len(first)])
+        if self.foreign or not first.endswith(b"\n"):
+            return
+        with contextlib.suppress(*_BROKEN):
+            self.job = dict(json.loads(first)["job"])
+            self._ends.append(len(first))
+            while (line := self._file.readline(_LONGEST)).endswith(b"\n"):
+                self._take(dict(json.loads(line)))
+
+    def _take(self, entry: dict[str, Any]) -> None:
+        if "done" in entry:
+            self.done = int(entry["done"])
+            return
+        rows, end, crc = (int(entry[name]) for name in ("rows", "end", "crc"))
+        cost = tuple(int(number) for number in entry["cost"])
+        self.blocks.append(Block(rows, end, crc, cost, float(entry["seconds"])))
+        self._ends.append(self._file.tell())
 
     def _add(self, entry: dict[str, Any]) -> None:
         line = json.dumps(entry).encode() + b"\n"
@@ -119,8 +138,8 @@ class Journal:
                 file = open(self.path, "a+b")  # noqa: SIM115 - held as long as the journal
             except OSError as error:
                 raise click.UsageError(
-                    f"{self.path} cannot be written ({error.strerror}). A job keeps its journal "
-                    "beside its output: give -o a place that can be written."
+                    f"{self.path} cannot be written ({error.strerror or error}). A job keeps its "
+                    "journal beside its output: give -o a place that can be written."
                 ) from None
             if fcntl is None:
                 return file
@@ -132,6 +151,8 @@ class Journal:
                     f"Another job writes {visible(str(target))} at this moment. Wait for its end, "
                     "or give another -o."
                 ) from None
+            except OSError:  # a file system without locks, as some are that a network shares
+                return file
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
                     return file

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from core.options import GenerateConfig
     from core.protocols import Capability
 
+# What is kept of earlier blocks is not there when a job goes on, and moves the last digits.
+_STEADY = {"prefix_cache": 0}
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -58,18 +61,22 @@ def run(flags: Mapping[str, Any], task: Task) -> None:
     Raises `CommandFailed` when some rows failed.
     """
     template = checks.template_of(flags)
+    if flags["output"] is not None:
+        job.check_input(flags["file"])
     with ExitStack() as stack:
         rows = stack.enter_context(asking.opened(flags, template))
         if rows.form == requests.FORM:
             checks.refuse_for_requests(flags)
         work = _job(stack, flags, template, task)
         if work is not None and work.finished:
+            work.tidy()
             output.say(f"{work.path} is finished; nothing is left to do.")
             return
 
         stack.enter_context(interrupts.terminating())
         with _loading(flags):
-            loaded = load(flags["model"], settings.load_config(flags), task.needed)
+            usual = None if work is None else _STEADY
+            loaded = load(flags["model"], settings.load_config(flags), task.needed, usual)
         stack.enter_context(loaded.model)
         if flags["verbose"]:
             explain(loaded)
@@ -91,7 +98,8 @@ def _job(
     if flags["output"] is None:
         return None
     source = None if template is None else template.source
-    facts = identity.identity(task.command, flags, source, task.config)
+    form = job.form_of_output(flags)
+    facts = {"to": form, **identity.identity(task.command, flags, source, task.config)}
     return stack.enter_context(job.opened(flags, facts))
 
 
@@ -191,15 +199,15 @@ class _Run:
             self._asker.forget()  # a line of text does not tell enough to be known again
         with work.opened(coder) as writer:
             rest = blocks(self._rows.rows)
-            self._count.skip(writer.recall(rest, self._asker, self._summary))
+            self._count.skip(writer.recall(rest, self._asker, self._summary, self._identities))
             for block in rest:
+                self._stop.raise_asked()  # behind the last block there is nothing left to stop
                 with interrupts.noted(self._stop):
                     start = time.perf_counter()
                     found, cost = self._asker.answered(block, never)
                     seconds = time.perf_counter() - start
                     writer.write(found, cost, seconds)
                     self._note(found, cost, seconds)
-                self._stop.raise_asked()
             writer.end()
         work.finish(self._layout.columns(()))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from core.cli import output
 from core.cli.jobs.gold import Gold
 from core.cli.rows.bulk import Cost
+from core.cli.writing.records import shown
 
 if TYPE_CHECKING:
     from core.cli.reading.row import Row
@@ -46,8 +47,8 @@ class Summary:
             elif isinstance(label, str):
                 self.counts[label] += 1
                 margin, mass = answer.get("margin"), answer.get("label_mass")
-                self._margins[label] += margin if isinstance(margin, float) else 0.0
-                self.tiny += isinstance(mass, float) and mass < _TINY_MASS
+                self._margins[label] += shown(margin) if isinstance(margin, float) else 0.0
+                self.tiny += isinstance(mass, float) and shown(mass) < _TINY_MASS
 
     @property
     def failed(self) -> int:

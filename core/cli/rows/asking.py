@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from core.cli.rows.prompts import PromptMaker
 
 
+_LOOKED_AT = 32  # rows at the beginning, of which the first sound one has to have its text
 _QUESTIONS = ("labels", "labels_file", "field", "id_field", "system", "truncate")
 
 
@@ -38,8 +39,8 @@ class Input:
 def opened(flags: Mapping[str, Any], template: Template | None) -> Iterator[Input]:
     """The rows, from arguments, a file or stdin.
 
-    Raises `click.UsageError` for flags that make no sense together, and where the first row has no
-    text in the field that it is looked for in: so it will be with all others.
+    Raises `click.UsageError` for flags that make no sense together, and where the first sound row
+    has no text in the field that it is looked for in: so it will be with all others.
     """
     from core.cli.reading import source
 
@@ -86,12 +87,15 @@ def _part(rows: Iterator[Row], shard: tuple[int, int] | None) -> Iterator[Row]:
 def _with_text(rows: Iterator[Row]) -> Iterator[Row]:
     from core.cli.reading.row import MissingFieldError
 
-    first = next(rows, None)
-    if first is None:
-        return rows
-    if isinstance(first.error, MissingFieldError):
-        raise click.UsageError(str(first.error))
-    return chain([first], rows)
+    # Broken rows tell nothing of the others.
+    read: list[Row] = []
+    for row in islice(rows, _LOOKED_AT):
+        read.append(row)
+        if isinstance(row.error, MissingFieldError):
+            raise click.UsageError(str(row.error))
+        if row.error is None:
+            break
+    return chain(read, rows)
 
 
 def prompt_maker(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from operator import add
@@ -53,7 +54,8 @@ class Known:
     _ENTRY = 2000  # bytes of an answer with a few labels, and of the entry itself
 
     def __init__(self, largest: int = 64 * 2**20) -> None:
-        self._answers: dict[Hashable, Answer] = {}
+        # Of a plain dictionary, the first key is looked for behind all that were deleted.
+        self._answers: OrderedDict[Hashable, Answer] = OrderedDict()
         self._bytes, self._largest = 0, largest
 
     def get(self, key: Hashable) -> Answer | None:
@@ -65,9 +67,8 @@ class Known:
         self._answers.update(prompts)
         self._bytes += sum(map(_size, prompts))
         while self._bytes > self._largest:
-            oldest = next(iter(self._answers))
+            oldest, _ = self._answers.popitem(last=False)
             self._bytes -= _size(oldest)
-            del self._answers[oldest]
 
 
 Ask = Callable[[Sequence[str], GenerateConfig], Sequence[Result]]

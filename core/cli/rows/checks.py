@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,6 +35,8 @@ def refuse(flags: Mapping[str, Any]) -> None:
         raise click.UsageError(f"--json is --to jsonl, and --to {flags['to']} is asked for.")
     _refuse_prompts(flags["prompts"], flags["file"])
     _refuse_output(flags)
+    for name in ("report", "plot"):
+        _refuse_file(name, flags)
 
 
 def template_of(flags: Mapping[str, Any]) -> Template | None:
@@ -101,6 +104,25 @@ def _refuse_output(flags: Mapping[str, Any]) -> None:
         raise click.UsageError(
             "-o OUT wants its rows from a file, -i IN: a job that goes on reads them once more."
         )
+
+
+def _refuse_file(name: str, flags: Mapping[str, Any]) -> None:
+    """Before the work: a file that is written behind it, and cannot be, or is another one too."""
+    given = flags.get(name)
+    if not given:
+        return
+    place = os.path.dirname(given) or "."
+    if not os.path.isdir(place) or not os.access(
+        given if os.path.exists(given) else place, os.W_OK
+    ):
+        raise click.UsageError(f"{_flag(name)} {given} cannot be written.")
+    for other in ("file", "output", "report", "template_file", "labels_file"):
+        if other != name and flags.get(other) and _same(given, flags[other]):
+            raise click.UsageError(f"{_flag(name)} and {_flag(other)} are the same file, {given}.")
+
+
+def _same(one: str, other: str) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _flag(name: str) -> str:

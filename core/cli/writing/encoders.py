@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from core.cli.output import json_lines
 from core.cli.writing.answers import CELLS, Answer, Kind
 from core.cli.writing.records import Layout, answer_of, as_text
-from core.cli.writing.tables import table_lines
+from core.cli.writing.tables import table_cells, table_lines
 from core.system.visible import visible
 
 if TYPE_CHECKING:
@@ -116,8 +114,7 @@ class TableEncoder:
 
     def answers(self, data: bytes) -> list[Answer]:
         """The answers in rows, whose cells are texts."""
-        text = io.StringIO(data.decode(), newline="")
-        rows = list(csv.reader(text, delimiter=self._separator))
+        rows = table_cells(data.decode(), self._separator)
         if not self._columns:
             self._columns = tuple(rows.pop(0))
         kind = self._layout.kind

@@ -82,6 +82,11 @@ def figure(value: float) -> str:
     return f"{value:.4f}" if value >= 0.001 or value == 0 else f"{value:.3g}"
 
 
+def shown(value: float) -> float:
+    """A number as tables show it, which is all that a job which goes on knows of it."""
+    return float(figure(value))
+
+
 def answer_of(record: Mapping[str, object], kind: Kind) -> Answer:
     """The answer in a record that was written."""
     return {name: record[name] for name in record if name in kind.names and name != LINE}
