@@ -185,6 +185,15 @@ def _asked(
             yield None, _Objection(name, described(error), "machine")
 
 
+def own_options(backend: Backend) -> Mapping[str, str]:
+    """The load options of a backend's own, and what each does, where it tells them.
+
+    One that has a mapping ``own_options`` does.
+    """
+    told = getattr(backend, "own_options", {})
+    return {str(name): str(what) for name, what in told.items()}
+
+
 def unavailability(backend: Backend) -> str | None:
     """Why a backend cannot run here, also where asking it raises; None when it can."""
     try:

@@ -14,7 +14,15 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from core.choosing import ANYTHING, BackendChoice, Verdict, choose, judge, unavailability
+from core.choosing import (
+    ANYTHING,
+    BackendChoice,
+    Verdict,
+    choose,
+    judge,
+    own_options,
+    unavailability,
+)
 from core.entry_points import EntryPointFailure, EntryPointRecord, read_group
 from core.errors import (
     AmbiguousBackendError,
@@ -30,7 +38,6 @@ from core.extensions import DeviceReporting
 from core.known_plugins import how_to_read, rank, unknown_backend
 from core.models.files import model_formats, resolve_path
 from core.protocols import PROTOCOL_VERSION, Backend, Capability
-from core.support import own_options
 from core.types import BackendStatus, Device, DiscoveredModel
 
 GROUP = "core.backends"

@@ -28,7 +28,7 @@ from core.options import (
     LoadConfig,
     RequestOptions,
 )
-from core.protocols import Backend, Capability
+from core.protocols import Capability
 from core.sampling_options import SAMPLING_OPTIONS
 from core.types import Choice, Message, Role
 
@@ -78,15 +78,6 @@ def _keywords(operation: Capability) -> type:
     if operation in _INSPECTING:
         return RequestOptions
     return ClassifyOptions if operation in CLASSIFYING else GenerateOptions
-
-
-def own_options(backend: Backend) -> Mapping[str, str]:
-    """The load options of a backend's own, and what each does, where it tells them.
-
-    One that has a mapping ``own_options`` does.
-    """
-    told = getattr(backend, "own_options", {})
-    return {str(name): str(what) for name, what in told.items()}
 
 
 def refuse_load_options(

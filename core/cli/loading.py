@@ -21,7 +21,7 @@ from core.extensions import Explaining
 from core.models.names import locate
 from core.protocols import Capability
 from core.registry import REGISTRY
-from core.support import own_options, unsupported
+from core.support import unsupported
 from core.types import Choice
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def load(
     location = locate(path)
     choice = choose(location, config.backend, needed)
     name = choice.backend.name
-    known = own_options(choice.backend)
+    known = choosing.own_options(choice.backend)
     added = {option: value for option, value in (usual or {}).items() if option in known}
     config = replace(config, backend=name, options={**added, **config.options})
 
