@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import core
-from core.cli import exits, streams
+from core.cli import exits, output, streams
 from core.cli.commands.backends import backends
 from core.cli.commands.chat import chat
 from core.cli.commands.classify import classify
@@ -62,6 +62,18 @@ class InferGroup(click.Group):
         self.hooks.emit("core_command_finished", command=command, exit_code=code)
 
 
+def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    """The program's version, and that of each distribution with a backend."""
+    if not asked or ctx.resilient_parsing:
+        return
+    from core.registry import REGISTRY
+
+    backends = {f"{entry.distribution} {entry.version}" for entry in REGISTRY.entries()}
+    lines = [f"infer-cli, version {core.__version__}", *sorted(backends)]
+    output.write_text("".join(f"{line}\n" for line in lines))
+    ctx.exit()
+
+
 def build() -> InferGroup:
     """A new command group with the commands of the plugins that are installed now."""
 
@@ -72,7 +84,14 @@ def build() -> InferGroup:
         epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 model not found, 4 backend unavailable, "
         "5 some rows failed, 130 interrupted, 143 terminated.",
     )
-    @click.version_option(core.__version__, prog_name="infer-cli")
+    @click.option(
+        "--version",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_version,
+        help="Show the versions of this and of its backends, and exit.",
+    )
     @click.option("--debug", is_flag=True, help="Show tracebacks (or set INFER_RAISE_ERRORS=1).")
     def group(debug: bool) -> None:
         """Local LLM text generation: find models, pick backends, classify or write text."""

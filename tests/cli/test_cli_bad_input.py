@@ -45,7 +45,11 @@ CLASSIFY = [
     ("-m {m} --template nothing x", 2, "must hold {text}"),
     ("-m {m} -O speed x", 2, "is not of the form K=V"),
     ("-m {m} -O speed=1 -O speed=2 x", 2, "is given twice"),
-    ("-m {m} -O sped=1 x", 2, "-O 'sped' is not valid: expected one of fake's own options (speed)"),
+    (
+        "-m {m} -O sped=1 x",
+        2,
+        "-O 'sped' is not valid: expected one of fake's own options (prefix_cache, speed)",
+    ),
     ("-m {m} -i {d}/nowhere", 2, "does not exist"),
     ("-m {m} -i {d}", 2, "is a directory"),
     ("-m {m} -i {d}/plain.txt x", 2, "not both"),

@@ -9,7 +9,7 @@ import os
 import re
 import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from core.cli.reading import source
 from core.cli.reading.fields import Fields
+from tests.cli.conftest import MAIN
 
 if TYPE_CHECKING:
     from click.testing import Result
@@ -359,3 +360,43 @@ def test_a_first_line_that_is_too_long_and_has_a_mark(run: Run) -> None:
     assert done.exit_code == 5
     assert [line.split("\t")[0] for line in done.stdout.splitlines()[1:]] == ["1", "2"]
     assert "line 1 of stdin is longer than 16777216 bytes" in done.stderr
+
+
+# ------------------------------------------------------------------ slow writers
+
+
+@pytest.mark.parametrize(
+    ("lines", "flags"),
+    [
+        ([b"one a\n", b"two b\n", b"three a\n"], ()),
+        ([b'{"text": "one a"}\n', b'{"text": "two b"}\n', b'{"text": "three a"}\n'], ()),
+        ([b"text,id\none a,1\n", b"two b,2\n", b"three a,3\n"], ("--format", "csv")),
+    ],
+    ids=["text", "jsonl", "csv"],
+)
+def test_a_slow_writer_is_answered_line_by_line(
+    infer_cli: InferCli, fake_model: Path, lines: list[bytes], flags: Sequence[str]
+) -> None:
+    question = ("--labels", "a,b", "--json", "-i", "-", *flags)
+    with infer_cli.start("classify", "-m", fake_model, *question) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        found = []
+        for line in lines:
+            process.stdin.write(line)
+            process.stdin.flush()
+            found.append(json.loads(process.stdout.readline())["label"])  # before more is written
+        process.stdin.close()
+        assert process.stdout.read() == b""
+        assert process.wait(timeout=60) == 0
+    assert found == ["a", "b", "a"]
+
+
+def test_a_fast_writer_is_answered_in_blocks(infer_cli: InferCli, fake_model: Path) -> None:
+    script = f"import core_fake\ntry:\n {MAIN}\nfinally: print(core_fake.BATCHES)"
+    rows = "".join(f"a {n}\n" for n in range(600))
+    asked = ("classify", "-m", fake_model, "--labels", "a,b", "--json", "--no-dedupe")
+    done = infer_cli.finish(*asked, stdin=rows.encode(), script=script)
+    *answers, batches = done.stdout.splitlines()
+    assert len(answers) == 600
+    assert json.loads(batches) == [32, 64, 128, 256, 120]

@@ -178,7 +178,7 @@ class _Run:
 
     def _to_stdout(self) -> None:
         sink = results.sink(self._layout, self._form)
-        for block in blocks(self._rows.rows):
+        for block in blocks(self._rows.rows, self._rows.more_waits):
             output.check_reader()
             with interrupts.noted(self._stop):
                 start = time.perf_counter()

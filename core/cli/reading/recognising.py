@@ -11,7 +11,7 @@ import click
 from core.cli.reading.fields import Fields
 from core.cli.reading.forms import form_of_name
 from core.cli.reading.head import Head
-from core.cli.reading.table_rows import separator_of
+from core.cli.reading.table_rows import SEPARATORS, separator_of
 
 _OBJECT = re.compile(rb'\s*\{\s*["}]')
 _ARRAY = re.compile(rb'\s*\[\s*(?:\{\s*["}]|\]\s*\Z)')
@@ -55,6 +55,16 @@ def form_of(name: str, head: Head, form: str, fields: Fields) -> str:
     if found in ("jsonl", "csv", "tsv") or (found, form) == ("text", "auto"):
         _refuse_old_ends(name, data)
     return found
+
+
+def is_told_by(name: str, form: str, line: bytes) -> bool:
+    """Whether the first line alone says which form an input has, so that none is waited for."""
+    line = line.removeprefix(b"\xef\xbb\xbf").strip()
+    if form != "auto" or form_of_name(name) is not None or not line:
+        return form != "auto"
+    if line.startswith((b"{", b"[")):
+        return bool(_OBJECT.match(line)) and line.endswith(b"}")
+    return not any(separator.encode() in line for separator in SEPARATORS)
 
 
 def _found(name: str, data: bytes, head: Head, fields: Fields) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import IO
 
 import click
 
 from core.cli.reading import array_rows, json_rows, parquet_rows, recognising, table_rows
 from core.cli.reading.fields import Fields
-from core.cli.reading.head import is_file, looked_at
+from core.cli.reading.head import is_file, looked_at, more_waits
 from core.cli.reading.lines import decoded, lines, too_long
 from core.cli.reading.request_rows import FORM, Whole, are_requests
 from core.cli.reading.row import InputError, Row
@@ -24,7 +25,7 @@ class Source:
         self, stream: IO[bytes], name: str, form: str, fields: Fields, requests: bool = False
     ) -> None:
         self.name = name
-        head, self._stream = looked_at(stream)
+        head, self._stream = looked_at(stream, partial(recognising.is_told_by, name, form))
         self._fields = fields
         self.form = recognising.form_of(name, head, form, fields)
         if form == "auto" and self.form == "jsonl" and requests and are_requests(head.data):
@@ -49,6 +50,10 @@ class Source:
         if self.form == "parquet":
             return parquet_rows.rows_of_parquet(stream, name, fields)
         return table_rows.rows_of_table(stream, name, self.form, fields)
+
+    def more_waits(self) -> bool:
+        """Whether a next row can be read now; of what is no pipe always."""
+        return more_waits(self._stream)
 
     def position(self) -> int:
         """Bytes that were read."""

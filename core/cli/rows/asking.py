@@ -27,12 +27,13 @@ _QUESTIONS = ("labels", "labels_file", "field", "id_field", "system", "truncate"
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The rows that are asked about, and how much of them is read."""
+    """The rows that are asked about, how much of them is read, and whether more can be now."""
 
     rows: Iterator[Row]
     share: Callable[[], float | None]
     name: str
     form: str = "text"
+    more_waits: Callable[[], bool] = lambda: True
 
 
 @contextmanager
@@ -65,7 +66,7 @@ def opened(flags: Mapping[str, Any], template: Template | None) -> Iterator[Inpu
             return found.position() / whole if whole else None
 
         shown = "stdin" if name == "-" else name
-        yield Input(islice(rows, flags["limit"]), share, shown, found.form)
+        yield Input(islice(rows, flags["limit"]), share, shown, found.form, found.more_waits)
 
 
 def fields_of(flags: Mapping[str, Any], template: Template | None) -> Fields:

@@ -1,8 +1,8 @@
-"""Rows in blocks, cut by the input alone, so that a job that goes on cuts them as it did before."""
+"""Rows in blocks: those of a file by the input alone, as a job that goes on cuts them anew."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from core.cli.reading.row import Row
@@ -14,21 +14,23 @@ LARGEST_TEXT = 16 * 2**20
 """Characters of texts, or bytes of records, after which a block ends early."""
 
 
-def blocks(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """The rows by 32, 64, 128, and 256 from then on."""
+def blocks(
+    rows: Iterable[Row], more_waits: Callable[[], bool] = lambda: True
+) -> Iterator[list[Row]]:
+    """The rows by 32, 64, 128, and 256 from then on; or fewer, where no more of them wait."""
     source = iter(rows)
     for size in block_sizes(FIRST_BLOCK, LARGEST_BLOCK):
-        block = list(_bounded(islice(source, size)))
+        block = list(_bounded(islice(source, size), more_waits))
         if not block:
             return
         yield block
 
 
-def _bounded(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows up to the one with which they become too much to hold."""
+def _bounded(rows: Iterable[Row], more_waits: Callable[[], bool]) -> Iterator[Row]:
+    """Yield the rows up to the one with which they become too much to hold, or the last yet."""
     length = 0
     for row in rows:
         yield row
         length += max(len(row.text), row.size)
-        if length > LARGEST_TEXT:
+        if length > LARGEST_TEXT or not more_waits():
             return
