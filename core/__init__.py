@@ -27,7 +27,7 @@ _HOMES = {
     ),
     "core.extensions": (
         "AttentionInspector BatchStreaming ClassifyStreaming DeviceReporting Explaining "
-        "MemoryReporting ModelProbe Scoring Submitting Tokenizing Trainable"
+        "HiddenStates MemoryReporting ModelProbe Scoring Submitting Tokenizing Trainable"
     ),
     "core.options": (
         "CancelToken ClassifyOptions GenerateConfig GenerateOptions LoadConfig LoadOptions "
@@ -39,7 +39,7 @@ _HOMES = {
     "core.training": "TrainConfig TrainingExample TrainStep",
     "core.types": (
         "AttentionSnapshot BackendStatus BatchResult Choice ClassifyResult Device "
-        "DiscoveredModel GenerateMetrics MemoryReport Message ModelInfo Score Token"
+        "DiscoveredModel GenerateMetrics HiddenResult MemoryReport Message ModelInfo Score Token"
     ),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -44,6 +44,7 @@ from core.extensions import BatchStreaming as BatchStreaming
 from core.extensions import ClassifyStreaming as ClassifyStreaming
 from core.extensions import DeviceReporting as DeviceReporting
 from core.extensions import Explaining as Explaining
+from core.extensions import HiddenStates as HiddenStates
 from core.extensions import MemoryReporting as MemoryReporting
 from core.extensions import ModelProbe as ModelProbe
 from core.extensions import Scoring as Scoring
@@ -75,6 +76,7 @@ from core.types import ClassifyResult as ClassifyResult
 from core.types import Device as Device
 from core.types import DiscoveredModel as DiscoveredModel
 from core.types import GenerateMetrics as GenerateMetrics
+from core.types import HiddenResult as HiddenResult
 from core.types import MemoryReport as MemoryReport
 from core.types import Message as Message
 from core.types import ModelInfo as ModelInfo
@@ -115,6 +117,8 @@ __all__ = [
     "GenerateOptions",
     "GenerationCancelled",
     "GenerationTimeout",
+    "HiddenResult",
+    "HiddenStates",
     "InvalidModelError",
     "InvalidOptionError",
     "LabelError",

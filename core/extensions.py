@@ -20,6 +20,7 @@ from core.types import (
     ClassifyResult,
     Conversation,
     Device,
+    HiddenResult,
     MemoryReport,
     Score,
     Token,
@@ -115,6 +116,34 @@ class Scoring(Protocol):
 
         What is wrong with one pair is its score's ``error``; so are `GenerationCancelled` and
         `GenerationTimeout`. Raises TypeError for an unknown keyword, `OptionError` for a value.
+        """
+        ...
+
+
+@all_options_named
+@runtime_checkable
+class HiddenStates(Protocol):
+    """A model that shows what it makes of a prompt: features for a classifier behind it."""
+
+    def hidden_states(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        *,
+        layers: Sequence[int] = (-1,),
+        **options: Unpack[RequestOptions],
+    ) -> list[HiddenResult]:
+        """The hidden states at the last token of each prompt; one result per prompt, in order.
+
+        ``layers`` are numbers: 0 the embeddings, n what the n-th block puts out, and
+        ``info.num_layers``, or -1, the last block's output behind the final norm, which the head
+        reads; negative ones count from there. Every model has -1. `UnsupportedOptionError` at the
+        call for a layer that the backend does not show, `OptionError` for one that is none.
+
+        Two runs of one prompt, alone or in a batch, may differ by ``info.logit_tolerance`` times
+        the state's length as a vector. What is wrong with one prompt is its result's ``error``; so
+        are `GenerationCancelled` and `GenerationTimeout`. Raises TypeError for an unknown keyword.
         """
         ...
 

@@ -32,7 +32,7 @@ class CancelToken(Protocol):
 
 
 class RequestOptions(TypedDict, total=False):
-    """Keywords that every operation knows, and all of ``score`` and ``inspect_attention``."""
+    """Keywords that every operation knows, and all of ``score`` and the like."""
 
     cancel: CancelToken | None
     timeout: float | None
@@ -190,7 +190,7 @@ def resolve_classify(config: GenerateConfig | None, options: ClassifyOptions) ->
 def resolve_request(
     config: GenerateConfig | None, options: RequestOptions, operation: str
 ) -> GenerateConfig:
-    """Join a config with the keywords of ``score`` or ``inspect_attention``.
+    """Join a config with the keywords of ``score``, ``hidden_states`` or ``inspect_attention``.
 
     Raises like `resolve_generate`.
     """

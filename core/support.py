@@ -49,7 +49,9 @@ ASKED = "asked for"
 CLASSIFYING = frozenset({Capability.CLASSIFY, Capability.CLASSIFY_STREAMING})
 _KEYS = {"role", "content"}
 _MESSAGE = "core.Message(role, content) or {'role': ..., 'content': ...}"
-_INSPECTING = frozenset({Capability.SCORING, Capability.ATTENTION_INSPECTOR})
+_INSPECTING = frozenset(
+    {Capability.SCORING, Capability.HIDDEN_STATES, Capability.ATTENTION_INSPECTOR}
+)
 
 
 def refuse_options(
@@ -212,6 +214,20 @@ def checked_pairs(
             f"{operation}() takes one continuation per prompt, got {len(tails)} for {len(heads)}."
         )
     return heads, tails
+
+
+def checked_layers(layers: object, num_layers: int) -> tuple[int, ...]:
+    """The layers that ``hidden_states`` was asked for, as numbers from 0 to ``num_layers``.
+
+    Raises `InvalidOptionError`: one layer at least, each once, and only those that there are.
+    """
+    if isinstance(layers, str | bytes) or not isinstance(layers, Iterable):
+        raise InvalidOptionError("layers", layers, "a sequence of layer numbers, (-1,) say")
+    numbers = [validate.integer("layers", each, -1 - num_layers, num_layers) for each in layers]
+    found = tuple(number % (num_layers + 1) for number in numbers)
+    if not found or len(set(found)) < len(found):
+        raise InvalidOptionError("layers", numbers, "at least one layer, and each of them once")
+    return found
 
 
 def text_error(text: str, name: str = "prompt") -> RequestError | None:

@@ -155,6 +155,43 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
+class HiddenResult:
+    """The hidden states at the last token of one prompt.
+
+    ``layers`` are the numbers of the layers, none of them negative, in the order in which they were
+    asked for; ``states`` is one float32 array of ``len(layers) * hidden_size`` values, one layer's
+    behind another's: ``numpy.frombuffer(states, "float32").reshape(len(layers), -1)``.
+    """
+
+    layers: tuple[int, ...] = ()
+    states: array[float] | None = field(default=None, repr=False, compare=False)
+    error: Exception | None = None
+
+    @property
+    def vectors(self) -> tuple[memoryview, ...]:
+        """The state of each layer, without a copy; none where the prompt failed."""
+        if self.states is None:
+            return ()
+        size = len(self.states) // len(self.layers)
+        whole = memoryview(self.states)
+        return tuple(whole[start : start + size] for start in range(0, len(whole), size))
+
+    def raise_for_error(self) -> Self:
+        """The result itself. Raises its error where the prompt failed."""
+        if self.error is not None:
+            raise self.error
+        return self
+
+    def to_dict(self) -> dict[str, object]:
+        """The result for JSON, with a list of numbers for each layer."""
+        return {
+            "layers": list(self.layers),
+            "states": [list(map(number, vector)) for vector in self.vectors],
+            "error": error_record(self.error),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class GenerateMetrics:
     """What one call cost. ``cached_prompt_tokens`` are those that no forward pass computed."""
 

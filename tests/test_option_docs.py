@@ -34,6 +34,7 @@ OPTIONS = {
     "classify": ClassifyOptions,
     "classify_iter": ClassifyOptions,
     "score": RequestOptions,
+    "hidden_states": RequestOptions,
     "inspect_attention": RequestOptions,
 }
 PROTOCOLS = core.TextModel, core.BatchStreaming, core.ClassifyStreaming, core.Scoring
@@ -42,7 +43,7 @@ MODELS = FakeModel, ReferenceModel, MlxModel, LlamaModel, BridgeModel
 
 def entry_points() -> Iterator[Any]:
     yield pytest.param(core.load_model, LoadOptions, id="load_model")
-    for owner in (*MODELS, *PROTOCOLS, core.AttentionInspector):
+    for owner in (*MODELS, *PROTOCOLS, core.HiddenStates, core.AttentionInspector):
         for name, options in OPTIONS.items():
             if hasattr(owner, name):
                 id = f"{owner.__name__}.{name}"

@@ -11,7 +11,14 @@ import pytest
 
 import core
 from core.errors import EmptyPromptError
-from core.types import BatchResult, ClassifyResult, GenerateMetrics, Score, Token
+from core.types import (
+    BatchResult,
+    ClassifyResult,
+    GenerateMetrics,
+    HiddenResult,
+    Score,
+    Token,
+)
 
 NO, ERROR = "it's <b>no</b>", EmptyPromptError("The prompt is empty.")
 LABELLED = ClassifyResult(
@@ -24,7 +31,8 @@ LABELLED = ClassifyResult(
     margin=0.5,
 )
 WROTE = BatchResult((Token(1, "a"), Token(2, " b", -1.0)), "length")
-RESULTS = (LABELLED, WROTE, Score(-3.0, (-1.0, -2.0)), LABELLED.token, GenerateMetrics(3))
+SEEN = HiddenResult((0, 5), array("f", (1.0, -math.inf, 0.5, 2.0)))
+RESULTS = (LABELLED, WROTE, Score(-3.0, (-1.0, -2.0)), SEEN, LABELLED.token, GenerateMetrics(3))
 
 
 @pytest.mark.parametrize("result", RESULTS, ids=lambda result: type(result).__name__)
@@ -52,12 +60,23 @@ def test_logits_are_there_where_they_are_asked_for() -> None:
     assert ClassifyResult().to_dict(logits=True)["logits"] is None
 
 
+def test_states_are_one_vector_for_each_layer_and_no_copy() -> None:
+    first, second = SEEN.vectors
+    assert (list(first), list(second)) == ([1.0, -math.inf], [0.5, 2.0])
+    assert SEEN.states is not None
+    SEEN.states[3] = 4.0
+    assert (second[1], second.format, second.readonly) == (4.0, "f", False)
+    SEEN.states[3] = 2.0
+    assert SEEN.to_dict()["states"] == [[1.0, None], [0.5, 2.0]]
+    assert HiddenResult(error=ERROR).vectors == ()
+
+
 def test_a_text_is_in_the_dictionary_and_rates_are() -> None:
     assert WROTE.to_dict()["text"] == "a b"
     assert GenerateMetrics(8, prefill_seconds=2.0).to_dict()["prefill_tokens_per_second"] == 4.0
 
 
-@pytest.mark.parametrize("kind", [ClassifyResult, BatchResult, Score])
+@pytest.mark.parametrize("kind", [ClassifyResult, BatchResult, Score, HiddenResult])
 def test_an_error_is_told_or_raised(kind: Any) -> None:
     failed = kind(error=ERROR)
     assert failed.to_dict()["error"] == {

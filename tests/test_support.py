@@ -15,6 +15,7 @@ from core.registry import Registry
 from core.support import (
     OPTION_NEEDS,
     checked_conversation,
+    checked_layers,
     checked_messages,
     checked_pairs,
     checked_prompts,
@@ -100,6 +101,22 @@ def test_an_unknown_own_option_lists_the_known() -> None:
     with pytest.raises(InvalidOptionError, match="blas, speed"):
         refuse_load_options(config, "fake", (), ("speed", "blas"))
     refuse_load_options(LoadConfig(options={"speed": 1}), "fake", (), ("speed",))
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [([-1], (3,)), ((0, 3, 1), (0, 3, 1)), ((-4, -2), (0, 2)), (iter([-1, 1]), (3, 1))],
+)
+def test_layers_are_counted_from_either_end(asked: Any, found: tuple[int, ...]) -> None:
+    assert checked_layers(asked, 3) == found
+
+
+@pytest.mark.parametrize(
+    "asked", [(), (4,), (-5,), (3, -1), (1.0,), (True,), ("1",), "1", 1, None], ids=repr
+)
+def test_what_is_no_layer_is_refused_by_the_options_name(asked: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="layers"):
+        checked_layers(asked, 3)
 
 
 def test_a_refused_operation_names_who_offers_it(use_plugins: Callable[..., None]) -> None:

@@ -293,6 +293,33 @@ def test_labels_are_refused_where_the_test_gives_none() -> None:
         FakeModel("x").classify(["p"], labels=["a"])
 
 
+def test_states_are_alike_where_words_are() -> None:
+    model = FakeModel(errors={"no": core.RequestError("Not this one.")})
+    texts = ["the cat sat", "the cat ran", "a dog barked", "no", ""]
+    found = model.hidden_states(texts, layers=(1, -2))
+    assert [type(result.error) for result in found[3:]] == [
+        core.RequestError,
+        core.EmptyPromptError,
+    ]
+    assert [result.layers for result in found[:3]] == [(1, 0)] * 3
+
+    def alike(left: int, right: int) -> float:
+        pairs = zip(found[left].vectors[0], found[right].vectors[0], strict=True)
+        return sum(a * b for a, b in pairs)
+
+    assert alike(0, 0) == pytest.approx(1.0)
+    assert alike(0, 1) > alike(0, 2) + 0.3
+    assert len(found[0].vectors[0]) == model.info.hidden_size
+    assert model.metrics.prompt_tokens == sum(map(len, texts[:3]))
+    assert model.calls[0].operation == "hidden_states"
+
+    with pytest.raises(core.InvalidOptionError, match="layers"):
+        model.hidden_states(texts, layers=(2,))
+    with pytest.raises(TypeError, match="temperature"):
+        model.hidden_states(texts, temperature=1.0)  # type: ignore[call-arg]
+    assert len(model.calls) == 1
+
+
 def test_a_stream_of_prompts_is_read_one_by_one() -> None:
     def prompts() -> Iterator[str]:
         yield from ("a", "", "b")

@@ -16,12 +16,20 @@ from core.options import (
     ClassifyOptions,
     GenerateConfig,
     GenerateOptions,
+    RequestOptions,
     resolve_classify,
     resolve_generate,
+    resolve_request,
 )
 from core.protocols import Capability, TokenStream
-from core.support import checked_conversation, checked_prompts, checked_stream, refuse_options
-from core.testing import vocabulary
+from core.support import (
+    checked_conversation,
+    checked_layers,
+    checked_prompts,
+    checked_stream,
+    refuse_options,
+)
+from core.testing import states, vocabulary
 from core.testing.generation import Engine, Generation
 from core.testing.sampling import draw, logprob
 from core.testing.script import Answers, Errors, Labels, Script
@@ -31,6 +39,7 @@ from core.types import (
     ClassifyResult,
     Conversation,
     GenerateMetrics,
+    HiddenResult,
     Message,
     ModelInfo,
     Token,
@@ -52,6 +61,7 @@ _ALWAYS = frozenset(
         Capability.SUBMITTING,
         Capability.BATCH_STREAMING,
         Capability.CLASSIFY_STREAMING,
+        Capability.HIDDEN_STATES,
     }
 )
 _HONOURED = {
@@ -122,8 +132,8 @@ class FakeModel(TextModelBase):
         return ModelInfo(
             architecture=NAME,
             vocab_size=vocabulary.VOCAB_SIZE,
-            num_layers=1,
-            hidden_size=1,
+            num_layers=states.LAYERS,
+            hidden_size=states.SIZE,
             quant_bits=0,
             quant_group=0,
             context_length=self._engine.context_length,
@@ -211,6 +221,26 @@ class FakeModel(TextModelBase):
         request = self._checked(Capability.SUBMITTING, config, {})
         [text] = self._noted("submit", [prompt], request)
         return ReadStream(self._stream(text, request), self.record)
+
+    def hidden_states(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        *,
+        layers: Sequence[int] = (-1,),
+        **options: Unpack[RequestOptions],
+    ) -> list[HiddenResult]:
+        """States that are alike where prompts have words in common."""
+        self.check_open()
+        request = resolve_request(config, options, "hidden_states")
+        numbers = checked_layers(layers, states.LAYERS)
+        texts, clock = self._noted("hidden_states", prompts, request), RequestClock(request)
+        results = [states.read(self._engine, text, numbers, clock) for text in texts]
+        read = [text for text, found in zip(texts, results, strict=True) if found.error is None]
+        tokens = sum(map(len, map(vocabulary.encode, read)))
+        self.record(GenerateMetrics(tokens, total_seconds=clock.seconds))
+        return results
 
     def encode(self, text: str) -> list[int]:
         """The code point of each character; see `core.Tokenizing`."""

@@ -19,13 +19,17 @@ from core.options import (
 )
 from core.protocols import Capability
 from core.support import checked_text, refuse_options
-from core.types import Choice, Conversation, GenerateMetrics, ModelInfo, Score
-from core_runtime.equal_rows import EqualRows, Reader
-from core_runtime.rows import ScoreRow, score_rows
+from core.types import Choice, Conversation, GenerateMetrics, HiddenResult, ModelInfo, Score
+from core_runtime.equal_rows import A, EqualRows, R, Reader
+from core_runtime.rows import Row, ScoreRow, prompt_rows, score_rows
 from core_runtime.served import ServedModel
 from core_runtime.text.tokenising import Tokenising
 
-_METHODS = {Capability.SCORING: "score", Capability.ATTENTION_INSPECTOR: "inspect_attention"}
+_METHODS = {
+    Capability.SCORING: "score",
+    Capability.HIDDEN_STATES: "hidden_states",
+    Capability.ATTENTION_INSPECTOR: "inspect_attention",
+}
 
 
 class InProcessModel(TextModelBase):
@@ -117,14 +121,28 @@ class InProcessModel(TextModelBase):
         ``reader`` computes those of the pairs that can run.
         """
         rows, errors = score_rows(self._served, prompts, continuations, clock.check)
+        found = {index: Score(error=error) for index, error in errors.items()}
+        return self._read(reader, rows, found, clock)
+
+    def hidden(
+        self, reader: Reader[Row, HiddenResult], prompts: Sequence[str], clock: RequestClock
+    ) -> list[HiddenResult]:
+        """The results of a call of ``hidden_states``, as `scored` has them."""
+        rows, errors = prompt_rows(self._served, prompts, clock.check)
+        found = {index: HiddenResult(error=error) for index, error in errors.items()}
+        return self._read(reader, rows, found, clock)
+
+    def _read(
+        self, reader: Reader[R, A], rows: Sequence[R], found: dict[int, A], clock: RequestClock
+    ) -> list[A]:
+        """The results of a call in order; ``found`` are those of rows that could not run."""
         if self.equal_rows and len(rows) > 1:
             reader = EqualRows(reader)
 
-        found = {index: Score(error=error) for index, error in errors.items()}
         tokens = 0
-        for row, score in reader.results([rows]):
-            found[row.index] = score
-            tokens += len(row.ids) if score.error is None else 0
+        for row, result in reader.results([rows]):
+            found[row.index] = result
+            tokens += len(row.ids) if result.error is None else 0
 
         self.record_reading(tokens, reader.reused, 0, clock.seconds)
         return [found[index] for index in sorted(found)]

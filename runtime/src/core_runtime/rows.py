@@ -1,6 +1,6 @@
 """Prompts as rows of tokens, or as the errors that keep them from being run.
 
-`classify` and `score` read whole rows; generations begin with one.
+`classify`, `score` and the like read whole rows; generations begin with one.
 """
 
 from __future__ import annotations
@@ -155,6 +155,17 @@ def classify_rows(
 
     errors = {index: error for index, error in found.items() if error is not None}
     return [row for row in rows if row.index not in errors], errors
+
+
+def prompt_rows(
+    model: ServedModel, prompts: Sequence[str], check: Check
+) -> tuple[list[Row], dict[int, CoreError]]:
+    """`classify_rows` without labels; what ``check`` raises is the error of every prompt."""
+    try:
+        return classify_rows(model, prompts, GenerateConfig(), check)
+    except STOPPED as stopped:
+        error = stopped.with_traceback(None)
+        return [], dict.fromkeys(range(len(prompts)), error)
 
 
 def _asked(

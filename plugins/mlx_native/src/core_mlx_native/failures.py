@@ -77,6 +77,14 @@ def too_large(tokens: int) -> OutOfMemoryError:
     )
 
 
+def no_numbers() -> InvalidModelError:
+    """The error of a prompt whose hidden states are infinite, or NaN."""
+    return InvalidModelError(
+        "The model's hidden states for this prompt are not finite numbers: its weights are broken, "
+        "or overflow the dtype. Load it with options={'dtype': 'float32'}, or download it again."
+    )
+
+
 def not_a_number() -> InvalidModelError:
     """The error of a prompt whose logits are NaN."""
     return InvalidModelError(

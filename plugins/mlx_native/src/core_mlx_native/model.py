@@ -13,10 +13,11 @@ from core.clock import Check, RequestClock, stopping
 from core.errors import ModelClosedError
 from core.options import GenerateConfig, RequestOptions
 from core.protocols import Capability
-from core.support import checked_pairs, checked_prompts
-from core.types import AttentionSnapshot, ClassifyResult, MemoryReport, Score
+from core.support import checked_layers, checked_pairs, checked_prompts
+from core.types import AttentionSnapshot, ClassifyResult, HiddenResult, MemoryReport, Score
 from core_mlx_native import memory
 from core_mlx_native.capabilities import MODEL_CAPABILITIES
+from core_mlx_native.classify.hidden import HiddenTask
 from core_mlx_native.classify.microbatch import ClassifyTask, HostResult
 from core_mlx_native.classify.scheduler import Scheduler
 from core_mlx_native.classify.scoring import ScoreTask
@@ -95,6 +96,28 @@ class MlxModel(ClassifyingModel):
             task = ScoreTask(self._loaded)
             scheduler = Scheduler(self._loaded, self._owner, task, clock.check)
             return self.scored(scheduler, heads, tails, clock)
+
+    def hidden_states(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        *,
+        layers: Sequence[int] = (-1,),
+        **options: Unpack[RequestOptions],
+    ) -> list[HiddenResult]:
+        """Read the hidden states at each prompt's last token; errors are per row.
+
+        Layers above the highest one that is asked for are not run.
+        """
+        request = self.checked_request(Capability.HIDDEN_STATES, config, options)
+        numbers = checked_layers(layers, self.info.num_layers)
+        rows = checked_prompts("hidden_states", prompts)
+
+        with stopping(RequestClock(request)) as clock:
+            task = HiddenTask(self._loaded, numbers)
+            scheduler = Scheduler(self._loaded, self._owner, task, clock.check)
+            return self.hidden(scheduler, rows, clock)
 
     def inspect_attention(
         self,

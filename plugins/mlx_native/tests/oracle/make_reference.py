@@ -3,8 +3,9 @@
 For each checkpoint: weights as transformers saves them, and one directory per variant with
 ``config.json`` (transformers 5 keys), ``config.older.json`` (the same model in the keys of older
 checkpoints) and ``reference.json``: float32 logits at the last position of each prompt. Some
-variants also have ``keys.json``: the attention keys of one prompt. Logits and keys are computed
-from the written files, through both configs, which must agree to the bit.
+variants also have ``keys.json``, the attention keys of one prompt, or ``states.json``, the hidden
+states of every layer at the last position of each prompt. All of it is computed from the written
+files, and logits and keys through both configs, which must agree to the bit.
 
 A new architecture is a new entry in `checkpoints.CHECKPOINTS`, and, when it differs from Llama,
 a function in `older_keys` that spells its config in the older keys.
@@ -43,6 +44,15 @@ KEYS_OF = (
     "llama-2-kv-heads-wide-sharded/llama3",
 )
 KEYS_LENGTH = 23  # of the prompt: almost three windows
+# Scaled embeddings or plain ones, two norms a layer or four, windows and none.
+STATES_OF = (
+    "gemma2-1-kv-head/default",
+    "gemma3-2-kv-heads-wide-untied/linear",
+    "llama-2-kv-heads-wide-sharded/llama3",
+    "mistral-1-kv-head-tied/sliding",
+    "qwen2-1-kv-head-tied/default",
+    "qwen3-2-kv-heads-biased/sliding",
+)
 
 
 def make_prompts() -> list[list[int]]:
@@ -95,6 +105,8 @@ def write_variant(checkpoint: Checkpoint, newer: Config, weights: Path, director
     (directory / "reference.json").write_text(rows_as_json(logits))
     if f"{checkpoint.name}/{directory.name}" in KEYS_OF:
         (directory / "keys.json").write_text(keys_as_json(keys))
+    if f"{checkpoint.name}/{directory.name}" in STATES_OF:
+        (directory / "states.json").write_text(keys_as_json(compute_states(model)))
 
 
 def load_model(config: Config, weights: Path) -> PreTrainedModel:
@@ -124,6 +136,16 @@ def compute_keys(model: PreTrainedModel) -> list[list[list[float]]]:
     return [[head.flatten().tolist() for head in layer.keys[0]] for layer in cache.layers]
 
 
+def compute_states(model: PreTrainedModel) -> list[list[list[float]]]:
+    """Hidden states at the last position of each prompt: [prompts][layers, embeddings first][H].
+
+    The last layer's are behind the final norm, as transformers gives them.
+    """
+    with torch.no_grad():
+        found = [model(torch.tensor([ids]), output_hidden_states=True) for ids in make_prompts()]
+    return [[layer[0, -1].tolist() for layer in each.hidden_states] for each in found]
+
+
 @contextmanager
 def assembled(config: Config, weights: Path) -> Iterator[Path]:
     """A model directory that holds the weights and this config."""
@@ -145,7 +167,7 @@ def rows_as_json(rows: Sequence[Sequence[float]], digits: int = 9) -> str:
 
 
 def keys_as_json(layers: Sequence[Sequence[Sequence[float]]]) -> str:
-    """One head a line; seven significant digits keep each value within 5e-7 of itself."""
+    """One head or layer a line; seven significant digits keep each value within 5e-7 of it."""
     return "[" + ", ".join(rows_as_json(heads, digits=7).rstrip() for heads in layers) + "]\n"
 
 

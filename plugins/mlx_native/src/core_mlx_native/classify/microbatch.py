@@ -88,6 +88,16 @@ class ClassifyTask:
     config: GenerateConfig
 
     @property
+    def inputs(self) -> Sequence[int]:
+        """Nothing of what goes into a layer."""
+        return ()
+
+    @property
+    def depth(self) -> None:
+        """All layers run."""
+        return None
+
+    @property
     def row_tokens(self) -> int:
         """The weight of one row's logits in tokens, where they are computed; else 1."""
         return 1 if self._labels_only else self.model.row_tokens

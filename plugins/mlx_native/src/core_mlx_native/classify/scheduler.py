@@ -1,4 +1,4 @@
-"""Rows through the network, for `classify` and `score`: queued, fetched and emitted in turn.
+"""Rows through the network, for `classify` and its like: queued, fetched and emitted in turn.
 
 Rows that begin alike run behind a prefix that is computed once, in micro-batches of similar length;
 on a CPU each core takes a part of a micro-batch. What goes wrong with one row is its own error; out
@@ -59,7 +59,20 @@ class OnDevice(ABC, Generic[H]):
 
 
 class Task(Protocol[R_contra, H, A]):
-    """The part of a call in which `classify` and `score` differ: what they read off the rows."""
+    """The part of a call in which `classify` and `score` differ: what they read off the rows.
+
+    ``inputs`` and ``depth``: see `network.prefill.read`.
+    """
+
+    @property
+    def inputs(self) -> Sequence[int]:
+        """The layers of which the task reads what goes in."""
+        ...
+
+    @property
+    def depth(self) -> int | None:
+        """How many layers run. Fewer than all leave no keys and values for the calls to come."""
+        ...
 
     @property
     def row_tokens(self) -> int:
@@ -247,7 +260,8 @@ class Scheduler(Generic[R, H, A]):
         single = batch.alone and len(batch.rows) == 1
         if single and not batch.prefix.size:
             batch = replace(batch, prefix=self._prefixes.behind_recent(batch.rows[0]))
-        learned = self._prefixes.learn(batch.rows, batch.prefix) if batch.alone else []
+        learns = batch.alone and self.task.depth is None
+        learned = self._prefixes.learn(batch.rows, batch.prefix) if learns else []
 
         # The network: on all cores, or queued on a GPU; or in lanes.
         jobs = self._lanes(batch, any(learned))
@@ -274,6 +288,7 @@ class Scheduler(Generic[R, H, A]):
             some, places = [prompts[row] for row in part], [positions[row] for row in part]
             step, size = model.length_step, model.cuts.with_padding(len(some)) if model.cuts else 0
             run = partial(read, model.decoder, some, places, prefix, model.fast, step)
+            run = partial(run, inputs=self.task.inputs, depth=self.task.depth)
             jobs.append(partial(run, keep=keep, batch_size=size))
         return jobs
 
@@ -337,5 +352,5 @@ def lane_parts(own: Sequence[int], most: int) -> list[list[int]]:
 def _evaluated(job: lanes.Job[Prefill], check: Check) -> Prefill:
     """Run the part of one lane, and wait until it is computed."""
     found = job(check)
-    mx.eval(found.hidden, found.cache)
+    mx.eval(found.hidden, found.cache, *found.inputs.values())
     return found

@@ -60,6 +60,16 @@ class ScoreTask:
     model: LoadedModel
 
     @property
+    def inputs(self) -> Sequence[int]:
+        """Nothing of what goes into a layer."""
+        return ()
+
+    @property
+    def depth(self) -> None:
+        """All layers run."""
+        return None
+
+    @property
     def row_tokens(self) -> int:
         """A row's logits do not count against the budget: they are computed a part at a time."""
         return 1

@@ -5,7 +5,7 @@ Shapes: B rows, T tokens, H hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import mlx.core as mx
 from mlx import nn
@@ -18,6 +18,12 @@ from core_mlx_native.network.attention import Attention, KeysValues, Past
 from core_mlx_native.network.layers import Linear, Linears, Matrix, RMSNorm, matrix
 from core_mlx_native.network.ops import Ops, softcap
 from core_mlx_native.network.rotation import Ends, Rotation, View
+
+Look = Callable[[int, mx.array], None]
+
+
+def _ignored(index: int, x: mx.array) -> None:
+    """Look at nothing."""
 
 
 class MLP(nn.Module):
@@ -104,20 +110,26 @@ class Decoder(nn.Module):
         past: Sequence[Past] | None = None,
         ends: Ends | None = None,
         between: Check = never_stop,
+        look: Look = _ignored,
+        depth: int | None = None,
     ) -> tuple[mx.array, list[KeysValues]]:
         """Hidden states [B, T, H] behind the last layer, and each layer's keys and values.
 
         With ``ends``, [B, R, H]: the last layer runs for them alone. ``between`` two layers may
         raise: on a CPU one has run by then, if the pass is large; on a GPU they are only queued.
+        ``look`` is shown what goes into each layer, by its index; ``depth``: the first so many
+        layers run, and no more.
         """
         x = self.embed_tokens.rows(tokens) * self._embedding_scale  # [B, T, H]
         if self.config.family.overflows_float16 and x.dtype == mx.float16:
             x = x.astype(mx.float32)  # the sums of all layers pass 65504, each one's share does not
 
         cache: list[KeysValues] = []
-        for index, layer in enumerate(self.layers):
+        layers = self.layers if depth is None else self.layers[:depth]
+        for index, layer in enumerate(layers):
             self.ops.before_layer(x, between)
-            last = ends if index == len(self.layers) - 1 else None
+            look(index, x)
+            last = ends if index == len(layers) - 1 else None
             x, keys_values = layer(x, view, past[index] if past else None, last)
             cache.append(keys_values)
         return x, cache

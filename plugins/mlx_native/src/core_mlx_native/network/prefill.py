@@ -10,8 +10,8 @@ size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import mlx.core as mx
 
@@ -31,7 +31,8 @@ class Prefill:
 
     ``hidden`` [B, T, H] is behind the last layer, of the tokens from ``start`` on, or of each
     row's ``positions`` only; ``cache`` holds each layer's keys and values, [B, kv heads, size,
-    head size].
+    head size]. ``inputs`` is what goes into some of the layers, by index, at ``positions``:
+    [B, R, H].
     """
 
     size: int
@@ -39,6 +40,7 @@ class Prefill:
     cache: list[KeysValues]
     start: int = 0
     positions: tuple[tuple[int, ...], ...] | None = None
+    inputs: Mapping[int, mx.array] = field(default_factory=dict)
 
     def hidden_at(self, positions: Sequence[int]) -> mx.array:
         """The hidden state of one position per row: [B, H]."""
@@ -205,13 +207,16 @@ def read(
     *,
     keep: bool = True,
     batch_size: int = 0,
+    inputs: Sequence[int] = (),
+    depth: int | None = None,
 ) -> Prefill:
     """Run whole prompts behind their ``prefix``; hidden states are for ``positions`` [B][R].
 
     Every prompt is longer than the prefix, and its positions stand behind it. Rows are padded to
     a multiple of ``length_step``; ``between`` is called between two layers. ``keep``: with the
     keys and values. ``batch_size``: so many rows run at least; the missing ones are empty, and left
-    out of what is returned.
+    out of what is returned. ``inputs``: the layers of which what goes in is returned, too;
+    ``depth``: how many layers run, all of them by default.
     """
     # What stands behind the prefix, padded to one length.
     rows = [prompt[prefix.size :] for prompt in prompts]
@@ -225,19 +230,27 @@ def read(
     every = mx.arange(prefix.size, size)[None]  # [1, T]
     view = View(prefix.size, _masks(decoder, every, size, whole=True))
     ends = None
+    places = [list(row) for row in positions]
+    columns = mx.array(places + places[-1:] * empty)  # [B, R]
     if fast.last_layer:
-        places = [list(row) for row in positions]
-        columns = mx.array(places + places[-1:] * empty)  # [B, R]
         ends = Ends(columns - prefix.size, View(columns, _masks(decoder, columns, size)))
+
+    # Of what goes into a layer, the positions alone are kept.
+    found: dict[int, mx.array] = {}
+
+    def look(index: int, x: mx.array) -> None:
+        if index in inputs:
+            read = mx.take_along_axis(x, (columns - prefix.size)[:, :, None], axis=1)
+            found[index] = read[: len(rows)]
 
     # Run them behind the prefix.
     past = [Behind(*layer) for layer in prefix.cache] or None
-    hidden, cache = decoder(tokens, view, past, ends, between)
+    hidden, cache = decoder(tokens, view, past, ends, between, look, depth)
     if empty:
         hidden = hidden[: len(rows)]
         cache = [(keys[: len(rows)], values[: len(rows)]) for keys, values in cache]
     kept = tuple(map(tuple, positions)) if fast.last_layer else None
-    return Prefill(size, hidden, cache if keep else [], prefix.size, kept)
+    return Prefill(size, hidden, cache if keep else [], prefix.size, kept, found)
 
 
 def _masks(

@@ -1,0 +1,47 @@
+"""What the fake shows as hidden states: which words a prompt has, in a few numbers.
+
+So texts that share words have states alike, and a classifier on them learns in a test what it
+would learn from a model: slowly, and not everything.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from array import array
+from collections.abc import Sequence
+
+from core.clock import RequestClock
+from core.errors import RequestError
+from core.testing.generation import Engine
+from core.types import HiddenResult
+
+LAYERS, SIZE = 1, 16
+"""The number of blocks, and of the numbers in a state."""
+
+
+def read(engine: Engine, prompt: str, layers: Sequence[int], clock: RequestClock) -> HiddenResult:
+    """The states of one prompt, or its error."""
+    try:
+        clock.check()
+        engine.ids(prompt)
+    except RequestError as error:
+        return HiddenResult(error=error)
+
+    states = array("f")
+    for layer in layers:
+        states.extend(_state(prompt, layer))
+    return HiddenResult(tuple(layers), states)
+
+
+def _state(prompt: str, layer: int) -> list[float]:
+    """The state in front of the only block, of the last word alone; behind it, of all words.
+
+    It is of length 1, or 0 without any word: each word counts in one of the numbers.
+    """
+    words = prompt.split() if layer else prompt.split()[-1:]
+    values = [0.0] * SIZE
+    for word in words:
+        values[zlib.crc32(word.encode()) % SIZE] += 1.0
+    length = math.hypot(*values) or 1.0
+    return [value / length for value in values]
