@@ -31,6 +31,11 @@ def _scored(model: Any) -> None:
         check_rows(model.score(PROMPTS, [" ab", "no", "b"]))
 
 
+def _seen(model: Any) -> None:
+    if isinstance(model, core.HiddenStates):
+        check_rows(model.hidden_states(PROMPTS))
+
+
 def _spelled(model: Any) -> None:
     if isinstance(model, core.Tokenizing):
         model.decode([*model.encode("ab \xe9 \n"), 0, 1, 9999])
@@ -46,7 +51,7 @@ USES: tuple[Use, ...] = (
     lambda model: check_rows(model.classify(PROMPTS, return_logits=True)),
     lambda model: check_rows(model.batch_generate(PROMPTS, max_tokens=3)),
     lambda model: list(model.chat(CHAT, max_tokens=2)),
-    *(_scored, _spelled, _told),
+    *(_scored, _seen, _spelled, _told),
 )
 
 
