@@ -142,8 +142,10 @@ class HiddenStates(Protocol):
         call for a layer that the backend does not show, `OptionError` for one that is none.
 
         Two runs of one prompt, alone or in a batch, may differ by ``info.logit_tolerance`` times
-        the state's length as a vector. What is wrong with one prompt is its result's ``error``; so
-        are `GenerationCancelled` and `GenerationTimeout`. Raises TypeError for an unknown keyword.
+        the state's length as a vector, and by a quarter of it at most.
+
+        What is wrong with one prompt is its result's ``error``; so are `GenerationCancelled` and
+        `GenerationTimeout`. Raises TypeError for an unknown keyword.
         """
         ...
 

@@ -324,10 +324,10 @@ class Scorer:
 
 @pytest.mark.parametrize(("equal", "computed", "cached"), [(True, 3, 4), (False, 5, 0)])
 def test_equal_pairs_are_scored_once(equal: bool, computed: int, cached: int) -> None:
-    scorer, model = Scorer(), Model()
+    scorer, model, clock = Scorer(), Model(), RequestClock(GenerateConfig())
     model.equal_rows = equal
     prompts, tails = ["ab", "ab", "a", "ab", "ab"], ["c", "c", "bc", "d", "c"]
-    scores = model.scored(scorer, prompts, tails, RequestClock(GenerateConfig()))
+    scores = model.read(scorer, *model.score_rows(prompts, tails, clock), clock)
     assert [score.logprob for score in scores] == [99.0, 99.0, 197.0, 100.0, 99.0]
     assert scorer.computed == computed
     assert (model.metrics.prompt_tokens, model.metrics.cached_prompt_tokens) == (10, cached)

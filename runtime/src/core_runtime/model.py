@@ -109,33 +109,27 @@ class InProcessModel(TextModelBase):
         refuse_options(request, operation, self._backend, self._capabilities, self.unsupported)
         return request
 
-    def scored(
-        self,
-        reader: Reader[ScoreRow, Score],
-        prompts: Sequence[str],
-        continuations: Sequence[str],
-        clock: RequestClock,
-    ) -> list[Score]:
-        """The scores of a call of ``score``, in order, and its metrics; an error is its pair's own.
-
-        ``reader`` computes those of the pairs that can run.
-        """
+    def score_rows(
+        self, prompts: Sequence[str], continuations: Sequence[str], clock: RequestClock
+    ) -> tuple[list[ScoreRow], dict[int, Score]]:
+        """The pairs of a call of ``score`` that can run, and the results of the others."""
         rows, errors = score_rows(self._served, prompts, continuations, clock.check)
-        found = {index: Score(error=error) for index, error in errors.items()}
-        return self._read(reader, rows, found, clock)
+        return rows, {index: Score(error=error) for index, error in errors.items()}
 
-    def hidden(
-        self, reader: Reader[Row, HiddenResult], prompts: Sequence[str], clock: RequestClock
-    ) -> list[HiddenResult]:
-        """The results of a call of ``hidden_states``, as `scored` has them."""
+    def hidden_rows(
+        self, prompts: Sequence[str], clock: RequestClock
+    ) -> tuple[list[Row], dict[int, HiddenResult]]:
+        """The prompts of a call of ``hidden_states`` that can run, and the others' results."""
         rows, errors = prompt_rows(self._served, prompts, clock.check)
-        found = {index: HiddenResult(error=error) for index, error in errors.items()}
-        return self._read(reader, rows, found, clock)
+        return rows, {index: HiddenResult(error=error) for index, error in errors.items()}
 
-    def _read(
+    def read(
         self, reader: Reader[R, A], rows: Sequence[R], found: dict[int, A], clock: RequestClock
     ) -> list[A]:
-        """The results of a call in order; ``found`` are those of rows that could not run."""
+        """The results of such a call, in order, and its metrics; an error is its row's own.
+
+        ``reader`` computes those of the rows that can run; ``found`` has the others'.
+        """
         if self.equal_rows and len(rows) > 1:
             reader = EqualRows(reader)
 

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from core.clock import RequestClock, stopping
-from core.errors import ModelClosedError
+from core.errors import ModelClosedError, UnsupportedOptionError
 from core.options import GenerateConfig, RequestOptions
 from core.protocols import Capability
-from core.support import checked_pairs
-from core.types import Score
+from core.support import checked_layers, checked_pairs, checked_prompts
+from core.types import HiddenResult, Score
 from core_llama_cpp.capabilities import MODEL_CAPABILITIES
 from core_llama_cpp.classify.classifier import Classifier
+from core_llama_cpp.classify.hidden import Looker
 from core_llama_cpp.classify.passes import Passes
 from core_llama_cpp.classify.scoring import Scorer
 from core_llama_cpp.context.pool import Pool
@@ -21,6 +22,11 @@ from core_llama_cpp.decode.engine import Engine
 from core_llama_cpp.loader import LoadedModel
 from core_runtime.classifying import ClassifyingModel
 from core_runtime.owner import OwnerThread
+
+_ONE_LAYER = (
+    "llama.cpp shows the last layer alone: leave layers at its default, (-1,), or load the model "
+    "as safetensors with an MLX backend (`infer-cli convert` makes them)."
+)
 
 
 class LlamaModel(ClassifyingModel):
@@ -63,7 +69,30 @@ class LlamaModel(ClassifyingModel):
         request = self.checked_request(Capability.SCORING, config, options)
         heads, tails = checked_pairs("score", prompts, continuations)
         with stopping(RequestClock(request)) as clock:
-            return self.scored(Scorer(self._passes, clock), heads, tails, clock)
+            scorer = Scorer(self._passes, clock)
+            return self.read(scorer, *self.score_rows(heads, tails, clock), clock)
+
+    def hidden_states(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        *,
+        layers: Sequence[int] = (-1,),
+        **options: Unpack[RequestOptions],
+    ) -> list[HiddenResult]:
+        """Read the last layer's state at each prompt's last token; an error stays in its row.
+
+        llama.cpp shows no other layer: `UnsupportedOptionError` for one.
+        """
+        request = self.checked_request(Capability.HIDDEN_STATES, config, options)
+        last = self.info.num_layers
+        if checked_layers(layers, last) != (last,):
+            raise UnsupportedOptionError("layers", self._backend, _ONE_LAYER)
+        texts = checked_prompts("hidden_states", prompts)
+        with stopping(RequestClock(request)) as clock:
+            looker = Looker(self._passes, clock, last)
+            return self.read(looker, *self.hidden_rows(texts, clock), clock)
 
     def release(self) -> None:
         """Free weights and cache now, behind what is queued."""

@@ -95,7 +95,7 @@ class MlxModel(ClassifyingModel):
         with stopping(RequestClock(request)) as clock:
             task = ScoreTask(self._loaded)
             scheduler = Scheduler(self._loaded, self._owner, task, clock.check)
-            return self.scored(scheduler, heads, tails, clock)
+            return self.read(scheduler, *self.score_rows(heads, tails, clock), clock)
 
     def hidden_states(
         self,
@@ -117,7 +117,7 @@ class MlxModel(ClassifyingModel):
         with stopping(RequestClock(request)) as clock:
             task = HiddenTask(self._loaded, numbers)
             scheduler = Scheduler(self._loaded, self._owner, task, clock.check)
-            return self.hidden(scheduler, rows, clock)
+            return self.read(scheduler, *self.hidden_rows(rows, clock), clock)
 
     def inspect_attention(
         self,

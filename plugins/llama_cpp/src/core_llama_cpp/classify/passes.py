@@ -29,11 +29,16 @@ _LOG = logging.getLogger("core_llama_cpp")
 
 
 class Branch(NamedTuple):
-    """Tokens behind those of a question; the last ``reads`` ones' logits go to ``to``."""
+    """Tokens behind those of a question; the last ``reads`` ones' logits go to ``to``.
+
+    ``hidden``: their hidden states do, which is for all tokens of the branch, and for all branches
+    of a call.
+    """
 
     ids: tuple[int, ...]
     reads: int
     to: Read
+    hidden: bool = False
 
 
 class Question(Protocol):
@@ -265,7 +270,7 @@ class Passes:
                 self._session.copy(source, target)
                 start = len(question.ids)
                 spans.append(Reading(branch.ids, start, target, branch.reads, branch.to))
-            self._runner.run(spans, between)
+            self._runner.run(spans, between, hidden=some[0][2].hidden)
             _pass_on([question for question, _, _ in some], spans)
         finally:
             self._release(lease)

@@ -153,6 +153,7 @@ class Session:
         self.vocab = lib.llama_model_get_vocab(model)
         self.weight_bytes = int(lib.llama_model_size(model))
         self.vocab_size = int(lib.llama_vocab_n_tokens(self.vocab))
+        self._hidden_size = int(lib.llama_model_n_embd_out(model))
         self._window = int(lib.llama_model_n_swa(model))  # 0: every layer sees everything
 
     @classmethod
@@ -209,6 +210,14 @@ class Session:
             raise InterruptedPassError("llama_decode was interrupted")
         raise DecodeError(f"llama_decode failed with the code {code}")
 
+    def decode_hidden(self, batch: Batch) -> None:
+        """Do as `decode` does, for `hidden`; then llama.cpp has every token of a batch read."""
+        self.lib.llama_set_embeddings(self._context, True)
+        try:
+            self.decode(batch)
+        finally:
+            self.lib.llama_set_embeddings(self._context, False)
+
     def interrupt(self) -> None:
         """End the pass that is being computed; on a CPU. From any thread.
 
@@ -226,6 +235,13 @@ class Session:
         if not pointer:
             raise DecodeError(f"llama.cpp has no logits for the batch's token {index}")
         return np.ctypeslib.as_array(pointer, (self.vocab_size,))
+
+    def hidden(self, index: int) -> Logits:
+        """The hidden state [hidden_size] that the head reads at ``index``; as `logits` has them."""
+        pointer = self.lib.llama_get_embeddings_ith(self._context, index)
+        if not pointer:
+            raise DecodeError(f"llama.cpp has no hidden state for the batch's token {index}")
+        return np.ctypeslib.as_array(pointer, (self._hidden_size,))
 
     def copy(self, source: int, target: int) -> None:
         """Let a sequence begin with all that another one holds: it shares the cells."""
@@ -306,6 +322,7 @@ def _context_params(lib: ModuleType, settings: SessionSettings) -> Any:
     params.n_threads = params.n_threads_batch = settings.n_threads
     params.flash_attn_type = _flash(lib, settings)
     params.offload_kqv = params.op_offload = settings.offload
+    params.pooling_type = lib.LLAMA_POOLING_TYPE_NONE  # hidden states are those of each token
     params.kv_unified = True  # one pool of cells, whose sequences can share a beginning
     params.swa_full = True  # else a window's cells are counted, and run out, by themselves
     params.no_perf = True

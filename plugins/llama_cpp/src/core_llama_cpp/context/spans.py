@@ -94,14 +94,23 @@ class Runner:
 
     def __init__(self, session: Session) -> None:
         self._session, self._batch = session, session.new_batch()
+        self._hidden = False
 
-    def run(self, spans: Sequence[Span], between: Callable[[], None] | None = None) -> None:
+    def run(
+        self,
+        spans: Sequence[Span],
+        between: Callable[[], None] | None = None,
+        *,
+        hidden: bool = False,
+    ) -> None:
         """Run all spans; deliver logits or errors as batches finish. ``between`` may raise to stop.
 
         ``between`` is called between two batches, and after a pass was interrupted, which then is
         run again. Without it, an interrupted pass raises `InterruptedPassError`, and nothing of the
-        pass is left in the cache.
+        pass is left in the cache. ``hidden``: hidden states are delivered in the place of logits,
+        and every token of a span has to be read.
         """
+        self._hidden = hidden
         failed: set[int] = set()
         for parts in self._packed(spans):
             if between is not None:
@@ -149,9 +158,10 @@ class Runner:
 
     def _decode(self, parts: Sequence[Part], between: Callable[[], None] | None) -> None:
         """Compute the batch, again as often as it is interrupted for somebody else."""
+        decode = self._session.decode_hidden if self._hidden else self._session.decode
         while True:
             try:
-                self._session.decode(self._batch)
+                decode(self._batch)
                 return
             except InterruptedPassError:
                 self._forget(parts)
@@ -188,10 +198,13 @@ class Runner:
     def _read(self, part: Part, first: int, failed: set[int]) -> None:
         try:
             for offset in range(part.reads):
-                logits = self._session.logits(first + offset)
+                logits = self._values(first + offset)
                 part.span.read(part.end - part.reads + offset, logits)
         except Exception as error:  # noqa: BLE001 - of this span, not of the others
             self._fail(part, failed, error)
+
+    def _values(self, index: int) -> Logits:
+        return self._session.hidden(index) if self._hidden else self._session.logits(index)
 
     def _fail(self, part: Part, failed: set[int], error: Exception) -> None:
         failed.add(id(part.span))

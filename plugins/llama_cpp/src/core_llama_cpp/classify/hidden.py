@@ -1,0 +1,70 @@
+"""``hidden_states``: what the head reads at each prompt's last token.
+
+A pass that shows hidden states shows those of every token, and has room for few. So all tokens of
+a prompt but the last run as ever, and the last ones together, in a pass of their own.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+
+from core.clock import RequestClock
+from core.types import HiddenResult
+from core_llama_cpp.classify.passes import Branch, Passes, ask
+from core_llama_cpp.context.session import Logits
+from core_llama_cpp.sampling import check_numbers
+from core_runtime.batches import by_prefix
+from core_runtime.request import own_error
+from core_runtime.rows import Row
+
+
+class Seen:
+    """A `Question` about the state behind one prompt."""
+
+    reads = 0
+
+    def __init__(self, row: Row, layer: int) -> None:
+        self.row, self._layer = row, layer
+        self.ids, self._last = row.ids[:-1], row.ids[-1:]
+        self.error: Exception | None = None
+        self._state: array[float] | None = None
+
+    def read(self, place: int, logits: Logits) -> None:
+        """No logits are read."""
+
+    def branches(self) -> Sequence[Branch]:
+        """The last token."""
+        return [Branch(tuple(self._last), 1, self._look, hidden=True)]
+
+    def fail(self, error: Exception) -> None:
+        """Keep the error of a prompt that could not be computed; the first one counts."""
+        self.error = self.error or own_error(error)
+
+    def result(self) -> HiddenResult:
+        """The state, or the error that ended it."""
+        if self.error is not None:
+            return HiddenResult(error=self.error)
+        return HiddenResult((self._layer,), self._state)
+
+    def _look(self, place: int, state: Logits) -> None:
+        check_numbers(state)
+        self._state = array("f", state.tobytes())
+
+
+class Looker:
+    """The `core_runtime.equal_rows.Reader` of one call of ``hidden_states``."""
+
+    def __init__(self, passes: Passes, clock: RequestClock, layer: int) -> None:
+        self._passes, self._clock, self._layer = passes, clock, layer
+        self.reused = 0
+
+    def results(self, blocks: Iterable[Sequence[Row]]) -> Iterator[tuple[Row, HiddenResult]]:
+        """Yield each row with its result; rows that begin alike come together."""
+        for rows in blocks:
+            asked = [Seen(row, self._layer) for row in rows]
+            most = [len(row.ids) - 1 for row in rows]
+            with self._passes as passes:
+                for prefix, group in by_prefix(asked, [row.ids for row in rows], most):
+                    self.reused += ask(passes, prefix, group, self._clock).cached
+                    yield from ((question.row, question.result()) for question in group)
