@@ -7,16 +7,17 @@ first.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-from core.extensions import BatchStreaming, Scoring, Submitting, Tokenizing
+from core.extensions import BatchStreaming, HiddenStates, Scoring, Submitting, Tokenizing
 from core.options import GenerateConfig
 from core.protocols import Capability, TextModel, TokenStream
-from core.types import BatchResult, ClassifyResult, Message, Score, Token
+from core.types import BatchResult, ClassifyResult, HiddenResult, Message, Score, Token
 from core_conformance.checking.check import well_formed
 from core_conformance.checking.material import own
 from core_conformance.checking.subject import Subject
@@ -238,6 +239,24 @@ def score(subject: Subject, prompts: Sequence[str], continuations: Sequence[str]
     return scores
 
 
+def hidden(
+    subject: Subject, prompts: Sequence[str], layers: Sequence[int] = (-1,)
+) -> list[HiddenResult]:
+    """Call ``hidden_states`` on sound prompts: each has one result with states, and no error."""
+    results = showing(subject).hidden_states(prompts, layers=layers)
+    _one_each("hidden_states()", prompts, results)
+    for prompt, found in zip(prompts, results, strict=True):
+        said = f"hidden_states() gave {prompt!r:.60}"
+        well_formed(found.error is None, f"{said} the error {found.error!r}")
+        states = found.states or array("f")
+        sound = is_floats(states, len(states)) and all(map(math.isfinite, states))
+        well_formed(
+            sound and len(states) > 0 and len(states) % len(layers) == 0,
+            f"{said} no float32 array of finite numbers, as many for each of {len(layers)} layers",
+        )
+    return results
+
+
 # Draws from a few tokens of about the same probability. With the whole vocabulary, each would have
 # so small a share that the least noise in the logits changed the draw.
 EVEN = {"temperature": 20.0, "top_k": 8}
@@ -284,6 +303,11 @@ def scoring(subject: Subject) -> Scoring:
 def submitting(subject: Subject) -> Submitting:
     """The model, which is declared to take requests at any time."""
     return cast("Submitting", subject.model)
+
+
+def showing(subject: Subject) -> HiddenStates:
+    """The model, which is declared to show hidden states."""
+    return cast("HiddenStates", subject.model)
 
 
 def _one_each(call: str, prompts: Sequence[str], results: Sequence[object]) -> None:

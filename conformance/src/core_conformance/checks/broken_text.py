@@ -153,6 +153,7 @@ def _row_calls(subject: Subject) -> dict[str, RowCall]:
             "score": lambda texts: model.score(texts, ["a"] * len(texts)),
             "score (continuations)": lambda texts: model.score([_GOOD[0]] * len(texts), texts),
         },
+        Capability.HIDDEN_STATES: {"hidden_states": model.hidden_states},
     }
     return {
         name: call for need in calls if subject.declares(need) for name, call in calls[need].items()
@@ -179,7 +180,7 @@ def _single_calls(model: Any) -> dict[Capability, Callable[[str], Exception | No
 
 def _is_answer(row: Any) -> bool:
     """Whether a row has what it was asked for; one of a batch may be empty, for models may end."""
-    parts = (getattr(row, name, True) for name in ("token", "token_logprobs"))
+    parts = (getattr(row, name, True) for name in ("token", "token_logprobs", "states"))
     return row.error is None and all(parts)
 
 

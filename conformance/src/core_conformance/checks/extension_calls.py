@@ -22,6 +22,7 @@ from core.extensions import (
     AttentionInspector,
     BatchStreaming,
     ClassifyStreaming,
+    HiddenStates,
     Scoring,
     Submitting,
 )
@@ -73,6 +74,7 @@ _FORMS = (
     Capability.BATCH_STREAMING,
     Capability.CLASSIFY_STREAMING,
     Capability.SCORING,
+    Capability.HIDDEN_STATES,
     Capability.ATTENTION_INSPECTOR,
 )
 _AT_ONCE = 1e-9  # seconds: over before anything can be done
@@ -181,6 +183,19 @@ def score_checks_at_the_call(subject: Subject) -> None:
 
 
 @check(
+    "hidden.call",
+    "hidden_states MUST raise at the call for a keyword that it does not know and for a wrong "
+    "value",
+    Capability.HIDDEN_STATES,
+)
+def hidden_states_checks_at_the_call(subject: Subject) -> None:
+    model: Any = subject.model
+    call = partial(model.hidden_states, PROMPTS[:1])
+    with unless_refused("timeout"):
+        _checks_at_the_call("hidden_states", call, "temperature", "timeout")
+
+
+@check(
     "inspection.call",
     "inspect_attention MUST raise for a keyword that it does not know and for a wrong value",
     Capability.ATTENTION_INSPECTOR,
@@ -261,8 +276,8 @@ def _checks_at_the_call(name: str, call: Callable[..., object], foreign: str, kn
 
 @check(
     "cancel.every-operation",
-    "A cancel that is set already MUST stop chat, submit, batch_stream, classify_iter, score and "
-    "inspect_attention as well.",
+    "A cancel that is set already MUST stop chat, submit, batch_stream, classify_iter, score, "
+    "hidden_states and inspect_attention as well.",
     _FORMS,
 )
 def cancel(subject: Subject) -> None:
@@ -272,8 +287,8 @@ def cancel(subject: Subject) -> None:
 
 @check(
     "cancel.timeout-every-operation",
-    "timeout MUST stop chat, submit, batch_stream, classify_iter, score and inspect_attention as "
-    "well.",
+    "timeout MUST stop chat, submit, batch_stream, classify_iter, score, hidden_states and "
+    "inspect_attention as well.",
     _FORMS,
 )
 def timeout(subject: Subject) -> None:
@@ -333,6 +348,15 @@ def _score(model: Any, options: dict[str, Any]) -> list[Exception | None]:
     return [score.error for score in scores]
 
 
+def _hidden_states(model: Any, options: dict[str, Any]) -> list[Exception | None]:
+    try:
+        found = cast("HiddenStates", model).hidden_states(PROMPTS, **options)
+    except (GenerationCancelled, GenerationTimeout) as error:
+        must(False, f"hidden_states raised {error!r}: it has to be the error of each result")
+        return []
+    return [result.error for result in found]
+
+
 def _inspect_attention(model: Any, options: dict[str, Any]) -> list[Exception | None]:
     inspect = cast("AttentionInspector", model).inspect_attention
     return [raised(lambda: inspect(PROMPTS[0], **options))]
@@ -344,5 +368,6 @@ _ENDS: dict[Capability, Callable[[Any, dict[str, Any]], list[Exception | None]]]
     Capability.BATCH_STREAMING: _batch_stream,
     Capability.CLASSIFY_STREAMING: _classify_iter,
     Capability.SCORING: _score,
+    Capability.HIDDEN_STATES: _hidden_states,
     Capability.ATTENTION_INSPECTOR: _inspect_attention,
 }

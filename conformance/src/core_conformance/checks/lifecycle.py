@@ -44,6 +44,7 @@ _EXTENSIONS: dict[Capability, dict[str, Callable[[Any], object]]] = {
         "classify_iter": lambda model: next(model.classify_iter(PROMPTS[:1]))
     },
     Capability.SCORING: {"score": lambda model: model.score(PROMPTS[:1], [" b"])},
+    Capability.HIDDEN_STATES: {"hidden_states": lambda model: model.hidden_states(PROMPTS[:1])},
     Capability.ATTENTION_INSPECTOR: {
         "inspect_attention": lambda model: model.inspect_attention(PROMPTS[0])
     },

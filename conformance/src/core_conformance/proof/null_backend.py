@@ -18,6 +18,7 @@ from core.types import (
     ClassifyResult,
     Device,
     GenerateMetrics,
+    HiddenResult,
     MemoryReport,
     ModelInfo,
     Score,
@@ -125,6 +126,12 @@ class NullModel:
     def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
         """Empty results."""
         return [Score() for _ in prompts]
+
+    def hidden_states(
+        self, prompts: Sequence[str], config: object = None, /, **options: Any
+    ) -> list[HiddenResult]:
+        """Empty results."""
+        return [HiddenResult() for _ in prompts]
 
     def encode(self, text: str) -> list[int]:
         """No ids."""

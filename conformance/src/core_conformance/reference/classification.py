@@ -1,4 +1,4 @@
-"""``classify`` and ``score``: micro-batches of like length, results in the order of the prompts."""
+"""``classify`` and its like: micro-batches of like length, results in the order of the prompts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from core.clock import RequestClock
 from core.errors import RequestError
 from core.labels import LabelTrie, build_trie, label_paths, label_texts, score_labels, with_scores
 from core.options import GenerateConfig
-from core.types import ClassifyResult, Score, Token
+from core.types import ClassifyResult, HiddenResult, Score, Token
 from core_conformance.reference.engine import Engine, check_text
 from core_conformance.reference.language import log_softmax
 from core_conformance.reference.meter import Meter
@@ -134,6 +134,20 @@ def score(engine: Engine, clock: RequestClock, prompt: str, continuation: str) -
         greedy = greedy and logits[token] == max(logits)
 
     return Score(sum(found), tuple(found), greedy)
+
+
+def hidden(engine: Engine, clock: RequestClock, prompt: str, layers: Sequence[int]) -> HiddenResult:
+    """The hidden states behind one prompt; what is wrong with it is the result's error."""
+    try:
+        clock.check()
+        ids = engine.prompt_ids(prompt)
+    except RequestError as error:
+        return HiddenResult(error=error)
+
+    states = array("f")
+    for layer in layers:
+        states.extend(engine.language.state(ids, layer))
+    return HiddenResult(tuple(layers), states)
 
 
 def _tokens(engine: Engine, prompt: str, continuation: str) -> tuple[int, list[int]]:

@@ -46,6 +46,14 @@ class Language:
             for layer in range(NUM_LAYERS)
         )
 
+    def state(self, ids: Sequence[int], layer: int) -> array[float]:
+        """The hidden state behind a layer at the last position; the embedding sees only its token.
+
+        As long as the vocabulary is large.
+        """
+        seen = ids[-self.context_length :] if layer else ids[-1:]
+        return array("f", _exponential((layer, NUM_HEADS, *seen), VOCAB_SIZE))
+
     def _head(self, ids: Sequence[int], layer: int, head: int) -> array[float]:
         values = array("f")
         for end in range(1, len(ids) + 1):

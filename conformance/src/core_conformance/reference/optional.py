@@ -12,6 +12,7 @@ from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, Reque
 from core.protocols import Capability, TokenStream
 from core.support import (
     checked_conversation,
+    checked_layers,
     checked_pairs,
     checked_prompts,
     checked_stream,
@@ -22,13 +23,14 @@ from core.types import (
     Choice,
     ClassifyResult,
     Conversation,
+    HiddenResult,
     MemoryReport,
     Score,
     Token,
 )
 from core_conformance.reference import vocabulary
 from core_conformance.reference.batch import Batch
-from core_conformance.reference.classification import MICRO_BATCH, Classifier, score
+from core_conformance.reference.classification import MICRO_BATCH, Classifier, hidden, score
 from core_conformance.reference.files import MODEL_TYPE
 from core_conformance.reference.language import HEAD_DIM, NUM_HEADS, NUM_LAYERS
 from core_conformance.reference.meter import LEDGER, Meter
@@ -41,6 +43,7 @@ METHODS = {
     Capability.BATCH_STREAMING: ("batch_stream",),
     Capability.CLASSIFY_STREAMING: ("classify_iter",),
     Capability.SCORING: ("score",),
+    Capability.HIDDEN_STATES: ("hidden_states",),
     Capability.ATTENTION_INSPECTOR: ("inspect_attention",),
     Capability.MEMORY_REPORTING: ("memory", "reset_peak_memory"),
     Capability.EXPLAINING: ("choices",),
@@ -110,6 +113,23 @@ class ReferenceModel(ReferenceCore):
         clock = RequestClock(self.checked_request(Capability.SCORING, config, options))
         heads, tails = checked_pairs("score", prompts, continuations)
         return [score(self.engine, clock, *pair) for pair in zip(heads, tails, strict=True)]
+
+    def hidden_states(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        *,
+        layers: Sequence[int] = (-1,),
+        **options: Unpack[RequestOptions],
+    ) -> list[HiddenResult]:
+        """The states at each prompt's last token; an error stays in its own row."""
+        clock = RequestClock(self.checked_request(Capability.HIDDEN_STATES, config, options))
+        numbers = checked_layers(layers, NUM_LAYERS)
+        return [
+            hidden(self.engine, clock, prompt, numbers)
+            for prompt in checked_prompts("hidden_states", prompts)
+        ]
 
     def inspect_attention(
         self,

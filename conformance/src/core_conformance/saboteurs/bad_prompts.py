@@ -77,6 +77,7 @@ class OneRowFailsAll(Batch):
         "batch.error-rows",
         "classify.error-rows",
         "scoring.error-rows",
+        "hidden.error-rows",
         "batch.stream-errors",
         "classify.stream-errors",
         "metrics.failed-rows",

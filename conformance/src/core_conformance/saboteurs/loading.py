@@ -131,7 +131,11 @@ class ProbeSaysYes(Reference):
         return None
 
 
-@saboteur("no-hidden-size", "a model says that its hidden size is 0", kills={"loading.info"})
+@saboteur(
+    "no-hidden-size",
+    "a model says that its hidden size is 0",
+    kills={"loading.info", "hidden.results"},
+)
 class NoHiddenSize(ReferenceModel):
     """Has a field of ModelInfo that nobody filled in."""
 

@@ -22,7 +22,15 @@ from core_conformance.checking.script.spelling import spelled, texts_in
 M = TypeVar("M")
 
 STREAMS = ("generate", "chat", "submit", "batch_stream", "classify_iter")
-_WORK = (*STREAMS, "classify", "batch_generate", "score", "inspect_attention", "close")
+_WORK = (
+    *STREAMS,
+    "classify",
+    "batch_generate",
+    "score",
+    "hidden_states",
+    "inspect_attention",
+    "close",
+)
 _LOOKS = ("encode", "decode", "render_chat")
 _FIRST, _LAST = 8, 256  # calls that are kept: of the beginning, and of the end
 _SHOWN = 8  # calls of a script

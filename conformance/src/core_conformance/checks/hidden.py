@@ -1,0 +1,212 @@
+"""Checks of hidden states: each is its own prompt's and its own layer's, whatever else is asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, cast
+
+from core.errors import (
+    EmptyPromptError,
+    InvalidOptionError,
+    PromptTooLongError,
+    UnsupportedOptionError,
+)
+from core.extensions import HiddenStates
+from core.protocols import Capability
+from core.types import HiddenResult
+from core_conformance.checking import ask
+from core_conformance.checking.ask import hidden, logits, showing
+from core_conformance.checking.calls import must_raise, raised
+from core_conformance.checking.check import must, testable
+from core_conformance.checking.contexts import overlong, short_context
+from core_conformance.checking.recall import relatives
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
+
+Vector = Sequence[float]
+
+_MOST = 0.25  # of a state's length, that two runs of one prompt may differ by at most
+_FEW_TOKENS = 4096
+_PROMPTS = (ask.LONG, ask.SHORT, ask.QUESTION, ask.HOSTILE[1], *ask.PLAIN[1:4])
+_ALIKE = (
+    "the model has the same logits behind every prompt that was tried, so that nobody could see "
+    "one's state in another's place: take a model that reads its prompts"
+)
+
+
+@check(
+    "hidden.results",
+    "There MUST be one result per prompt in order, with finite float32 states of the model's "
+    "hidden_size for every layer, which is named by its number from 0",
+    Capability.HIDDEN_STATES,
+)
+def results_have_states(subject: Subject) -> None:
+    info = subject.model.info
+    last, size = info.num_layers, info.hidden_size
+    for found in hidden(subject, _PROMPTS):
+        count = len(found.states or ())
+        must(count == size, f"a state has {count} numbers, and the model's hidden_size is {size}")
+        must(
+            found.layers == (last,),
+            f"the states of layers=(-1,), of {last} layers, are said to be those of {found.layers}",
+        )
+    must(showing(subject).hidden_states([]) == [], "hidden_states([]) is not []")
+
+
+@check(
+    "hidden.neighbours",
+    "What else is asked in the same call MUST NOT change a state, nor its place",
+    Capability.HIDDEN_STATES,
+)
+def neighbours_change_nothing(subject: Subject) -> None:
+    for prompts in (_PROMPTS, _PROMPTS[::-1]):
+        for prompt, found in zip(prompts, hidden(subject, prompts), strict=True):
+            [alone] = hidden(subject, [prompt])
+            _same(subject, found, alone, f"the state of {prompt!r:.60} among others, and alone,")
+
+
+@check(
+    "hidden.prompts",
+    "Prompts behind which the model has other logits MUST have other states",
+    Capability.HIDDEN_STATES,
+    Capability.CLASSIFY,
+    Capability.LOGITS,
+)
+def prompts_have_their_own(subject: Subject) -> None:
+    told = False
+    found = zip(_PROMPTS, logits(subject, _PROMPTS), hidden(subject, _PROMPTS), strict=True)
+    (first, likely, state), *others = found
+    for prompt, other, its in others:
+        if max(map(abs, map(float.__sub__, likely, other))) <= 2 * subject.tolerance:
+            continue
+        told = True
+        must(
+            state.states != its.states,
+            f"{first!r:.60} and {prompt!r:.60} have different logits and the same hidden state",
+        )
+    testable(told, _ALIKE)
+
+
+@check(
+    "hidden.again",
+    "What was asked before MUST NOT change a state, whatever beginning the prompts share",
+    Capability.HIDDEN_STATES,
+)
+def asked_before(subject: Subject) -> None:
+    prompts = relatives(subject, "Some day")
+    with subject.loaded() as fresh:
+        model = cast("HiddenStates", fresh)
+        forth = [model.hidden_states([prompt])[0] for prompt in prompts]
+    back = [hidden(subject, [prompt])[0] for prompt in prompts[::-1]][::-1]
+    for prompt, one, other in zip(prompts, forth, back, strict=True):
+        must(one.error is None, f"hidden_states() gave {prompt!r:.60} the error {one.error!r}")
+        _same(subject, one, other, f"the state of {prompt!r:.60}, asked in two orders,")
+
+
+@check(
+    "hidden.layers",
+    "A layer MUST have one state, its own, under its number and its negative one, in the order in "
+    "which layers are asked for; one that the backend does not show is refused at the call, and "
+    "the last is not.",
+    Capability.HIDDEN_STATES,
+)
+def layers_have_their_own(subject: Subject) -> None:
+    last, shown = subject.model.info.num_layers, list(_shown(subject))
+    must(last in shown, f"the last layer, {last}, is refused: every model has it")
+    prompts = [ask.QUESTION, ask.LONG]
+
+    # In one call, backwards and by negative numbers; and each by itself.
+    asked = [layer - last - 1 for layer in shown[::-1]]
+    together = hidden(subject, prompts, asked)
+    for place, layer in enumerate(shown[::-1]):
+        for found, alone in zip(together, hidden(subject, prompts, [layer]), strict=True):
+            must(
+                found.layers == tuple(shown[::-1]),
+                f"layers={asked} are said to be {found.layers}, and are {tuple(shown[::-1])}",
+            )
+            what = f"the state of layer {layer} in layers={asked}, and of layers=[{layer}],"
+            _near(subject, found.vectors[place], alone.vectors[0], what)
+
+    for found in together:
+        distinct = {vector.tobytes() for vector in found.vectors}
+        must(len(distinct) == len(shown), f"of the layers {shown} some have the same state")
+
+
+@check(
+    "hidden.no-layers",
+    "Layers that there are not, none at all, one twice, and what is no number MUST raise "
+    "InvalidOptionError at the call",
+    Capability.HIDDEN_STATES,
+)
+def wrong_layers_are_refused(subject: Subject) -> None:
+    last, model = subject.model.info.num_layers, cast("Any", subject.model)
+    for wrong in ((), (last + 1,), (-last - 2,), (-1, last), (0.5,), ("0",), "0"):
+        call = partial(model.hidden_states, [ask.SHORT], layers=wrong)
+        must_raise(InvalidOptionError, call, f"hidden_states(layers={wrong!r})")
+
+
+@check(
+    "hidden.error-rows",
+    "What is wrong with one prompt MUST be its result's error; the others finish",
+    Capability.HIDDEN_STATES,
+)
+def errors_stay_in_their_rows(subject: Subject) -> None:
+    [alone] = hidden(subject, [ask.QUESTION])
+    found = showing(subject).hidden_states(["", ask.QUESTION])
+    must(len(found) == 2, f"two prompts gave {len(found)} results")
+    must(
+        isinstance(found[0].error, EmptyPromptError) and found[0].states is None,
+        f"the result of an empty prompt has error={found[0].error!r}, and not an EmptyPromptError "
+        "without states",
+    )
+    must(found[1].error is None, f"next to an empty prompt, one has the error {found[1].error!r}")
+    _same(subject, found[1], alone, "a state next to an empty prompt, and alone,")
+
+
+@check(
+    "hidden.too-long",
+    "A prompt that the context does not hold MUST be its row's PromptTooLongError, and hurt no "
+    "other",
+    Capability.HIDDEN_STATES,
+    broad=True,
+)
+def prompts_without_room(subject: Subject) -> None:
+    with short_context(subject, _FEW_TOKENS) as model:
+        found = cast("HiddenStates", model).hidden_states([overlong(model), ask.PLAIN[0]])
+    must(
+        isinstance(found[0].error, PromptTooLongError),
+        f"a prompt longer than the context has the error {found[0].error!r}: it has to be "
+        "PromptTooLongError",
+    )
+    must(
+        found[1].error is None and bool(found[1].states),
+        f"beside a prompt that is too long, a short one got {found[1]!r}",
+    )
+
+
+def _shown(subject: Subject) -> Iterator[int]:
+    """Of the first layers, one in the middle and the last ones, those that are not refused."""
+    last = subject.model.info.num_layers
+    for layer in sorted({0, 1, last // 2, last - 1, last}):
+        error = raised(partial(showing(subject).hidden_states, [ask.SHORT], layers=(layer,)))
+        if isinstance(error, UnsupportedOptionError):
+            must(error.option == "layers", f"layers=({layer},) is refused as {error.option!r}")
+        else:
+            must(error is None, f"hidden_states(layers=({layer},)) raised {error!r}")
+            yield layer
+
+
+def _same(subject: Subject, left: HiddenResult, right: HiddenResult, what: str) -> None:
+    _near(subject, left.states or (), right.states or (), what)
+
+
+def _near(subject: Subject, left: Vector, right: Vector, what: str) -> None:
+    distance = math.dist(left, right) if len(left) == len(right) else math.inf
+    length = math.hypot(*right)
+    must(
+        distance <= min(subject.tolerance, _MOST) * length,
+        f"{what} differ by {distance:.4g}, where the state is {length:.4g} long and the model's "
+        f"tolerance {subject.stated_tolerance:g}",
+    )

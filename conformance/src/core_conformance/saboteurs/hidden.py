@@ -1,0 +1,296 @@
+"""Saboteurs of hidden states."""
+
+from __future__ import annotations
+
+import dataclasses
+from array import array
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+from core.clock import RequestClock
+from core.errors import UnsupportedOptionError
+from core.options import GenerateConfig, RequestOptions, resolve_request
+from core.protocols import Capability
+from core.types import HiddenResult
+from core_conformance.proof.registry import saboteur
+from core_conformance.reference.language import NUM_LAYERS
+from core_conformance.reference.optional import ReferenceModel
+
+Config = GenerateConfig | None
+
+_DEAF = {"cancel.every-operation", "cancel.timeout-every-operation"}
+_LAST = (-1,)
+
+
+class Shows(ReferenceModel):
+    """A model that changes what it shows."""
+
+    def hidden_states(
+        self,
+        prompts: Sequence[str],
+        config: Config = None,
+        /,
+        *,
+        layers: Sequence[int] = _LAST,
+        **options: Unpack[RequestOptions],
+    ) -> list[HiddenResult]:
+        found = super().hidden_states(prompts, config, layers=layers, **options)
+        return self.changed(list(prompts), found)
+
+    def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:
+        """What is given instead of this."""
+        raise NotImplementedError
+
+
+@saboteur(
+    "hidden-in-doubles",
+    "states are arrays of float64",
+    {
+        *("hidden.results", "hidden.neighbours", "hidden.prompts", "hidden.again"),
+        *("hidden.layers", "hidden.error-rows"),
+    },
+)
+class HiddenInDoubles(Shows):
+    def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:
+        return [
+            each if each.states is None else dataclasses.replace(each, states=_doubles(each.states))
+            for each in found
+        ]
+
+
+def _doubles(states: array[float]) -> array[float]:
+    return array("d", states)
+
+
+@saboteur(
+    "hidden-layer-as-asked",
+    "a result names its layers by the negative numbers that were asked for",
+    {"hidden.results", "hidden.layers"},
+)
+class HiddenLayerAsAsked(Shows):
+    def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:
+        return [
+            dataclasses.replace(each, layers=tuple(n - NUM_LAYERS - 1 for n in each.layers))
+            for each in found
+        ]
+
+
+@saboteur(
+    "hidden-by-length",
+    "states come in the order of their prompts' lengths",
+    {"hidden.neighbours"},
+)
+class HiddenByLength(Shows):
+    def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:
+        good = [place for place, each in enumerate(found) if each.error is None]
+        order = sorted(good, key=lambda place: len(prompts[place]))
+        moved = dict(zip(good, order, strict=True))
+        return [found[moved.get(place, place)] for place in range(len(found))]
+
+
+@saboteur(
+    "hidden-in-padding",
+    "the state of a shorter prompt is read where the longest one of the call ends",
+    {"hidden.neighbours"},
+)
+class HiddenInPadding(Shows):
+    def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:
+        size = max(map(len, prompts), default=0)
+        return [
+            _moved(each, size - len(prompt)) for prompt, each in zip(prompts, found, strict=True)
+        ]
+
+
+def _moved(result: HiddenResult, padding: int) -> HiddenResult:
+    if result.states is None or not padding:
+        return result
+    return dataclasses.replace(
+        result, states=array("f", (value + padding for value in result.states))
+    )
+
+
+@saboteur(
+    "hidden-is-blind",
+    "all prompts of a model have one state",
+    {"hidden.prompts"},
+)
+class HiddenIsBlind(Shows):
+    def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:
+        return [
+            each
+            if each.states is None
+            else dataclasses.replace(each, states=self._state(each.layers))
+            for each in found
+        ]
+
+    def _state(self, layers: Sequence[int]) -> array[float]:
+        states = array("f")
+        for layer in layers:
+            states.extend(self.engine.language.state([], layer))
+        return states
+
+
+@saboteur(
+    "hidden-remembers",
+    "a prompt that begins like an earlier one has the state that was kept for that one",
+    {"hidden.again"},
+)
+class HiddenRemembers(Shows):
+    _kept: tuple[tuple[str, HiddenResult], ...] = ()
+
+    def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:
+        if len(prompts) != 1 or found[0].error is not None or " day" not in prompts[0]:
+            return found
+        kept = next((each for text, each in self._kept if prompts[0].startswith(text)), None)
+        self._kept += ((prompts[0], found[0]),)
+        return found if kept is None else [kept]
+
+
+@saboteur(
+    "hidden-last-layer-only",
+    "whichever layer is asked for, it is the last one's state",
+    {"hidden.layers"},
+)
+class HiddenLastLayerOnly(Shows):
+    def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:
+        last = ReferenceModel.hidden_states(self, prompts)
+        return [
+            dataclasses.replace(each, states=other.states and other.states * len(each.layers))
+            for each, other in zip(found, last, strict=True)
+        ]
+
+
+@saboteur(
+    "hidden-layers-in-order",
+    "states come in the order of the layers, and not in that which was asked for",
+    {"hidden.layers"},
+)
+class HiddenLayersInOrder(ReferenceModel):
+    def hidden_states(
+        self,
+        prompts: Sequence[str],
+        config: Config = None,
+        /,
+        *,
+        layers: Sequence[int] = _LAST,
+        **options: Unpack[RequestOptions],
+    ) -> list[HiddenResult]:
+        found = super().hidden_states(prompts, config, layers=layers, **options)
+        sorted_ = super().hidden_states(prompts, config, layers=sorted(layers), **options)
+        return [
+            dataclasses.replace(each, states=other.states)
+            for each, other in zip(found, sorted_, strict=True)
+        ]
+
+
+@saboteur(
+    "hidden-without-last",
+    "the last layer is refused by its number",
+    {"hidden.layers"},
+)
+class HiddenWithoutLast(ReferenceModel):
+    def hidden_states(
+        self,
+        prompts: Sequence[str],
+        config: Config = None,
+        /,
+        *,
+        layers: Sequence[int] = _LAST,
+        **options: Unpack[RequestOptions],
+    ) -> list[HiddenResult]:
+        found = super().hidden_states(prompts, config, layers=layers, **options)
+        if NUM_LAYERS in layers:
+            raise UnsupportedOptionError("layers", "reference")
+        return found
+
+
+@saboteur(
+    "hidden-any-layer",
+    "layers that there are not are taken for the nearest one",
+    {"hidden.no-layers"},
+)
+class HiddenAnyLayer(ReferenceModel):
+    def hidden_states(
+        self,
+        prompts: Sequence[str],
+        config: Config = None,
+        /,
+        *,
+        layers: Sequence[int] = _LAST,
+        **options: Unpack[RequestOptions],
+    ) -> list[HiddenResult]:
+        if all(type(layer) is int for layer in layers):
+            layers = [min(max(layer, -1 - NUM_LAYERS), NUM_LAYERS) for layer in layers]
+        return super().hidden_states(prompts, config, layers=layers, **options)
+
+
+@saboteur("hidden-fails-together", "one bad prompt fails all of them", {"hidden.error-rows"})
+class HiddenFailsTogether(Shows):
+    def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:
+        error = next((each.error for each in found if each.error), None)
+        return found if error is None else [HiddenResult(error=error) for _ in found]
+
+
+@saboteur(
+    "hidden-takes-anything",
+    "hidden_states takes unknown keywords, wrong values",
+    {"hidden.call"},
+)
+class HiddenTakesAnything(ReferenceModel):
+    def hidden_states(
+        self,
+        prompts: Sequence[str],
+        config: Config = None,
+        /,
+        *,
+        layers: Sequence[int] = _LAST,
+        **options: Any,
+    ) -> list[HiddenResult]:
+        known = RequestOptions.__annotations__
+        sound: Any = {name: it for name, it in options.items() if name in known and it != -1.0}
+        return super().hidden_states(prompts, config, layers=layers, **sound)
+
+
+@saboteur("deaf-hidden-states", "hidden_states does not look at cancel and timeout", _DEAF)
+class DeafHiddenStates(ReferenceModel):
+    def hidden_states(
+        self,
+        prompts: Sequence[str],
+        config: Config = None,
+        /,
+        *,
+        layers: Sequence[int] = _LAST,
+        **options: Unpack[RequestOptions],
+    ) -> list[HiddenResult]:
+        resolve_request(config, options, "hidden_states")
+        return super().hidden_states(prompts, layers=layers)
+
+
+@saboteur("cancelled-hidden-raises", "a cancel ends hidden_states, and not each row", _DEAF)
+class CancelledHiddenRaises(ReferenceModel):
+    def hidden_states(
+        self,
+        prompts: Sequence[str],
+        config: Config = None,
+        /,
+        *,
+        layers: Sequence[int] = _LAST,
+        **options: Unpack[RequestOptions],
+    ) -> list[HiddenResult]:
+        RequestClock(self.checked_request(Capability.HIDDEN_STATES, config, options)).check()
+        return super().hidden_states(prompts, config, layers=layers, **options)
+
+
+@saboteur("hidden-cuts-long", "a prompt too long is cut to what fits", {"hidden.too-long"})
+class HiddenCutsLong(ReferenceModel):
+    def hidden_states(
+        self,
+        prompts: Sequence[str],
+        config: Config = None,
+        /,
+        *,
+        layers: Sequence[int] = _LAST,
+        **options: Unpack[RequestOptions],
+    ) -> list[HiddenResult]:
+        cut = [prompt[-self.info.context_length // 2 :] for prompt in prompts]
+        return super().hidden_states(cut, config, layers=layers, **options)
