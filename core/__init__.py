@@ -18,12 +18,12 @@ _HOMES = {
     "core.chat": "RenderedPrompt",
     "core.errors": (
         "AmbiguousBackendError BackendError BackendImportError BackendProcessError "
-        "BackendUnavailableError ChatTemplateError ConversionError CoreError EmptyPromptError "
-        "GenerationCancelled GenerationTimeout InvalidModelError InvalidOptionError LabelError "
-        "ModelAccessError ModelBusyError ModelClosedError ModelError ModelNotFoundError "
-        "OptionError OutOfMemoryError PromptTooLongError ProtocolMismatchError RequestError "
-        "TokenizerError UnknownBackendError UnsupportedModelError UnsupportedOperationError "
-        "UnsupportedOptionError"
+        "BackendUnavailableError CalibrationError ChatTemplateError ConversionError CoreError "
+        "EmptyPromptError GenerationCancelled GenerationTimeout InvalidModelError "
+        "InvalidOptionError LabelError ModelAccessError ModelBusyError ModelClosedError "
+        "ModelError ModelNotFoundError OptionError OutOfMemoryError PromptTooLongError "
+        "ProtocolMismatchError RequestError TaskError TokenizerError UnknownBackendError "
+        "UnsupportedModelError UnsupportedOperationError UnsupportedOptionError"
     ),
     "core.extensions": (
         "AttentionInspector BatchStreaming ClassifyStreaming DeviceReporting Explaining "

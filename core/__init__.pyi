@@ -15,6 +15,7 @@ from core.errors import BackendError as BackendError
 from core.errors import BackendImportError as BackendImportError
 from core.errors import BackendProcessError as BackendProcessError
 from core.errors import BackendUnavailableError as BackendUnavailableError
+from core.errors import CalibrationError as CalibrationError
 from core.errors import ChatTemplateError as ChatTemplateError
 from core.errors import ConversionError as ConversionError
 from core.errors import CoreError as CoreError
@@ -34,6 +35,7 @@ from core.errors import OutOfMemoryError as OutOfMemoryError
 from core.errors import PromptTooLongError as PromptTooLongError
 from core.errors import ProtocolMismatchError as ProtocolMismatchError
 from core.errors import RequestError as RequestError
+from core.errors import TaskError as TaskError
 from core.errors import TokenizerError as TokenizerError
 from core.errors import UnknownBackendError as UnknownBackendError
 from core.errors import UnsupportedModelError as UnsupportedModelError
@@ -98,6 +100,7 @@ __all__ = [
     "BackendUnavailableError",
     "BatchResult",
     "BatchStreaming",
+    "CalibrationError",
     "CancelToken",
     "Capability",
     "ChatTemplateError",
@@ -144,6 +147,7 @@ __all__ = [
     "Score",
     "Scoring",
     "Submitting",
+    "TaskError",
     "TextModel",
     "TextModelBase",
     "Token",

@@ -23,6 +23,8 @@
     │   ├── UnsupportedModelError            sound files, no backend code for them
     │   ├── ModelBusyError                   the call would wait for its own thread
     │   └── ModelClosedError                 used after close()
+    ├── TaskError (ValueError)               a task, or its file, is broken
+    │   └── CalibrationError                 it cannot be fitted, read, or used here
     ├── ConversionError                      a model could not be converted
     └── RequestError                         one prompt failed; others are not touched
         ├── EmptyPromptError
@@ -200,6 +202,14 @@ class ModelClosedError(ModelError):
 
 class ConversionError(CoreError):
     """A model could not be converted to another format."""
+
+
+class TaskError(CoreError, ValueError):
+    """A task, or the file of one, is broken or contradicts itself."""
+
+
+class CalibrationError(TaskError):
+    """A calibration cannot be fitted to these rows, read from this file, or used with this task."""
 
 
 # --------------------------------------------------------------------------- one request

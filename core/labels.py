@@ -104,7 +104,7 @@ def score_edges(trie: LabelTrie, logprobs: Sequence[float]) -> LabelScores:
         scores = [logprobs[edge] for (edge,) in trie.edges]
     else:
         scores = [sum([logprobs[edge] for edge in edges]) for edges in trie.edges]
-    probabilities = _softmax(scores)
+    probabilities = softmax(scores)
 
     # The margin is that over the second best; a label alone has nothing behind it.
     best = scores.index(max(scores))
@@ -143,7 +143,8 @@ def _edges(trie: LabelTrie) -> tuple[Path, ...]:
     )
 
 
-def _softmax(scores: Sequence[float]) -> list[float]:
+def softmax(scores: Sequence[float]) -> list[float]:
+    """The share of each among all, from log-probabilities; equal ones where none is possible."""
     top = max(scores)
     if top == -math.inf:  # nothing is possible, so nothing is preferred
         return [1.0 / len(scores)] * len(scores)

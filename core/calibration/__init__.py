@@ -1,0 +1,34 @@
+"""Probabilities of labels that hold what they say: fitted, saved, loaded, passed; see docs.
+
+Rows of log-probabilities come in and go out; no model is here. `core.Task` asks one.
+"""
+
+from core.calibration.adjustment import Adjustment
+from core.calibration.binomial import upper_bound
+from core.calibration.isotonic import fit_isotonic
+from core.calibration.priors import (
+    BATCH_STRENGTH,
+    CONTENT_FREE,
+    batch_prior,
+    content_free_prior,
+    pmi_prior,
+)
+from core.calibration.quality import Quality, quality
+from core.calibration.temperature import fit_temperature
+from core.calibration.thresholds import Threshold, threshold_for
+
+__all__ = [
+    "BATCH_STRENGTH",
+    "CONTENT_FREE",
+    "Adjustment",
+    "Quality",
+    "Threshold",
+    "batch_prior",
+    "content_free_prior",
+    "fit_isotonic",
+    "fit_temperature",
+    "pmi_prior",
+    "quality",
+    "threshold_for",
+    "upper_bound",
+]

@@ -1,0 +1,72 @@
+"""Rows of log-probabilities: checked, summed and normalised without leaving log space."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from core.errors import CalibrationError
+
+Row = Sequence[float]
+"""The natural-log probability of each label, -inf for an impossible one."""
+
+
+def log_sum(values: Sequence[float]) -> float:
+    """``log(sum(exp(v)))``, -inf for none."""
+    top = max(values, default=-math.inf)
+    if top == -math.inf:
+        return top
+    return top + math.log(math.fsum([math.exp(value - top) for value in values]))
+
+
+def normalised(row: Row) -> list[float]:
+    """The row less the log of its sum; equal shares where nothing is possible, as in core.labels.
+
+    The top is taken off first, so that a large number that all labels share is never added again.
+    """
+    top = max(row)
+    if top == -math.inf:
+        return [-math.log(len(row))] * len(row)
+    rest = [value - top for value in row]
+    total = log_sum(rest)
+    return [value - total for value in rest]
+
+
+def checked_row(row: Row, labels: int, place: str = "The row") -> list[float]:
+    """The row as floats. Raises `CalibrationError` for another length, NaN, and infinity."""
+    values = [float(value) for value in row]
+    if len(values) != labels:
+        raise CalibrationError(
+            f"{place} has {len(values)} log-probabilities, and there are {labels} labels. Give one "
+            "for each label."
+        )
+    if any(math.isnan(value) or value == math.inf for value in values):
+        raise CalibrationError(
+            f"{place} holds a number that is no log-probability: {values!r:.80}. Leave out rows "
+            "that failed."
+        )
+    return values
+
+
+def checked_rows(rows: Sequence[Row], least: int, what: str) -> list[list[float]]:
+    """All rows, each of the first one's length. Raises `CalibrationError`, also for too few."""
+    if len(rows) < least:
+        raise CalibrationError(
+            f"{what} takes at least {least} row{'s' * (least > 1)}, and got {len(rows)}. Give more."
+        )
+    labels = len(rows[0])
+    if not labels:
+        raise CalibrationError(f"{what} takes rows with a value for each label; these are empty.")
+    return [checked_row(row, labels, f"Row {place}") for place, row in enumerate(rows)]
+
+
+def checked_gold(gold: Sequence[int], rows: Sequence[Row]) -> list[int]:
+    """The place of each row's gold label. Raises `CalibrationError` for others than there are."""
+    if len(gold) != len(rows):
+        raise CalibrationError(
+            f"{len(rows)} rows cannot be fitted to {len(gold)} gold labels. Give one for each row."
+        )
+    for place, (label, row) in enumerate(zip(gold, rows, strict=True)):
+        if not 0 <= label < len(row):
+            raise CalibrationError(f"Row {place} has the gold label {label}, of {len(row)} labels.")
+    return [*gold]

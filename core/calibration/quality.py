@@ -1,0 +1,46 @@
+"""How good probabilities are, on rows whose labels are known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.agreement import Agreement
+from core.calibration.logspace import Row, checked_gold, checked_rows, normalised
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """Accuracy, calibration error and Brier's score as in `core.agreement`, and ``nll``.
+
+    ``nll`` is the mean of ``-log p(gold)``, infinite where a gold label was impossible.
+    """
+
+    rows: int
+    accuracy: float
+    expected_calibration_error: float
+    brier: float
+    nll: float
+
+
+def quality(rows: Sequence[Row], gold: Sequence[int]) -> Quality:
+    """The quality of labels' log-probabilities; raises `CalibrationError` for no row and NaN."""
+    scores = [normalised(row) for row in checked_rows(rows, 1, "A measure of quality")]
+    places = checked_gold(gold, scores)
+
+    agreement = Agreement()
+    for row, label in zip(scores, places, strict=True):
+        answer = max(range(len(row)), key=row.__getitem__)
+        shares = {str(place): math.exp(value) for place, value in enumerate(row)}
+        agreement.add(str(label), str(answer), probabilities=shares)
+    report = agreement.to_dict()
+
+    losses = [-row[label] for row, label in zip(scores, places, strict=True)]
+    return Quality(
+        rows=len(scores),
+        accuracy=report["accuracy"],
+        expected_calibration_error=report["expected_calibration_error"],
+        brier=report["brier"],
+        nll=math.fsum(losses) / len(losses),
+    )

@@ -1,0 +1,42 @@
+"""The quality of probabilities against numpy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from core.calibration import quality
+from core.errors import CalibrationError
+
+
+def test_the_measures_are_those_of_numpy() -> None:
+    generator = np.random.default_rng(5)
+    rows = generator.normal(0, 2, (300, 4))
+    gold = generator.integers(0, 4, 300)
+    shares = np.exp(rows) / np.exp(rows).sum(axis=1, keepdims=True)
+    best, right = shares.max(axis=1), shares.argmax(axis=1) == gold
+    bins = np.ceil(best * 15)
+    apart = [
+        abs(right[bins == each].mean() - best[bins == each].mean()) * (bins == each).mean()
+        for each in np.unique(bins)
+    ]
+    truth = np.eye(4)[gold]
+
+    found = quality(rows.tolist(), gold.tolist())
+    assert found.rows == 300
+    assert found.accuracy == pytest.approx(right.mean(), abs=1e-12)
+    # Sums of core.agreement are in units of 2**-30.
+    assert found.expected_calibration_error == pytest.approx(sum(apart), abs=1e-9)
+    assert found.brier == pytest.approx(((shares - truth) ** 2).sum(axis=1).mean(), abs=1e-9)
+    assert found.nll == pytest.approx(-np.log(shares[np.arange(300), gold]).mean(), abs=1e-9)
+
+
+def test_an_impossible_gold_label_costs_everything() -> None:
+    assert quality([[0.0, -math.inf]], [1]).nll == math.inf
+
+
+def test_no_row_is_refused() -> None:
+    with pytest.raises(CalibrationError, match="at least 1 row, and got 0"):
+        quality([], [])
