@@ -10,6 +10,7 @@ from core import log, validate
 from core.base import TextModelBase
 from core.choosing import with_refusals
 from core.errors import InvalidModelError, TokenizerError, UnsupportedModelError
+from core.models.fingerprint import remember
 from core.models.names import locate
 from core.models.stores import discover_in, discover_stores
 from core.option_docs import options_named
@@ -55,6 +56,7 @@ def load_model(
         if choice.refusals and isinstance(model, TextModelBase):
             model.refusals = choice.refusals
 
+    remember(model, location, resolved.adapter_path)
     log.loaded(location, backend.name, model, time.monotonic() - start)
     return model
 

@@ -16,19 +16,25 @@ from core.calibration.priors import (
 from core.calibration.quality import Quality, quality
 from core.calibration.temperature import fit_temperature
 from core.calibration.thresholds import Threshold, threshold_for
+from core.calibration.value import Calibration, Key, Level, load_calibration, save_calibration
 
 __all__ = [
     "BATCH_STRENGTH",
     "CONTENT_FREE",
     "Adjustment",
+    "Calibration",
+    "Key",
+    "Level",
     "Quality",
     "Threshold",
     "batch_prior",
     "content_free_prior",
     "fit_isotonic",
     "fit_temperature",
+    "load_calibration",
     "pmi_prior",
     "quality",
+    "save_calibration",
     "threshold_for",
     "upper_bound",
 ]

@@ -18,6 +18,7 @@ from core.errors import (
     UnsupportedModelError,
 )
 from core.extensions import Explaining
+from core.models.fingerprint import remember
 from core.models.names import locate
 from core.protocols import Capability
 from core.registry import REGISTRY
@@ -78,6 +79,7 @@ def load(
     except (InvalidModelError, TokenizerError, UnsupportedModelError) as error:
         raise choosing.with_refusals(error, choice) from error
     seconds = time.perf_counter() - start
+    remember(model, location, config.adapter_path)
     log.loaded(location, name, model, seconds)
 
     hooks = click.get_current_context().find_object(Hooks)
