@@ -153,7 +153,7 @@ def _row_calls(subject: Subject) -> dict[str, RowCall]:
             "score": lambda texts: model.score(texts, ["a"] * len(texts)),
             "score (continuations)": lambda texts: model.score([_GOOD[0]] * len(texts), texts),
         },
-        Capability.HIDDEN_STATES: {"hidden_states": model.hidden_states},
+        Capability.HIDDEN_STATES: {"hidden_states": lambda texts: model.hidden_states(texts)},
     }
     return {
         name: call for need in calls if subject.declares(need) for name, call in calls[need].items()
