@@ -105,7 +105,7 @@ def test_core_asks_for_nothing(metadata: email.message.Message) -> None:
 def test_the_extras(metadata: email.message.Message) -> None:
     assert set(metadata.get_all("Provides-Extra", [])) == {
         *("cli", "parquet", "mlx", "mlx-cuda", "mlx-cuda12", "mlx-cuda13"),
-        *("mlx-lm", "llama-cpp", "conformance", "all"),
+        *("mlx-lm", "llama-cpp", "learn", "conformance", "all"),
     }
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["License-Expression"] == "Apache-2.0"
@@ -120,6 +120,7 @@ def test_the_extras(metadata: email.message.Message) -> None:
         ("mlx-cuda13", "core-mlx-native[cuda13]==0.1.0"),
         ("mlx-lm", "core-mlx-lm-bridge[cpu]==0.1.0"),
         ("llama-cpp", "core-llama-cpp==0.1.0"),
+        ("learn", "core-learn==0.1.0"),
         ("conformance", "core-conformance==0.1.0"),
     ],
 )

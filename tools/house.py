@@ -22,6 +22,7 @@ HOUSES = {  # from the roof down: each imports those below it only
     "core_mlx_native": "plugins/mlx_native/src/core_mlx_native",
     "core_llama_cpp": "plugins/llama_cpp/src/core_llama_cpp",
     "core_mlx_lm_bridge": "plugins/mlx_lm_bridge/src/core_mlx_lm_bridge",
+    "core_learn": "plugins/learn/src/core_learn",
     "core_conformance": "conformance/src/core_conformance",
     "core_runtime": "runtime/src/core_runtime",
     "core": "core",

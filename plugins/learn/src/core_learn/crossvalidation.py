@@ -1,0 +1,141 @@
+"""What is chosen by looking at rows that were left out: layer, kind of head, strength, scale.
+
+Rows are dealt to folds by class, in the order in which they come, so that a choice depends on the
+rows alone and no seed. Each row is judged once, by heads that have not seen it.
+
+Shapes: n rows, L layers, H features, K classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from core_learn.errors import TrainingDataError
+from core_learn.heads import KINDS, Array, Classes, log_probabilities
+
+MOST_FOLDS = 8
+_SCALES = np.geomspace(0.05, 200.0, 60)  # of scores, before they are made probabilities
+_FREE = 0.02  # of accuracy: what an early exit may cost unseen
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How one kind of head of one strength did on one layer, on rows that it had not seen.
+
+    ``accuracy`` is of those rows; ``loss`` their mean negative log-probability, at the ``scale``
+    that makes it least (`best_scale`).
+    """
+
+    layer: int
+    kind: str
+    strength: float
+    accuracy: float
+    loss: float
+    scale: float
+
+
+def folds(classes: Classes) -> list[Classes]:
+    """Divide the rows, by their numbers; each class has a row in every fold.
+
+    Empty where some class has a single row: left out, nothing would be known of it.
+    """
+    sizes = np.bincount(classes)
+    count = min(MOST_FOLDS, int(sizes.min()))
+    if count < 2:
+        return []
+    place = np.empty_like(classes)
+    for each in range(len(sizes)):
+        rows = np.flatnonzero(classes == each)
+        place[rows] = np.arange(len(rows)) % count
+    return [np.flatnonzero(place == each) for each in range(count)]
+
+
+def trials(
+    states: Mapping[int, Array], classes: Classes, count: int, kinds: Sequence[str]
+) -> Iterator[Trial]:
+    """Yield every trial; ``states`` are the rows of each layer, [n, H].
+
+    Heads that cannot be made on a layer, where all rows are alike say, are left out.
+    """
+    left_out = folds(classes)
+    for layer, rows in states.items():
+        for kind in kinds if left_out else ():
+            _, strengths = KINDS[kind]
+            try:
+                scores = unseen_scores(rows, classes, count, kind, left_out)
+            except TrainingDataError:
+                continue
+            for strength, found in zip(strengths, scores, strict=True):
+                accuracy = float((found.argmax(axis=1) == classes).mean())
+                loss, scale = best_scale(found, classes)
+                yield Trial(layer, kind, strength, accuracy, loss, scale)
+
+
+def unseen_scores(
+    rows: Array, classes: Classes, count: int, kind: str, left_out: Sequence[Classes]
+) -> Array:
+    """Each row's scores from the heads that have not seen it: [strengths, n, K]."""
+    path, strengths = KINDS[kind]
+    found = np.empty((len(strengths), len(rows), count))
+    for fold in left_out:
+        seen = np.setdiff1d(np.arange(len(rows)), fold)
+        for place, head in enumerate(path(rows[seen], classes[seen], count, strengths)):
+            found[place, fold] = head.scores(rows[fold])
+    return found
+
+
+def best_scale(scores: Array, classes: Classes) -> tuple[float, float]:
+    """The least mean loss that a scale of the scores gives, and that scale.
+
+    A row counts for its class but for one part in n + 2, which all classes share (after Platt,
+    1999): a few rows that are all right shall not make every probability 1.
+    """
+    rows, count = scores.shape
+    doubted = 1.0 / (rows + 2)
+    targets = (1.0 - doubted) * np.eye(count)[classes] + doubted / count
+    losses = [
+        -float((targets * log_probabilities(scores, scale)).sum(axis=1).mean()) for scale in _SCALES
+    ]
+    best = int(np.argmin(losses))
+    return losses[best], float(_SCALES[best])
+
+
+def best(found: Sequence[Trial], rows: int) -> Trial:
+    """The best trial on the highest layer, or one elsewhere that is better beyond doubt.
+
+    The more layers are tried on a few rows, the more of them are right by luck: with 16 rows, the
+    best one of all layers was wrong three times as often on rows to come as the last layer was.
+    """
+    highest = max(trial.layer for trial in found)
+    known = max((trial for trial in found if trial.layer == highest), key=_rank)
+    other = max(found, key=_rank)
+    return other if other.accuracy > known.accuracy + doubt(known.accuracy, rows) else known
+
+
+def early_exit(found: Sequence[Trial], rows: int) -> Trial | None:
+    """The trial on the lowest layer that has as many rows right as the best; None for `best`'s.
+
+    None as well where the rows are too few to tell a free exit from one that costs points.
+    """
+    top = best(found, rows)
+    if doubt(top.accuracy, rows) > _FREE:
+        return None
+    enough = [trial for trial in found if trial.accuracy >= top.accuracy]
+    lowest = min(trial.layer for trial in enough)
+    exits = [trial for trial in enough if trial.layer == lowest]
+    return max(exits, key=_rank) if lowest < top.layer else None
+
+
+def doubt(accuracy: float, rows: int) -> float:
+    """Two standard errors of an accuracy on so many rows, never 0: one row more is as if wrong."""
+    share = (accuracy * rows + 1) / (rows + 2)
+    return 2.0 * math.sqrt(share * (1.0 - share) / rows)
+
+
+def _rank(trial: Trial) -> tuple[float, float]:
+    """Higher is better: more rows right, and where that is equal, the surer ones."""
+    return trial.accuracy, -trial.loss

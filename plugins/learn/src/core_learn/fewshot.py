@@ -1,0 +1,250 @@
+"""`FewShot`: a classifier from a few labelled texts, on what a model makes of them.
+
+Shapes: n texts, H features, K classes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+import core
+from core_learn.crossvalidation import Trial, best, early_exit, trials
+from core_learn.errors import ForeignHeadError, LearnError, TrainingDataError
+from core_learn.files import Head, load_head, save_head
+from core_learn.heads import KINDS, Array, Classes, log_probabilities
+
+PROBES = ("The quick brown fox jumps over the lazy dog.", "12 + 30", "Où est la gare ?")
+"""Texts by whose states a model is known again; a head's file has what they were."""
+
+_FOREIGN = 0.3  # of a probe's spread: weights of one model in two formats differ by less
+_DEFAULT = "ridge", 1.0, 10.0  # kind, strength and scale where nothing can be left out
+
+
+class FewShot:
+    """Learns labels from texts, and gives them to others.
+
+    ``template`` says where a text goes: the state is that of its last token. ``layers``: those that
+    are tried, four of the upper half by default, or the last one where the model shows no other;
+    ``kinds``: "ridge" and "lda". Layer, kind and strength are chosen by cross-validation on the
+    rows of `fit` alone; the highest layer stands unless another is better beyond doubt.
+    ``early_exit``: a lower one is taken, above which nothing has to run, where the rows show that
+    it costs nothing.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        template: str = "{text}",
+        layers: Sequence[int] | None = None,
+        kinds: Sequence[str] = tuple(KINDS),
+        early_exit: bool = False,
+    ) -> None:
+        if not isinstance(model, core.HiddenStates):
+            raise core.UnsupportedOperationError("hidden_states", type(model).__name__, ())
+        if "{text}" not in template:
+            raise core.InvalidOptionError("template", template, "a text with {text} in it")
+        if not kinds or not set(kinds) <= KINDS.keys():
+            raise core.InvalidOptionError("kinds", kinds, f"some of {', '.join(KINDS)}")
+        self.model: Any = model
+        self.template, self.layers, self.kinds = template, layers, tuple(kinds)
+        self.early_exit = early_exit
+        self.trials: list[Trial] = []
+        self._head: Head | None = None
+
+    @property
+    def head(self) -> Head:
+        """What was learned. Raises `LearnError` before anything was."""
+        if self._head is None:
+            raise LearnError("This FewShot has learned nothing yet. Call fit(texts, labels).")
+        return self._head
+
+    def fit(
+        self, texts: Sequence[str], y: Sequence[str], labels: Sequence[str] | None = None
+    ) -> Self:
+        """Learn from texts and their labels: ``labels``, or those that occur, sorted.
+
+        Raises `TrainingDataError`, and the error of a text that the model cannot read.
+        """
+        known, classes = _classes(texts, y, labels)
+        states = self._all_states([*texts, *PROBES])
+
+        # In the order of the texts, so that what is learned does not depend on another.
+        order = sorted(range(len(texts)), key=lambda row: (texts[row], classes[row]))
+        classes = classes[order]
+        rows = {layer: found[order] for layer, found in states.items()}
+
+        # Without two rows of each class nothing can be left out, and nothing be chosen.
+        self.trials = list(trials(rows, classes, len(known), self.kinds))
+        if self.trials:
+            chosen = self._chosen(len(texts))
+        else:
+            kind, strength, scale = _DEFAULT
+            chosen = Trial(max(rows), kind, strength, math.nan, math.nan, scale)
+
+        path, _ = KINDS[chosen.kind]
+        [linear] = path(rows[chosen.layer], classes, len(known), [chosen.strength])
+        self._head = Head(
+            labels=known,
+            template=self.template,
+            layer=chosen.layer,
+            num_layers=self.model.info.num_layers,
+            weights=linear.weights,
+            bias=linear.bias,
+            probes=states[chosen.layer][len(texts) :],
+            scale=chosen.scale,
+            kind=chosen.kind,
+            strength=chosen.strength,
+            rows=len(texts),
+            accuracy=chosen.accuracy if self.trials else None,
+        )
+        return self
+
+    def predict_proba(self, texts: Sequence[str]) -> Array:
+        """The probabilities of ``head.labels`` for each text: [n, K].
+
+        Raises the error of the first text that the model cannot read.
+        """
+        found = self._results(texts, (self.head.layer,))
+        return self._probabilities(self._rows(found)[:, 0])
+
+    def predict(self, texts: Sequence[str]) -> list[str]:
+        """The likeliest label of each text."""
+        return [self.head.labels[place] for place in self.predict_proba(texts).argmax(axis=1)]
+
+    def classify(self, texts: Sequence[str]) -> list[core.ClassifyResult]:
+        """The same as results, in which what is wrong with one text is its own error."""
+        found = self._results(texts, (self.head.layer,))
+        sound = [result for result in found if result.error is None]
+        likely = iter(self._probabilities(self._rows(sound)[:, 0]) if sound else ())
+        return [
+            core.ClassifyResult(error=result.error) if result.error else self._result(next(likely))
+            for result in found
+        ]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what was learned to a safetensors file; see `load`."""
+        save_head(self.head, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], model: Any) -> Self:
+        """Read what `save` has written, for the same model, in whatever format and backend.
+
+        Raises `HeadFileError`, and `ForeignHeadError` for another model: one whose states of a few
+        fixed texts are not those that the head was learned with.
+        """
+        head = load_head(path)
+        few = cls(model, template=head.template, layers=(head.layer,))
+        few._head = head
+        few._check_model(os.fspath(path))
+        return few
+
+    # ------------------------------------------------------------ states
+
+    def _chosen(self, rows: int) -> Trial:
+        sooner = early_exit(self.trials, rows) if self.early_exit else None
+        return sooner or best(self.trials, rows)
+
+    def _all_states(self, texts: Sequence[str]) -> dict[int, Array]:
+        """The states of texts at every layer that is tried, [n, H] each."""
+        last = self.model.info.num_layers
+        upper = sorted({(last + 1) // 2, 2 * last // 3, 5 * last // 6, last})
+        asked = upper if self.layers is None else self.layers
+        try:
+            found = self._results(texts, asked)
+        except core.UnsupportedOptionError:
+            if self.layers is not None:
+                raise
+            found = self._results(texts, (last,))
+        rows = self._rows(found)
+        return {layer: rows[:, place] for place, layer in enumerate(found[0].layers)}
+
+    def _results(self, texts: Sequence[str], layers: Sequence[int]) -> list[core.HiddenResult]:
+        prompts = [self.template.replace("{text}", text) for text in _checked(texts)]
+        found: list[core.HiddenResult] = self.model.hidden_states(prompts, layers=layers)
+        return found
+
+    def _rows(self, found: Sequence[core.HiddenResult]) -> Array:
+        """States as one array: [n, layers, H]. Raises the error of the first text that has one."""
+        for place, result in enumerate(found):
+            if result.error is not None:
+                result.error.add_note(f"This is the error of text {place}.")
+                raise result.error
+        layers = len(found[0].layers) if found else 1
+        flat = [np.frombuffer(result.states or b"", np.float32) for result in found]
+        return np.array(flat, np.float64).reshape(len(found), layers, self.model.info.hidden_size)
+
+    def _probabilities(self, states: Array) -> Array:
+        scores = states @ self.head.weights + self.head.bias
+        found: Array = np.exp(log_probabilities(scores, self.head.scale))
+        return found
+
+    def _result(self, likely: Array) -> core.ClassifyResult:
+        labels, (second, first) = self.head.labels, np.sort(likely)[-2:].tolist()
+        return core.ClassifyResult(
+            label=labels[int(likely.argmax())],
+            probabilities=dict(zip(labels, likely.tolist(), strict=True)),
+            margin=first - second,
+        )
+
+    def _check_model(self, path: str) -> None:
+        head, info = self.head, self.model.info
+        advice = "Learn a head on this model, or load the model that this one was learned on."
+        if (info.num_layers, info.hidden_size) != (head.num_layers, len(head.weights)):
+            raise ForeignHeadError(
+                f"{path!r} was learned on a model of {head.num_layers} layers of "
+                f"{len(head.weights)}, and this one has {info.num_layers} of {info.hidden_size}. "
+                + advice
+            )
+        found = self._rows(self._results(PROBES, (head.layer,)))[:, 0]
+        spread = np.linalg.norm(head.probes - head.probes.mean(axis=0))
+        apart = float(np.linalg.norm(found - head.probes) / spread) if spread else np.inf
+        if not apart <= _FOREIGN:
+            raise ForeignHeadError(
+                f"{path!r} was learned on another model, or on other weights of it: the states of "
+                f"{len(PROBES)} texts are {apart:.0%} of their spread away from what they were, "
+                f"and {_FOREIGN:.0%} are allowed. {advice}"
+            )
+
+
+def _checked(texts: object) -> list[str]:
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise TypeError("FewShot takes a sequence of texts; wrap a single one in a list.")
+    rows = list(texts)
+    wrong = next((place for place, text in enumerate(rows) if not isinstance(text, str)), None)
+    if wrong is not None:
+        raise TypeError(f"Text {wrong} is a {type(rows[wrong]).__name__}, and not a string.")
+    return rows
+
+
+def _classes(
+    texts: Sequence[str], y: Sequence[str], labels: Sequence[str] | None
+) -> tuple[tuple[str, ...], Classes]:
+    """The labels, and the number of each row's. Raises `TrainingDataError`, TypeError."""
+    rows, given = _checked(texts), list[object](y)
+    if len(rows) != len(given):
+        raise TrainingDataError(f"There are {len(rows)} texts and {len(given)} labels.")
+    for place, label in enumerate(given):
+        if not isinstance(label, str) or not label:
+            raise TrainingDataError(
+                f"The label of text {place} is {label!r}. Give each text a label, a string."
+            )
+
+    # Every label has an example, and there is something to tell apart.
+    own = {label for label in given if isinstance(label, str)}
+    known = tuple(sorted(own) if labels is None else dict.fromkeys(labels))
+    if strange := sorted(own - set(known)):
+        raise TrainingDataError(f"Texts have labels that are not among labels: {strange}.")
+    if missing := [label for label in known if label not in own]:
+        raise TrainingDataError(f"No text has the label {missing[0]!r}. Give one, or leave it out.")
+    if len(known) < 2:
+        raise TrainingDataError(
+            f"There are labels of {len(known)} kinds on {len(rows)} texts: to learn takes two."
+        )
+    numbers = {label: number for number, label in enumerate(known)}
+    return known, np.array([numbers[str(label)] for label in given], np.intp)

@@ -1,0 +1,155 @@
+"""Heads as files: what is written is read again, and nothing else is believed."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from core_learn import Head, HeadFileError, load_head, save_head
+
+ARRAYS = ("weights", "bias", "probes")
+Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture
+def head() -> Head:
+    random = np.random.default_rng(0)
+    return Head(
+        labels=("ja", "né <b>", "\u2028"),
+        template="{text} is",
+        layer=2,
+        num_layers=3,
+        weights=random.normal(size=(5, 3)),
+        bias=random.normal(size=3),
+        probes=random.normal(size=(2, 5)),
+        scale=1.5,
+        kind="lda",
+        strength=0.5,
+        rows=12,
+        accuracy=0.75,
+    )
+
+
+@pytest.fixture
+def file(head: Head, tmp_path: Path) -> Path:
+    save_head(head, tmp_path / "head.safetensors")
+    return tmp_path / "head.safetensors"
+
+
+def same(left: Head, right: Head) -> bool:
+    every = [field.name for field in dataclasses.fields(Head)]
+    return all(np.array_equal(getattr(left, name), getattr(right, name)) for name in every)
+
+
+def changed(file: Path, change: Change) -> None:
+    """Change the header of a file, and leave its numbers."""
+    data = file.read_bytes()
+    (length,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8 : 8 + length])
+    change(header)
+    text = json.dumps(header).encode()
+    file.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
+
+
+def fact(name: str, value: object) -> Change:
+    def change(header: dict[str, Any]) -> None:
+        facts = json.loads(header["__metadata__"]["core_learn.head"])
+        facts[name] = value
+        header["__metadata__"]["core_learn.head"] = json.dumps(facts)
+
+    return change
+
+
+def test_what_is_written_is_read_again(head: Head, file: Path) -> None:
+    assert same(load_head(file), head)
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+    save_head(dataclasses.replace(head, accuracy=None), file)
+    assert load_head(file).accuracy is None
+
+
+def test_others_read_the_numbers(head: Head, file: Path) -> None:
+    found = load_file(file)
+    assert found.keys() == set(ARRAYS)
+    for name in ARRAYS:
+        np.testing.assert_array_equal(found[name], getattr(head, name))
+
+
+def test_a_stored_head_is_read(head: Head) -> None:
+    """Of format 1, as it was first written: later versions read it, too."""
+    assert same(load_head(Path(__file__).parent / "data" / "format_1.safetensors"), head)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header: header.pop("weights"),
+        lambda header: header.pop("__metadata__"),
+        lambda header: header["weights"].update(dtype="F32"),
+        lambda header: header["weights"].update(shape=[-5, -3]),
+        lambda header: header["weights"].update(shape=[3, 5]),
+        lambda header: header["weights"].update(shape=[10**9, 10**9]),
+        lambda header: header["bias"].update(data_offsets=[0, 10**12]),
+        lambda header: header["bias"].update(data_offsets=[-24, 0]),
+        lambda header: header["probes"].update(shape="ab"),
+        fact("labels", ["a", "a", "b"]),
+        fact("labels", ["a", "b"]),
+        fact("labels", 3),
+        fact("layer", 4),
+        fact("scale", 0.0),
+        fact("scale", "1"),
+        fact("template", 1),
+        fact("more", 1),
+    ],
+    ids=itertools.count(),
+)
+def test_a_broken_file_is_an_error_of_its_own(file: Path, change: Change) -> None:
+    changed(file, change)
+    with pytest.raises(HeadFileError, match="Learn it again"):
+        load_head(file)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\0" * 7, b"\xff" * 64, struct.pack("<Q", 2) + b"[]", struct.pack("<Q", 9) + b"[" * 9],
+    ids=["empty", "short", "long header", "no table", "no JSON"],
+)
+def test_what_is_no_safetensors_file_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "file").write_bytes(data)
+    with pytest.raises(HeadFileError):
+        load_head(tmp_path / "file")
+
+
+def test_every_shorter_file_is_refused(file: Path) -> None:
+    data = file.read_bytes()
+    for size in range(0, len(data), 7):
+        file.write_bytes(data[:size])
+        with pytest.raises(HeadFileError):
+            load_head(file)
+
+
+def test_numbers_that_are_none_are_refused(head: Head, tmp_path: Path) -> None:
+    save_head(dataclasses.replace(head, bias=np.array([0.0, np.nan, 1.0])), tmp_path / "nan")
+    with pytest.raises(HeadFileError, match="not finite"):
+        load_head(tmp_path / "nan")
+
+
+def test_a_newer_format_is_refused_by_name(file: Path) -> None:
+    changed(file, lambda header: header["__metadata__"].update({"core_learn.format": "2"}))
+    with pytest.raises(HeadFileError, match=r"format 2.*newer core-learn"):
+        load_head(file)
+
+
+def test_a_head_that_cannot_be_written_leaves_nothing(head: Head, tmp_path: Path) -> None:
+    (tmp_path / "head").mkdir()
+    with pytest.raises(IsADirectoryError):
+        save_head(head, tmp_path / "head")
+    assert [path.name for path in tmp_path.iterdir()] == ["head"]
