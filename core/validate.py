@@ -34,7 +34,8 @@ def real(
         expected += f" and <= {high:g}"
 
     # What float() would take, and nobody means by a number.
-    if isinstance(value, bool | str | bytes) or not isinstance(value, SupportsFloat):
+    # Numbers first, as above.
+    if isinstance(value, bool | str | bytes) or not isinstance(value, (float, int, SupportsFloat)):
         raise InvalidOptionError(option, value, expected)
     try:
         number = float(value)
