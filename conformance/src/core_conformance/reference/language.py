@@ -12,6 +12,7 @@ import struct
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from core_conformance.reference.vocabulary import EOS, PIECES, VOCAB_SIZE, unfinished
 
@@ -31,10 +32,7 @@ class Language:
 
     def logits(self, ids: Sequence[int]) -> array[float]:
         """The next token's logits: ``VOCAB_SIZE`` float32. Older positions are not seen."""
-        seen = ids[-self.context_length :]
-        noise = _exponential(seen, VOCAB_SIZE)
-        base = _base(seen)
-        values = [floor + 2.0 * value for floor, value in zip(base, noise, strict=True)]
+        values = list(_unbiased(tuple(ids[-self.context_length :])))
         for token, bias in self.bias.items():
             values[token] += bias
         return array("f", values)
@@ -66,6 +64,13 @@ def log_softmax(logits: Sequence[float]) -> list[float]:
     top = max(logits)
     total = top + math.log(math.fsum(map(math.exp, [value - top for value in logits])))
     return [value - total for value in logits]
+
+
+@lru_cache(maxsize=1024)  # the checks ask the same prompts alone, among others, and again
+def _unbiased(seen: tuple[int, ...]) -> tuple[float, ...]:
+    """The logits behind these ids, without an adapter."""
+    noise = _exponential(seen, VOCAB_SIZE)
+    return tuple([floor + 2.0 * value for floor, value in zip(_base(seen), noise, strict=True)])
 
 
 def _base(ids: Sequence[int]) -> list[float]:

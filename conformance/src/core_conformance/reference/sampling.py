@@ -64,6 +64,9 @@ def filtered(
     scores: Sequence[float], ranked: Sequence[int], config: GenerateConfig
 ) -> Sequence[int]:
     """The tokens that top_p, min_p and top_k leave, best first: one at least."""
+    if config.top_p == 1.0 and config.min_p == 0.0:
+        return ranked[: config.top_k or None]
+
     logprobs = log_softmax(scores)
     least = config.min_p * math.exp(logprobs[ranked[0]])
     kept: list[int] = []

@@ -23,7 +23,8 @@ BOS = _FIRST_SPECIAL
 EOS = _FIRST_SPECIAL + 1
 VOCAB_SIZE = _FIRST_SPECIAL + len(SPECIAL)
 
-_IDS = {piece: 256 + index for index, piece in enumerate(PIECES)}
+_IDS = {bytes((byte,)): byte for byte in range(256)}
+_IDS |= {piece: 256 + index for index, piece in enumerate(PIECES)}
 # The longest that fits comes first; a byte that begins none stands for itself.
 _PIECE = re.compile(b"|".join(map(re.escape, sorted(PIECES, key=len, reverse=True))) + b"|.", re.S)
 _SPECIAL_IDS = {text: _FIRST_SPECIAL + index for index, text in enumerate(SPECIAL)}
@@ -92,5 +93,4 @@ def _rendered(prompt: RenderedPrompt) -> Iterator[int]:
 
 
 def _pieces(data: bytes) -> Iterator[int]:
-    for found in _PIECE.findall(data):
-        yield _IDS[found] if len(found) > 1 else found[0]
+    return map(_IDS.__getitem__, _PIECE.findall(data))
