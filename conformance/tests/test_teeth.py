@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -38,7 +39,9 @@ def verdict(request: pytest.FixtureRequest, path: str) -> Iterator[Verdict]:
         and item.originalname == "test_a_saboteur_fails_what_it_must_and_nothing_else"
     ]
     fresh = multiprocessing.get_context("spawn")  # threads of other tests are not forked along
-    with ProcessPoolExecutor(mp_context=fresh) as pool:
+    # Half of a run is waiting for what a sound backend would not do.
+    workers = 2 * (os.cpu_count() or 1)
+    with ProcessPoolExecutor(workers, mp_context=fresh) as pool:
         found = {name: pool.submit(selftest.exactly, name, path) for name in wanted}
         yield lambda name: found[name].result()
         pool.shutdown(cancel_futures=True)  # a run may end before it asks for all of them
