@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "core.api": "backend_status backends default_backend discover get_backend load_model register",
     "core.base": "TextModelBase",
+    "core.calibration.value": "Calibration load_calibration",
     "core.chat": "RenderedPrompt",
     "core.errors": (
         "AmbiguousBackendError BackendError BackendImportError BackendProcessError "
@@ -36,6 +37,9 @@ _HOMES = {
     "core.protocols": "PROTOCOL_VERSION Backend Capability TextModel TokenStream",
     "core.registry": "BackendEntry",
     "core.streams": "TokenStreamBase",
+    "core.tasks.decision": "Decision",
+    "core.tasks.files": "load_task",
+    "core.tasks.task": "Task",
     "core.training": "TrainConfig TrainingExample TrainStep",
     "core.types": (
         "AttentionSnapshot BackendStatus BatchResult Choice ClassifyResult Device "

@@ -9,6 +9,8 @@ from core.api import get_backend as get_backend
 from core.api import load_model as load_model
 from core.api import register as register
 from core.base import TextModelBase as TextModelBase
+from core.calibration.value import Calibration as Calibration
+from core.calibration.value import load_calibration as load_calibration
 from core.chat import RenderedPrompt as RenderedPrompt
 from core.errors import AmbiguousBackendError as AmbiguousBackendError
 from core.errors import BackendError as BackendError
@@ -67,6 +69,9 @@ from core.protocols import TextModel as TextModel
 from core.protocols import TokenStream as TokenStream
 from core.registry import BackendEntry as BackendEntry
 from core.streams import TokenStreamBase as TokenStreamBase
+from core.tasks.decision import Decision as Decision
+from core.tasks.files import load_task as load_task
+from core.tasks.task import Task as Task
 from core.training import TrainConfig as TrainConfig
 from core.training import TrainingExample as TrainingExample
 from core.training import TrainStep as TrainStep
@@ -100,6 +105,7 @@ __all__ = [
     "BackendUnavailableError",
     "BatchResult",
     "BatchStreaming",
+    "Calibration",
     "CalibrationError",
     "CancelToken",
     "Capability",
@@ -110,6 +116,7 @@ __all__ = [
     "ClassifyStreaming",
     "ConversionError",
     "CoreError",
+    "Decision",
     "Device",
     "DeviceReporting",
     "DiscoveredModel",
@@ -147,6 +154,7 @@ __all__ = [
     "Score",
     "Scoring",
     "Submitting",
+    "Task",
     "TaskError",
     "TextModel",
     "TextModelBase",
@@ -168,6 +176,8 @@ __all__ = [
     "default_backend",
     "discover",
     "get_backend",
+    "load_calibration",
     "load_model",
+    "load_task",
     "register",
 ]

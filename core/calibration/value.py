@@ -32,7 +32,7 @@ class Key:
 
     model: str
     template: str
-    words: Mapping[str, tuple[str, ...]]
+    words: Mapping[str, tuple[str, ...]] = field(hash=False)
     questions: tuple[str, ...] = ()
     label_prefix: str = " "
 

@@ -1,0 +1,181 @@
+"""How a task's calibration is found: its texts are asked, and the rows that come are fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from core import validate
+from core.calibration import (
+    BATCH_STRENGTH,
+    CONTENT_FREE,
+    Adjustment,
+    Calibration,
+    Level,
+    batch_prior,
+    content_free_prior,
+    fit_isotonic,
+    fit_temperature,
+    pmi_prior,
+)
+from core.errors import CalibrationError, EmptyPromptError, PromptTooLongError, TaskError
+from core.options import GenerateConfig
+from core.protocols import TextModel
+from core.support import checked_prompts
+from core.tasks.asking import answers
+from core.tasks.template import behind, filled
+
+if TYPE_CHECKING:
+    from core.tasks.task import Gold, Task
+
+Row = list[float]
+Rows = dict[str, list[Row | None]]
+"""The answers' log-probabilities by question and text; None for a text that was left out."""
+
+
+def prior(
+    task: Task,
+    model: TextModel,
+    texts: Iterable[str] | None,
+    method: str,
+    strength: float | None,
+    domain: str | None,
+    config: GenerateConfig | None,
+) -> Calibration:
+    """The calibration of level L0; see `core.Task.fit_prior`."""
+    validate.one_of("method", method, ("batch", "content-free", "pmi"))
+    plain = replace(task, calibration=None)
+    if method == "pmi":
+        prompts = _domains(task, domain)
+    elif texts is None and method == "batch":
+        raise CalibrationError("A batch prior takes texts like those to come. Give some.")
+    else:
+        prompts = plain.prompts(CONTENT_FREE if texts is None else texts)
+    rows = _asked(plain, model, prompts, config)
+
+    # A question's prior is of the texts that it got an answer for.
+    fitted = {
+        question: _prior([row for row in each if row is not None], method, strength)
+        for question, each in rows.items()
+    }
+    return _calibration(plain, model, "L0", method, fitted, rows)
+
+
+def on_gold(
+    task: Task,
+    model: TextModel,
+    texts: Iterable[str],
+    gold: Gold,
+    method: str,
+    config: GenerateConfig | None,
+) -> Calibration:
+    """The calibration of level L1; see `core.Task.fit`."""
+    validate.one_of("method", method, ("temperature", "isotonic"))
+    listed = checked_prompts("Task.fit", texts)
+    if len(listed) != len(gold):
+        raise CalibrationError(
+            f"{len(listed)} texts cannot be fitted to {len(gold)} gold labels. Give one each."
+        )
+    places, before = _places(task, gold), task.calibration
+    if before is not None:
+        before.check(task.key(model))
+    plain = replace(task, calibration=None)
+    rows = _asked(plain, model, plain.prompts(listed), config)
+
+    fit = fit_temperature if method == "temperature" else fit_isotonic
+    fitted: dict[str, Adjustment] = {}
+    for question, each in rows.items():
+        pairs = zip(each, places[question], strict=True)
+        known = [(row, place) for row, place in pairs if row is not None]
+        base = None if before is None else _base(before, question, [*task.words])
+        fitted[question] = fit([row for row, _ in known], [place for _, place in known], base)
+
+    below = before.method.split("+")[0] if before is not None and _has_prior(before) else ""
+    name = f"{below}+{method}" if below else method
+    return _calibration(plain, model, "L1", name, fitted, rows)
+
+
+def _asked(task: Task, model: TextModel, prompts: list[str], config: GenerateConfig | None) -> Rows:
+    results = model.classify(prompts, task.request(model, config))
+    found = answers(model, task.words, task.label_prefix, prompts, results)
+    rows: Rows = {question: [] for question in task.questions}
+    for place, answer in enumerate(found):
+        left_out = isinstance(answer.error, EmptyPromptError | PromptTooLongError)
+        if answer.error is not None and not left_out:
+            raise answer.error
+        row = None if left_out else [*answer.logprobs.values()]
+        rows[task.questions[place % len(task.questions)]].append(row)
+    return rows
+
+
+def _prior(rows: Sequence[Row], method: str, strength: float | None) -> Adjustment:
+    if method == "batch":
+        return batch_prior(rows, BATCH_STRENGTH if strength is None else strength)
+    whole = 1.0 if strength is None else strength
+    if method == "content-free":
+        return content_free_prior(rows, whole)
+    if not rows:
+        raise CalibrationError("The domain prompt is empty, or too long. Give another domain.")
+    return pmi_prior(rows[0], whole)
+
+
+def _domains(task: Task, domain: str | None) -> list[str]:
+    """The prompt without a text; one for each label that is asked for."""
+    each = [{"label": label} for label in task.labels] if task.mode == "many" else [{}]
+    if domain is not None:
+        return [filled(domain, text="", **values) for values in each]
+    template = behind(task.template, "text")
+    if not template.strip():
+        raise TaskError(
+            "The template has nothing behind {text}, so there is no prompt without a text. Give "
+            "one: domain='This news is about'."
+        )
+    return [filled(template, **values) for values in each]
+
+
+def _places(task: Task, gold: Gold) -> dict[str, list[int]]:
+    """The place of the right answer, by question and text."""
+    if task.mode != "many":
+        return {"": [_place(task, number, label) for number, label in enumerate(gold)]}
+    for number, labels in enumerate(gold):
+        if isinstance(labels, str):
+            raise CalibrationError(
+                f"Text {number} has {labels!r:.40} as its gold labels: where each label is asked "
+                "for, give the collection of those that hold."
+            )
+        for label in labels:
+            _place(task, number, label)
+    return {label: [0 if label in held else 1 for held in gold] for label in task.labels}
+
+
+def _place(task: Task, number: int, label: object) -> int:
+    if not isinstance(label, str) or label not in task.labels:
+        raise CalibrationError(
+            f"Text {number} has the gold label {label!r:.40}, which is none of the task's: "
+            f"{', '.join(map(repr, task.labels))}."
+        )
+    return task.labels.index(label)
+
+
+def _has_prior(calibration: Calibration) -> bool:
+    return any(each.prior for each in calibration.adjustments.values())
+
+
+def _base(calibration: Calibration, question: str, labels: Sequence[str]) -> Adjustment:
+    """The prior of a question, its numbers in the order of these labels."""
+    prior = calibration.adjustments[question].prior
+    values = dict(zip(calibration.labels, prior, strict=True)) if prior else {}
+    return Adjustment(prior=tuple(values[label] for label in labels if values))
+
+
+def _calibration(
+    task: Task,
+    model: TextModel,
+    level: Level,
+    method: str,
+    fitted: dict[str, Adjustment],
+    rows: Rows,
+) -> Calibration:
+    number = max(sum(row is not None for row in each) for each in rows.values())
+    return Calibration(level, method, task.key(model), tuple(task.words), fitted, number)

@@ -1,0 +1,285 @@
+"""A task: what is asked of each text, and how finished the answer is.
+
+::
+
+    task = core.Task("{text} This news is about", labels=("finance", "sports"))
+    task = task.fit_prior(model, texts)
+    for decision in task.classify(model, others):
+        print(decision.label, decision.probabilities, decision.level)
+
+Built on `classify` with labels alone, so that every backend that has them has this. A calibration
+is fitted first and stays as it is: an answer depends on its text, and never on other ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+from typing import Literal, Self
+
+from core import validate
+from core.calibration import Calibration, Key, Level
+from core.errors import CalibrationError, InvalidOptionError, LabelError
+from core.extensions import ClassifyStreaming
+from core.models.fingerprint import fingerprint_of
+from core.options import GenerateConfig
+from core.protocols import TextModel
+from core.support import checked_prompts, checked_stream
+from core.tasks.asking import Answer, answers
+from core.tasks.decision import Decision, decided, gathered
+from core.tasks.template import check_template, filled
+from core.tasks.words import flat, may_overlap, tokenizing
+from core.types import ClassifyResult
+
+Mode = Literal["one", "many", "levels"]
+PriorMethod = Literal["batch", "content-free", "pmi"]
+GoldMethod = Literal["temperature", "isotonic"]
+Gold = Sequence[str] | Sequence[Collection[str]]
+"""The label of each text; where each label is asked for, those that hold."""
+
+YES, NO = "yes", "no"
+_BLOCK = 256  # texts a call, of a model that does not stream
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is asked: a template with ``{text}``, and the labels that may follow it.
+
+    ``mode`` is "one" (the best label), "levels" (the same, of labels that are numbers) or "many":
+    yes or no for each label, which the template has as ``{label}``, behind the text as a rule, so
+    that the text is computed once. ``words`` are what stands for a label, where that is not the
+    label itself alone; with "many", what stands for "yes" and for "no".
+
+    ``threshold`` is the probability from which a decision is accepted; with "many", from which a
+    label holds (0.5 without one). ``model`` is a note of which one the task was made for.
+    Raises `TaskError` and `LabelError` for what cannot be asked.
+    """
+
+    template: str
+    labels: tuple[str, ...]
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    mode: Mode = "one"
+    calibration: Calibration | None = None
+    threshold: float | None = None
+    label_prefix: str = " "
+    model: str = ""
+
+    def __post_init__(self) -> None:
+        mode = validate.one_of("mode", self.mode, ("one", "many", "levels"))
+        labels = GenerateConfig(labels=self.labels, label_prefix=self.label_prefix).labels
+        possible = (YES, NO) if mode == "many" else labels
+        if not labels or len(possible) < 2:
+            raise LabelError(f"A task of mode {mode!r} needs more labels than {[*labels]!r:.80}.")
+        if mode == "levels":
+            _check_numbers(labels)
+        places = {"text", "label"} if mode == "many" else {"text"}
+        template = validate.unicode("template", validate.text("template", self.template))
+        check_template(template, places)
+        if self.threshold is not None:
+            validate.real("threshold", self.threshold, 0.0, 1.0)
+        validate.text("model", self.model)
+        object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "words", _all_words(self.words, possible))
+
+    @property
+    def level(self) -> Level:
+        """How finished the probabilities are: "raw" without a calibration."""
+        return "raw" if self.calibration is None else self.calibration.level
+
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """What is asked of a text: each label where they are asked for, else one without a name."""
+        return self.labels if self.mode == "many" else ("",)
+
+    def key(self, model: TextModel) -> Key:
+        """What a calibration of this task, with this model, belongs to."""
+        questions = self.labels if self.mode == "many" else ()
+        found = fingerprint_of(model)
+        return Key(found, self.template, self.words, questions, self.label_prefix)
+
+    def prompts(self, texts: Iterable[str]) -> list[str]:
+        """The prompt of each text; where each label is asked for, one text's behind another's."""
+        return [
+            prompt
+            for text in checked_prompts("Task.prompts", texts)
+            for prompt in self._asked(text)
+        ]
+
+    # ----------------------------------------------------------------------- answers
+
+    def classify(
+        self, model: TextModel, texts: Sequence[str], config: GenerateConfig | None = None
+    ) -> list[Decision]:
+        """One decision for each text, in their order; what fails with one is its ``error``.
+
+        ``config`` is for ``cancel`` and ``timeout``: labels are the task's. Raises
+        `CalibrationError`, before any work, where the calibration is of another model or task.
+        """
+        request = self.request(model, config)
+        prompts = self.prompts(texts)
+        return [*self._decisions(model, prompts, model.classify(prompts, request))]
+
+    def classify_iter(
+        self, model: TextModel, texts: Iterable[str], config: GenerateConfig | None = None
+    ) -> Iterator[Decision]:
+        """`classify` for more texts than fit in memory: from any iterable, as they come."""
+        request = self.request(model, config)
+        stream = checked_stream("Task.classify_iter", texts)
+        if not isinstance(model, ClassifyStreaming):
+            return self._in_blocks(model, stream, request)
+
+        # The model reads ahead; a prompt is kept until its result is there.
+        waiting: deque[str] = deque()
+
+        def asked() -> Iterator[str]:
+            for index, text in enumerate(stream):
+                checked_prompts("Task.classify_iter", [text], index)
+                prompts = self._asked(text)
+                waiting.extend(prompts)
+                yield from prompts
+
+        results = model.classify_iter(asked(), request)
+        return self._decisions(model, iter(waiting.popleft, None), results)
+
+    def _in_blocks(
+        self, model: TextModel, texts: Iterable[str], request: GenerateConfig
+    ) -> Iterator[Decision]:
+        stream = iter(texts)
+        while block := [*islice(stream, _BLOCK)]:
+            prompts = self.prompts(block)
+            yield from self._decisions(model, prompts, model.classify(prompts, request))
+
+    def _asked(self, text: str) -> list[str]:
+        if self.mode == "many":
+            return [filled(self.template, text=text, label=label) for label in self.labels]
+        return [filled(self.template, text=text)]
+
+    def request(self, model: TextModel, config: GenerateConfig | None = None) -> GenerateConfig:
+        """The options of this task's classify calls; raises for what does not belong to it."""
+        if self.calibration is not None:
+            self.calibration.check(self.key(model))
+        if may_overlap(self.words):
+            tokenizing(model)
+        words = flat(self.words)
+        given = config or GenerateConfig()
+        if given.labels not in ((), words):
+            raise InvalidOptionError("labels", given.labels, "none: a task has its own")
+        changes = {"labels_only": False, "return_logits": False, "label_prefix": self.label_prefix}
+        return replace(given, labels=words, **changes)  # type: ignore[arg-type]
+
+    def _decisions(
+        self, model: TextModel, prompts: Iterable[str], results: Iterable[ClassifyResult]
+    ) -> Iterator[Decision]:
+        """One for each text, of the results of its prompts."""
+        found = answers(model, self.words, self.label_prefix, prompts, results)
+        if self.mode != "many":
+            for answer in found:
+                yield self._decided(answer, "", self.threshold)
+            return
+        threshold = 0.5 if self.threshold is None else self.threshold
+        for first in found:
+            block = chain([first], islice(found, len(self.labels) - 1))
+            asked = zip(self.labels, block, strict=True)
+            parts = {label: self._decided(answer, label, None) for label, answer in asked}
+            yield gathered(parts, YES, threshold)
+
+    def _decided(self, answer: Answer, question: str, threshold: float | None) -> Decision:
+        if answer.error is not None:
+            return Decision(level=self.level, error=answer.error)
+        try:
+            return decided(
+                answer.logprobs,
+                answer.label_mass,
+                self.calibration,
+                question=question,
+                threshold=threshold,
+                numeric=self.mode == "levels",
+            )
+        except CalibrationError as error:
+            return Decision(level=self.level, error=error)
+
+    # ----------------------------------------------------------------------- fitting
+
+    def fit_prior(
+        self,
+        model: TextModel,
+        texts: Iterable[str] | None = None,
+        method: PriorMethod = "batch",
+        *,
+        strength: float | None = None,
+        domain: str | None = None,
+        config: GenerateConfig | None = None,
+    ) -> Self:
+        """The task at level L0: with the prior off that the prompt has without its text.
+
+        "batch" takes texts like those to come, a hundred say; "content-free" texts without content
+        (`core.calibration.CONTENT_FREE` without ``texts``); "pmi" the ``domain`` prompt instead, by
+        default what the template has behind ``{text}``. An earlier calibration is replaced. Texts
+        that are empty or too long are left out; raises `CalibrationError` where too few are left,
+        and any other error of a text.
+        """
+        from core.tasks.fitting import prior
+
+        fitted = prior(self, model, texts, method, strength, domain, config)
+        return replace(self, calibration=fitted)
+
+    def fit(
+        self,
+        model: TextModel,
+        texts: Iterable[str],
+        gold: Gold,
+        method: GoldMethod = "temperature",
+        *,
+        config: GenerateConfig | None = None,
+    ) -> Self:
+        """The task at level L1: its probabilities fitted to texts whose labels are known.
+
+        A prior that the task has stays below the temperature or the ladder, which replace an
+        earlier one. Texts that are empty or too long are left out. Raises `CalibrationError` for a
+        gold label that is none of the task's, and where the rows cannot be fitted.
+        """
+        from core.tasks.fitting import on_gold
+
+        return replace(self, calibration=on_gold(self, model, texts, gold, method, config))
+
+    # ----------------------------------------------------------------------- files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the task, its calibration included, as TOML; see `core.load_task`."""
+        from core.system.whole_file import write_whole
+        from core.tasks.files import to_toml
+
+        write_whole(path, to_toml(self))
+
+
+def _all_words(
+    words: Mapping[str, Sequence[str]], answers: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """The words of every answer. Raises `LabelError` for one that stands for two."""
+    for answer in words:
+        if answer not in answers:
+            known = ", ".join(map(repr, answers))
+            raise LabelError(f"words has {answer!r:.40}, which is no answer. There are {known}.")
+    whole = {
+        answer: validate.texts(f"words[{answer!r}]", words.get(answer, (answer,)))
+        for answer in answers
+    }
+    if empty := [answer for answer, each in whole.items() if not each]:
+        raise LabelError(f"words has none for {empty[0]!r}. Give one, or leave it out.")
+    GenerateConfig(labels=flat(whole))  # no word twice, of one answer or of two
+    return whole
+
+
+def _check_numbers(labels: Sequence[str]) -> None:
+    try:
+        levels = [validate.real("labels", float(label), float("-inf")) for label in labels]
+    except ValueError:
+        raise LabelError(
+            f"The levels {[*labels]!r:.80} are not all numbers. Give finite ones, such as '1', or "
+            "take mode='one'."
+        ) from None
+    if len({*levels}) < len(levels):
+        raise LabelError(f"Two of the levels {[*labels]!r:.80} are one number. Keep one of them.")
