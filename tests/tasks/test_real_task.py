@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,15 @@ from typing import Any
 import pytest
 
 import core
-from core.errors import CalibrationError, LabelError
+from core.errors import CalibrationError
 from core.models.fingerprint import fingerprint, fingerprint_of
+from tests.attacks.tiny_models import checkpoint
 
 TEXTS = ["abc def", "def", "abc abc abc", "ghi abc", "def ghi def"]
 
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from attacks.tiny_models import checkpoint
-
     return checkpoint(tmp_path_factory.mktemp("tiny"))
 
 
@@ -58,26 +58,16 @@ def test_words_of_one_label_are_summed_by_their_tokens(model: Any) -> None:
     task = core.Task("{text} is", ("one", "two"), words=words)
     flat = ("a", "ab", "b", "c")
     [plain] = model.classify(["abc is"], labels=flat)
-    [decision] = task.classify(model, ["abc is".removesuffix(" is")])
+    [decision] = task.classify(model, ["abc"])
     # What any of the words gets, each text once, is what the two labels share.
-    both = sum(core_exp(value) for value in (decision.logprobs or {}).values())
+    both = sum(math.exp(value) for value in (decision.logprobs or {}).values())
     assert both == pytest.approx(plain.label_mass, rel=1e-4)
 
 
-def test_another_model_and_equal_tokens_are_refused(model: Any, tmp_path: Path) -> None:
-    from attacks.tiny_models import checkpoint
-
+def test_another_model_is_refused(model: Any, tmp_path: Path) -> None:
     task = core.Task("{text} is", ("a", "bc")).fit_prior(model, TEXTS)
     with (
         core.load_model(checkpoint(tmp_path, "qwen3"), backend="mlx_cpu") as other,
         pytest.raises(CalibrationError, match="another model"),
     ):
         task.classify(other, TEXTS)
-    with pytest.raises(LabelError):
-        core.Task("{text} is", ("a", "b"), words={"a": ("a", "a")})
-
-
-def core_exp(value: float) -> float:
-    import math
-
-    return math.exp(value)

@@ -160,9 +160,9 @@ def test_the_order_of_labels_changes_nothing(model: FakeModel) -> None:
                 assert a.label == b.label
                 assert a.probabilities == pytest.approx(b.probabilities, abs=1e-12)
     prior = replace(turned, calibration=TASK.fit_prior(model, texts).calibration)
-    one = prior.fit(model, texts, gold).classify(model, texts)
-    other = TASK.fit_prior(model, texts).fit(model, texts, gold).classify(model, texts)
-    for a, b in zip(one, other, strict=True):
+    ones = prior.fit(model, texts, gold).classify(model, texts)
+    others = TASK.fit_prior(model, texts).fit(model, texts, gold).classify(model, texts)
+    for a, b in zip(ones, others, strict=True):
         assert a.probabilities == pytest.approx(b.probabilities, abs=1e-9)
 
 
