@@ -54,9 +54,9 @@ def pmi_prior(row: Row, strength: float = 1.0) -> Adjustment:
 
 
 def _mean(rows: Sequence[Row], strength: float, least: int, what: str) -> Adjustment:
-    """In log space, so that a label of one in 10^400 has a mean, too."""
+    """The sum, made a mean where it is normalised, in log space: 10^-400 has one, too."""
     columns = zip(*map(normalised, checked_rows(rows, least, what)), strict=True)
-    return _prior([log_sum(column) - math.log(len(rows)) for column in columns], strength)
+    return _prior([log_sum(column) for column in columns], strength)
 
 
 def _prior(logs: Sequence[float], strength: float) -> Adjustment:

@@ -90,6 +90,7 @@ def test_no_threshold_where_the_rows_are_too_few_or_wrong() -> None:
     assert (found.value, found.coverage, found.errors) == (0.9, 1.0, 0)
     assert threshold_for([0.9, 0.8], [False, False], 1.0) is None
     assert threshold_for([0.9], [True], 0.0) is None
+    assert threshold_for([0.9], [False], 0.5, 0.0) is None
 
 
 def test_what_is_no_row_or_no_rate_is_refused() -> None:
