@@ -53,6 +53,14 @@ def test_a_seed_stands_for_its_inputs_however_many_there_is_time_for(path: str) 
     assert inputs(path, 1, 10) != few
 
 
+def test_hypothesis_is_imported_where_something_is_generated() -> None:
+    code = (
+        "import sys; from core_conformance.checking.registry import all_checks; "
+        "sys.exit(not all_checks() or 'hypothesis' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
 def test_passes_are_the_limit(path: str) -> None:
     rows = inputs(path, most=1000, seconds=1e-9, least=40)
     assert sum(map(len, rows[:-1])) < 40 <= sum(map(len, rows))

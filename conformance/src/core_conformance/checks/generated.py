@@ -10,8 +10,6 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any, cast
 
-from hypothesis import strategies as st
-
 from core.errors import CoreError
 from core.extensions import BatchStreaming, ClassifyStreaming
 from core.protocols import Capability
@@ -27,6 +25,7 @@ from core_conformance.checking.ask import (
 )
 from core_conformance.checking.check import must
 from core_conformance.checking.generated import strategies
+from core_conformance.checking.generated.lazily import st
 from core_conformance.checking.generated.search import search
 from core_conformance.checking.generated.world import (
     Options,

@@ -9,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any, cast
-
-from hypothesis import strategies as st
-from hypothesis.strategies import SearchStrategy
+from typing import TYPE_CHECKING, Any, cast
 
 from core.errors import ModelBusyError, RequestError
 from core.extensions import BatchStreaming, ClassifyStreaming
@@ -24,6 +21,7 @@ from core_conformance.checking.ask import Answer, speaks
 from core_conformance.checking.check import must
 from core_conformance.checking.compare import near
 from core_conformance.checking.generated import strategies
+from core_conformance.checking.generated.lazily import st
 from core_conformance.checking.generated.machine import MOST, Machine, Program, Step, reading
 from core_conformance.checking.generated.search import search
 from core_conformance.checking.generated.world import (
@@ -39,6 +37,9 @@ from core_conformance.checking.registry import check
 from core_conformance.checking.script import record
 from core_conformance.checking.script.spelling import Named
 from core_conformance.checking.subject import OPERATIONS, Subject
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
 
 _AGAIN = 2  # steps
 _OPEN = 2  # streams: more may be more than there are slots

@@ -10,8 +10,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import strategies as st
-
 from core.protocols import Capability
 from core.types import ClassifyResult, Score
 from core_conformance.checking.ask import (
@@ -20,6 +18,7 @@ from core_conformance.checking.ask import (
 from core_conformance.checking.check import must
 from core_conformance.checking.compare import logprobs_by_steps, near, steps
 from core_conformance.checking.generated import strategies
+from core_conformance.checking.generated.lazily import st
 from core_conformance.checking.generated.search import search
 from core_conformance.checking.generated.world import (
     World,

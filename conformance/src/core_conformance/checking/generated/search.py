@@ -11,17 +11,18 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
-
-import hypothesis
-from hypothesis.strategies import SearchStrategy
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from core.errors import UnsupportedOptionError
 from core_conformance.checking.budget import passes
 from core_conformance.checking.check import Violation
+from core_conformance.checking.generated.lazily import hypothesis
 from core_conformance.checking.generated.world import World
 from core_conformance.checking.script import record
 from core_conformance.checking.subject import Subject
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
 
 Input = TypeVar("Input")
 Run = Callable[[World, Any], None]

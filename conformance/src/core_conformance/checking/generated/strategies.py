@@ -6,16 +6,17 @@ What comes first in a choice is the simplest: to it a failing input is shrunk.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
-
-from hypothesis import strategies as st
-from hypothesis.strategies import SearchStrategy
+from typing import TYPE_CHECKING, Any, cast
 
 from core.errors import UnsupportedOptionError
 from core.protocols import Capability
 from core.sampling_options import FILTERS
 from core_conformance.checking import ask
+from core_conformance.checking.generated.lazily import st
 from core_conformance.checking.subject import Subject
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
 
 WORDS = ("a", " the", " good", "The weather today is", " 1 2 3", "\n", ". ")
 SPELLED = (
@@ -77,16 +78,22 @@ def texts(most: int = 6) -> SearchStrategy[str]:
     return st.one_of(st.sampled_from(ask.PLAIN), middle, odd)
 
 
-@st.composite
-def rows(draw: st.DrawFn, most: int = 9) -> list[str]:
+def rows(most: int = 9) -> SearchStrategy[list[str]]:
     """Prompts of one call; some come several times, and one may be empty."""
+    return st.composite(_rows)(most)
+
+
+def _rows(draw: st.DrawFn, most: int) -> list[str]:
     several = draw(st.lists(st.one_of(texts(), texts(), st.just("")), min_size=1, max_size=4))
     return draw(st.lists(st.sampled_from(several), min_size=1, max_size=most))
 
 
-@st.composite
-def labels(draw: st.DrawFn) -> tuple[str, ...]:
+def labels() -> SearchStrategy[tuple[str, ...]]:
     """One to five labels; some are the beginning of another."""
+    return st.composite(_labels)()
+
+
+def _labels(draw: st.DrawFn) -> tuple[str, ...]:
     short = st.lists(_pieces(), min_size=1, max_size=2).map(lambda parts: "".join(parts)[:8])
     found = draw(st.lists(st.one_of(st.sampled_from(ask.LABELS), short), min_size=1, max_size=3))
     longer = draw(st.lists(st.tuples(st.sampled_from(found), short).map("".join), max_size=2))
