@@ -132,11 +132,12 @@ def test_noise_fails_nothing_where_the_best_are_close(path: str, suite: list[Che
     assert noisy(path, Flat, (), suite) == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "off",
-    [{Capability.LOGPROBS}, {Capability.LOGPROBS, Capability.LOGITS}],
-    ids=["logits", "scores"],
+    [
+        pytest.param({Capability.LOGPROBS}, marks=pytest.mark.long, id="logits"),
+        pytest.param({Capability.LOGPROBS, Capability.LOGITS}, marks=pytest.mark.slow, id="scores"),
+    ],
 )
 def test_nor_where_less_tells_that_they_are(path: str, off: set[Capability]) -> None:
     assert noisy(path, Flat, off) == {}
@@ -278,6 +279,10 @@ class NoTemplate(ReferenceModel):
         raise ChatTemplateError("This model has no chat template. Use generate().")
 
 
+# Among the soaks, all checks are asked of such a model in test_tally.py.
+@pytest.mark.parametrize(
+    "suite", ["narrow", pytest.param("all", marks=pytest.mark.long)], indirect=True
+)
 def test_without_a_chat_template_only_chat_is_not_testable(path: str, suite: list[Check]) -> None:
     found = results(reference(model_class=NoTemplate), path, suite=suite)
     assert ids(found, Status.FAILED) == set()

@@ -22,11 +22,12 @@ SOME = {  # of the kinds of directories, those whose files are read by code of t
     **{"ggufs.llama": 30, "ggufs.sentencepiece": 10, "ggufs.lora": 10},
     "calls.llama_cpp": 20,  # times five
 }
+LIKE_LLAMA = {"llama3", "mistral", "qwen2", "qwen3", "gemma2"}  # read by the code of the others
 MANY = {
-    **{f"directories.{name}": 60 for name in CHECKPOINTS},
+    **{f"directories.{name}": 60 for name in CHECKPOINTS if name not in LIKE_LLAMA},
     **{"ggufs.llama": 300, "ggufs.sentencepiece": 120, "ggufs.lora": 80},
     **{"calls.mlx_cpu": 40, "calls.llama_cpp": 40, "calls.mlx_lm": 20},
-    **{"calls.smollm2": 2, "calls.gemma3": 2},  # times a hundred
+    "calls.smollm2": 2,  # times a hundred
     **{"signals.mlx_cpu": 40, "signals.llama_cpp": 40, "signals.mlx_lm": 10},
     **{"forks.mlx_cpu": 15, "forks.llama_cpp": 15},
     **{"loads.mlx_cpu": 4, "loads.llama_cpp": 4, "loads.mlx_lm": 4},

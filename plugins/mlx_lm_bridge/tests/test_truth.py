@@ -87,8 +87,13 @@ def test_equal_to_mlx_lm(
     assert_equal(smollm2, smollm2_dir, [requests[7], requests[-1]], fast_blas)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["smollm2_dir", "gemma3_dir"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("smollm2_dir", marks=pytest.mark.slow),
+        pytest.param("gemma3_dir", marks=pytest.mark.long),  # whose network is mlx-lm's own, too
+    ],
+)
 def test_every_answer_is_equal_to_mlx_lm(
     name: str, request: pytest.FixtureRequest, fast_blas: dict[str, str]
 ) -> None:

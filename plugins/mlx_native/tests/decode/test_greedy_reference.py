@@ -30,6 +30,7 @@ from core_mlx_native.network.prefill import prefill
 from core_mlx_native.text.tokenizer import Tokenizer
 
 Case = dict[str, Any]
+Which = Callable[[str, Case], bool]
 Logits = npt.NDArray[np.float64]
 
 ORACLE = Path(__file__).parents[1] / "oracle_decode"
@@ -42,18 +43,32 @@ RECORDS: dict[str, dict[str, Any]] = {
 
 
 GENERATED_BY_DEFAULT = ("news", "unicode", "word", "chat")
+GENERATED_BY_GEMMA = ("word", "across the window", "beyond the window")
 
 
 def seldom(model: str, case: Case) -> bool:
     return "gemma" in model or "window" in case["name"]
 
 
-def cases(slow: Callable[[str, Case], bool]) -> list[Any]:
+def again(model: str, case: Case) -> bool:
+    return "gemma" in model and case["name"] not in GENERATED_BY_GEMMA
+
+
+def never(model: str, case: Case) -> bool:
+    return False
+
+
+def cases(slow: Which, long: Which = never) -> list[Any]:
+    def marks(model: str, case: Case) -> Any:
+        if long(model, case):
+            return pytest.mark.long
+        return pytest.mark.slow if slow(model, case) else ()
+
     return [
         pytest.param(
             *(model, case),
             id=f"{model}-{case['name'].replace(' ', '-')}",
-            marks=pytest.mark.slow if slow(model, case) else (),
+            marks=marks(model, case),
         )
         for model, record in RECORDS.items()
         for case in record["cases"]
@@ -61,10 +76,12 @@ def cases(slow: Callable[[str, Case], bool]) -> list[Any]:
 
 
 # Gemma 3, twice as large, with the soaks, but for one case of the forward pass; so are the prompts
-# as long as its window, which SmolLM2 does not have, and most of what the engine generates.
+# as long as its window, which SmolLM2 does not have, and most of what the engine generates. What
+# Gemma 3 says alone to most prompts waits for the long tests: the soaks ask all in a batch.
 CASES = cases(slow=lambda model, case: seldom(model, case) and case["name"] != "word")
 SOME_CASES = cases(
-    slow=lambda model, case: seldom(model, case) or case["name"] not in GENERATED_BY_DEFAULT
+    slow=lambda model, case: seldom(model, case) or case["name"] not in GENERATED_BY_DEFAULT,
+    long=again,
 )
 STEPS = 32
 WINDOW = 512  # of Gemma 3's sliding layers

@@ -150,10 +150,13 @@ LABELS = ("finance", "sports", "science", "technology")
 INSTRUCTION = "Name the field of this news in one word: finance, sports, science or technology.\n"
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("smollm2_dir", "gemma3_dir")]
+REAL = [
+    pytest.param("smollm2_dir", marks=pytest.mark.slow),
+    pytest.param("gemma3_dir", marks=pytest.mark.long),  # the cases above have its family's windows
+]
 
 
-@pytest.fixture(scope="module", params=["small_smollm2", *SLOW])
+@pytest.fixture(scope="module", params=["small_smollm2", *REAL])
 def directory(request: pytest.FixtureRequest) -> Path:
     path: Path = request.getfixturevalue(request.param)
     return path
