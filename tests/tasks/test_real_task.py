@@ -54,10 +54,10 @@ def test_a_fitted_task_answers_the_same_alone_and_in_a_stream(model: Any, tiny: 
 
 
 def test_words_of_one_label_are_summed_by_their_tokens(model: Any) -> None:
-    # Of these, "a b" goes on from "a" in tokens, and "ab" only in letters.
-    words = {"one": ("a", "ab", "a b"), "two": ("c",)}
+    # Of these, "a b" goes on from "a" in tokens, and "abab" only in letters.
+    words = {"one": ("a", "abab", "a b"), "two": ("c",)}
     task = core.Task("{text} is", ("one", "two"), words=words)
-    flat = ("a", "ab", "a b", "c")
+    flat = ("a", "abab", "a b", "c")
     [plain] = model.classify(["abc is"], labels=flat)
     [decision] = task.classify(model, ["abc"])
     # What any of the words gets, each text once, is what the two labels share.

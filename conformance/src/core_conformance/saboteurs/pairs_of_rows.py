@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from random import Random
 from typing import Any, Unpack
 
-from core.labels import _softmax
+from core.labels import softmax
 from core.options import ClassifyOptions, GenerateConfig, RequestOptions
 from core.types import ClassifyResult, Score, Token
 from core_conformance.proof.registry import saboteur
@@ -97,7 +97,7 @@ class OtherLabels(Classifier):
         result = super().result(prompt, ids, logits)
         if result.logprobs is None:
             return result
-        shares = _softmax([self.instead(each) for each in result.logprobs.values()])
+        shares = softmax([self.instead(each) for each in result.logprobs.values()])
         return dataclasses.replace(
             result, probabilities=dict(zip(result.logprobs, shares, strict=True))
         )
