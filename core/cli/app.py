@@ -10,6 +10,7 @@ import click
 import core
 from core.cli import exits, output, streams
 from core.cli.commands.backends import backends
+from core.cli.commands.calibrate import calibrate
 from core.cli.commands.chat import chat
 from core.cli.commands.classify import classify
 from core.cli.commands.discover import discover
@@ -97,7 +98,7 @@ def build() -> InferGroup:
         """Local LLM text generation: find models, pick backends, classify or write text."""
 
     assert isinstance(group, InferGroup)
-    for command in (backends, chat, classify, discover, generate, info, merge):
+    for command in (backends, calibrate, chat, classify, discover, generate, info, merge):
         group.add_command(command)
     group.hooks = hooks = Hooks()
     hooks.load()

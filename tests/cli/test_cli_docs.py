@@ -27,6 +27,7 @@ def test_every_flag_in_the_documentation_exists(infer_cli: InferCli) -> None:
         for command in (
             [],
             ["classify"],
+            ["calibrate"],
             ["generate"],
             ["chat"],
             ["discover"],

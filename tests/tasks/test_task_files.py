@@ -60,7 +60,10 @@ def test_any_text_and_number_is_kept(text: str, threshold: float) -> None:
 
 
 def test_the_stored_sample_of_the_format_is_read() -> None:
-    assert core.load_task(STORED) == task()
+    fitted = task().calibration
+    assert fitted is not None
+    key = replace(fitted.key, model="5d005be14a46ab4b8049dcccd30add11")  # the fake's of that day
+    assert core.load_task(STORED) == replace(task(), calibration=replace(fitted, key=key))
 
 
 def test_one_that_is_written_by_hand_needs_little(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 @click.option("--labels", metavar="A,B,C", help="The labels to choose from.")
 @click.option("--labels-file", type=flags.FILE, help="The labels, one a line.")
 @click.option("--label-prefix", help="What stands before a label; default: a space.")
+@click.option("--task", type=flags.FILE, help="A task file, which says all that is asked.")
 @click.option("--min-margin", type=click.FloatRange(0, 1), help='Below it the label is "unsure".')
 @click.option("--gold", metavar="FIELD", help="The field with the right label: how many agree.")
 @click.option("--plot", type=click.Path(dir_okay=False), help="An SVG of that.")
@@ -34,6 +35,9 @@ def classify(**given: Any) -> None:
     in input order, on stdout or as a job in -o OUT, which --resume goes on with after any end.
     Rows that fail are reported, and the exit code is then 5.
     """
+    if given["task"]:
+        _classify_as(given)
+        return
     checks.refuse(given)
     labels = settings.parse_labels(given["labels"], given["labels_file"])
     if given["min_margin"] is not None and not labels:
@@ -45,6 +49,22 @@ def classify(**given: Any) -> None:
     _warn(labels)
     asking.warn_of_file(given["prompts"])
     _classify(given, labels)
+
+
+def _classify_as(given: dict[str, Any]) -> None:
+    """Ask as the task file says; it may name the model as well."""
+    from core.cli.jobs.run import run
+    from core.cli.tasks.asking import task_of, work_of
+
+    task = task_of(given)
+    if given["model"] is None:
+        given["model"] = task.model or None
+    checks.refuse(given)
+    if given["plot"] and not given["gold"]:
+        raise click.UsageError("--plot draws what --gold compares: give both.")
+    if given["gold"] and task.mode == "many":
+        raise click.UsageError("--gold compares one label a row, and the task finds many.")
+    run(given, work_of(task, given["min_margin"]))
 
 
 def _warn(labels: Sequence[str]) -> None:

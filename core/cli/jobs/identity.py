@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import core
+from core.models.fingerprint import fingerprint_of
 
 if TYPE_CHECKING:
+    from core.cli.loading import Loaded
     from core.options import GenerateConfig
 
 _SHOWN = 60
@@ -43,17 +43,9 @@ def identity(
     )
 
 
-def of_model(path: str, backend: str) -> dict[str, Any]:
-    """Which model it is: where it is, and how long and how old its files are."""
-    place = Path(os.path.realpath(path))
-    files = sorted(place.rglob("*")) if place.is_dir() else [place]
-    facts = []
-    for file in files:
-        if file.is_file():
-            status = file.stat()
-            facts.append([file.name, status.st_size, status.st_mtime_ns])
-    digest = hashlib.blake2b(repr(facts).encode(), digest_size=16).hexdigest()
-    return {"model": [str(place), digest], "backend": backend}
+def of_model(loaded: Loaded) -> dict[str, Any]:
+    """Which model it is, by its files and those of its adapter, wherever they lie."""
+    return {"model": fingerprint_of(loaded.model), "backend": loaded.backend.name}
 
 
 def check(known: Mapping[str, Any], now: Mapping[str, Any], output: str) -> None:

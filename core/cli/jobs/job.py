@@ -75,7 +75,7 @@ class Job:
 
     def know(self, loaded: Loaded) -> None:
         """Add which model it is. Raises `click.UsageError` where it was another one before."""
-        self._facts.update(identity.of_model(loaded.location, loaded.backend.name))
+        self._facts.update(identity.of_model(loaded))
         if self._journal.job is not None and not self._fresh:
             identity.check(self._journal.job, self._facts, str(self.path))
 

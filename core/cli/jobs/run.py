@@ -42,7 +42,8 @@ class Task:
 
     ``ask`` gives a model's operation, ``generate`` the one for rows that are requests of their own,
     ``fitted`` the options that suit its backend. ``room`` is how
-    many tokens of the context a prompt leaves free where it is shortened.
+    many tokens of the context a prompt leaves free where it is shortened. ``question`` is what
+    stands in no flag and the answers depend on, and ``shown`` the prompt that it makes of a row's.
     """
 
     command: str
@@ -53,6 +54,8 @@ class Task:
     generate: Callable[[Loaded], Ask]
     fitted: Callable[[Loaded, GenerateConfig], GenerateConfig] = lambda loaded, config: config
     room: Callable[[Loaded], int] = lambda loaded: 1
+    question: str | None = None
+    shown: Callable[[str], str] = str
 
 
 def run(flags: Mapping[str, Any], task: Task) -> None:
@@ -85,7 +88,7 @@ def run(flags: Mapping[str, Any], task: Task) -> None:
 
         asker = _asker(flags, loaded, template, task, rows)
         if flags["show_prompt"]:
-            trial.show(asker, rows.rows)
+            trial.show(asker, rows.rows, task.shown)
         elif flags["dry_run"]:
             trial.estimate(asker, rows.rows, loaded)
         else:
@@ -99,7 +102,11 @@ def _job(
         return None
     source = None if template is None else template.source
     form = job.form_of_output(flags)
-    facts = {"to": form, **identity.identity(task.command, flags, source, task.config)}
+    facts = {
+        "to": form,
+        "task": task.question,
+        **identity.identity(task.command, flags, source, task.config),
+    }
     return stack.enter_context(job.opened(flags, facts))
 
 

@@ -10,7 +10,7 @@ from core.cli import settings
 from core.cli.reading.forms import FORMS
 
 FILE = click.Path(exists=True, dir_okay=False, readable=True)
-_FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True)
+FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True)
 
 
 class Shard(click.ParamType[tuple[int, int]]):
@@ -31,7 +31,7 @@ class Shard(click.ParamType[tuple[int, int]]):
 _ROWS = [
     click.argument("prompts", nargs=-1, metavar="[PROMPT]..."),
     settings.model_option,
-    click.option("-i", "--input", "file", type=_FILE_OR_STDIN, help="Rows; - is stdin."),
+    click.option("-i", "--input", "file", type=FILE_OR_STDIN, help="Rows; - is stdin."),
     click.option(
         *("--format", "form"),
         type=click.Choice(["auto", *FORMS, "openai"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from core.cli import output
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 _SAMPLE, _COUNTED = 32, 1000
 
 
-def show(asker: Asker | RequestAsker, rows: Iterator[Row]) -> None:
+def show(
+    asker: Asker | RequestAsker, rows: Iterator[Row], shown: Callable[[str], str] = str
+) -> None:
     """Write the first row's prompt, and what the model says behind it.
 
     Raises what kept the row from being a prompt.
@@ -31,12 +33,13 @@ def show(asker: Asker | RequestAsker, rows: Iterator[Row]) -> None:
     prompt = asker.prompt(row)
     if isinstance(prompt, Exception):
         raise prompt
-    output.write_text(f"{prompt}\n")
+    read = shown(prompt)
+    output.write_text(f"{read}\n")
 
     [answered], _ = asker.answered([row], threading.Event())
     if answered.error is not None:
         raise answered.error
-    output.say(f"--- {row.place}, {len(prompt)} characters")
+    output.say(f"--- {row.place}, {len(read)} characters")
     probabilities, mass = answered.answer.get("probabilities"), answered.answer.get("label_mass")
     if isinstance(probabilities, dict) and isinstance(mass, float):
         for label, share in sorted(probabilities.items(), key=lambda pair: -pair[1]):

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from core.records import error_record
 from core.types import BatchResult, ClassifyResult
+
+if TYPE_CHECKING:
+    from core.tasks import Decision, Task
 
 Answer = dict[str, object]
 Result = ClassifyResult | BatchResult
@@ -24,7 +28,7 @@ class Kind:
     row uses for itself. ``counted`` is what a summary counts of an answer.
     """
 
-    answer: Callable[[Result], Answer]
+    answer: Callable[[Any], Answer]
     failed: Callable[[Exception], Answer]
     columns: tuple[str, ...]
     values: Callable[[Answer], tuple[object, ...]]
@@ -52,6 +56,44 @@ def labelled(min_margin: float | None) -> Kind:
 
     columns = ("label", "probability", "margin", "label_mass", "error")
     return Kind(answer, _unclassified, columns, _label_values, _CLASSIFIED)
+
+
+_IN_MODE = {
+    "one": ("label", "probability", "margin"),
+    "levels": ("label", "value", "spread"),
+    "many": ("labels",),
+}
+"""The columns of a table that are not those of every decision, by the mode of the task."""
+_ONLY_IN = {"value": "levels", "spread": "levels", "labels": "many", "parts": "many"}
+
+
+def decided(task: Task, min_margin: float | None) -> Kind:
+    """Answers of a task; a label that it does not accept is "unsure"."""
+    from core.tasks import Decision
+
+    left_out = {name for name, only in _ONLY_IN.items() if only != task.mode}
+    left_out |= {"label"} if task.mode == "many" else set()
+    left_out |= {"accepted"} if task.threshold is None else set()
+
+    def answer(result: Decision) -> Answer:
+        found = {name: v for name, v in result.to_dict().items() if name not in left_out}
+        margin = found["margin"]
+        small = min_margin is not None and isinstance(margin, float) and margin < min_margin
+        if "label" in found and result.error is None and (small or not result.accepted):
+            found["label"] = UNSURE
+        return found
+
+    columns = (*_IN_MODE[task.mode], "label_mass", "level", "error")
+
+    def values(answer: Answer) -> tuple[object, ...]:
+        told = {**answer, "probability": best(answer), "error": message(answer)}
+        return tuple(told[name] for name in columns)
+
+    def failed(error: Exception) -> Answer:
+        return answer(Decision(level=task.level, error=error))
+
+    names = frozenset({"line", *columns, *answer(Decision())})
+    return Kind(answer, failed, columns, values, names)
 
 
 def _unclassified(error: Exception) -> Answer:

@@ -1,0 +1,55 @@
+"""``infer-cli calibrate``: a task file whose probabilities hold, fitted to texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from core.cli import settings
+from core.cli.reading.forms import FORMS
+from core.cli.rows import flags
+
+METHODS = ("batch", "content-free", "pmi", "temperature", "isotonic")
+
+
+@click.command()
+@settings.model_option
+@click.option("-i", "--input", "file", type=flags.FILE_OR_STDIN, help="Rows; - is stdin.")
+@click.option("--format", "form", type=click.Choice(["auto", *FORMS]), default="auto")
+@click.option("--field", help="The field that holds the text.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N rows only.")
+@click.option("--gold", metavar="FIELD", help="The field with the right label.")
+@click.option("--task", type=flags.FILE, help="A task file to begin with, instead of these:")
+@click.option("--template", help=r'The prompt: "...{text}...", \n.')
+@click.option("--template-file", type=flags.FILE, help="A file that holds it.")
+@click.option("--labels", metavar="A,B,C", help="The labels to choose from.")
+@click.option("--labels-file", type=flags.FILE, help="The labels, one a line.")
+@click.option("--label-prefix", help="What stands before a label; default: a space.")
+@click.option(
+    "--method",
+    "methods",
+    type=click.Choice(METHODS),
+    multiple=True,
+    help="Of priors one, and one that needs --gold; default: batch, or temperature with --gold.",
+)
+@click.option("--strength", type=click.FloatRange(0, 2), help="Of a prior; see the docs.")
+@click.option(
+    "--error-rate",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Accept so many labels that, with 95 % confidence, no more of them are wrong.",
+)
+@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, metavar="TASK")
+@click.option("--overwrite", is_flag=True, help="Write an existing TASK anew.")
+@click.option("-v", "--verbose", is_flag=True, help="Say on stderr what was chosen, and why.")
+@settings.load_options
+def calibrate(**given: Any) -> None:
+    """Fit a task's probabilities, and write it as a task file.
+
+    A raw probability depends more on the prompt's words than on the text. Without labels a prior
+    is taken off (batch, content-free, pmi), with the right ones of some hundred rows (--gold) what
+    is left is fitted (temperature, isotonic). classify --task TASK asks as the file says.
+    """
+    from core.cli.tasks import calibrating
+
+    calibrating.run(given)

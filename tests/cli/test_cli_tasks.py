@@ -1,0 +1,226 @@
+"""Task files on the command line: made by ``calibrate``, asked by ``classify --task``."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import core
+from core.tasks import load_task
+
+if TYPE_CHECKING:
+    from click.testing import Result
+
+    from tests.cli.conftest import InferCli
+
+ROWS = 60
+TEMPLATE = "b b {text} is"  # of itself it says b twice
+
+Run = Callable[..., "Result"]
+
+
+@pytest.fixture
+def run(infer_cli: InferCli, fake_model: Path) -> Run:
+    """A command with the fake model; never a traceback."""
+
+    def call(command: str, *flags: str | Path) -> Result:
+        result = infer_cli(command, "-m", fake_model, "--backend", "fake", *flags)
+        assert "Traceback" not in result.output
+        return result
+
+    return call
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """Texts with their right labels, of which a tenth are wrong; some cannot be asked."""
+    file = tmp_path / "rows.jsonl"
+    with open(file, "w") as stream:
+        for n in range(ROWS):
+            right = "ab"[n % 2]
+            text = f"{'ab'[n % 2 ^ (n % 10 == 0)]} " * (1 + n % 4)
+            stream.write(json.dumps({"text": text, "gold": right}) + "\n")
+        stream.write('{"text": "", "gold": "a"}\n{"text": 5, "gold": "a"}\n{"text": "a"}\n')
+    return file
+
+
+ASKED = ("--template", TEMPLATE, "--labels", "a,b")
+
+
+def test_a_prior_is_taken_off_without_labels(run: Run, rows: Path, tmp_path: Path) -> None:
+    file = tmp_path / "task.toml"
+    done = run("calibrate", "-i", rows, *ASKED, "-o", file)
+    assert done.exit_code == 0, done.output
+    task = load_task(file)
+    assert (task.level, task.template, task.labels) == ("L0", TEMPLATE, ("a", "b"))
+    assert task.calibration is not None
+    assert task.calibration.method == "batch"
+    assert "1 row left out: line 62: 'text' is not a string." in done.stderr
+    counts = {line.split(":")[0]: line for line in done.stderr.splitlines() if ": a " in line}
+    assert counts.keys() == {"raw", "L0"}
+    assert int(counts["L0"].split()[2].rstrip(",")) > int(counts["raw"].split()[2].rstrip(","))
+
+
+@pytest.mark.parametrize("method", ["temperature", "isotonic"])
+def test_what_is_fitted_on_right_labels_is_told_of_rows_that_it_has_not_seen(
+    run: Run, rows: Path, tmp_path: Path, method: str
+) -> None:
+    file = tmp_path / "task.toml"
+    methods = ("--method", "batch", "--method", method)
+    flags = ("--gold", "gold", *methods, "--error-rate", "0.3")
+    done = run("calibrate", "-i", rows, *ASKED, *flags, "-o", file)
+    assert done.exit_code == 0, done.output
+    task = load_task(file)
+    assert task.calibration is not None
+    assert (task.level, task.calibration.method) == ("L1", f"batch+{method}")
+    assert task.threshold is not None
+    raw, fitted, accepted = done.stderr.splitlines()[-4:-1]
+    assert raw.startswith("raw: right ")
+    assert " of 61 rows, " in raw
+    assert fitted.startswith("L1: right ")
+    assert fitted.endswith(", of 5 folds held out")
+    assert accepted.startswith(f"accepted from {task.threshold:.4f}: ")
+
+
+def test_a_task_is_asked_as_its_file_says(run: Run, rows: Path, tmp_path: Path) -> None:
+    file, out = tmp_path / "task.toml", tmp_path / "out.jsonl"
+    assert run("calibrate", "-i", rows, *ASKED, "-o", file).exit_code == 0
+    done = run("classify", "--task", file, "-i", rows, "--gold", "gold", "-o", out)
+    assert done.exit_code == 5
+    answers = [json.loads(line) for line in out.read_text().splitlines()]
+    known = [answer for answer in answers if "gold" in answer and not answer["error"]]
+    right = sum(answer["label"] == answer["gold"] for answer in known)
+    assert f"right: {right} of {len(known)}, " in done.stderr
+    assert {answer["level"] for answer in answers} == {"L0"}
+    task = load_task(file)
+    texts = [row["text"] for row in answers[:ROWS]]
+    with core.load_model(tmp_path / "model", backend="fake") as model:
+        for answer, decision in zip(answers, task.classify(model, texts), strict=False):
+            assert answer["probabilities"] == decision.probabilities
+            assert answer["logprobs"] == decision.logprobs
+
+    # A table has the columns that tell of it, and a job that was broken off comes to the same.
+    table, again = tmp_path / "out.csv", tmp_path / "again.csv"
+    for target in (table, again):
+        run("classify", "--task", file, "-i", rows, "-o", target)
+    header = "line,text,gold,label,probability,margin,label_mass,level,error"
+    assert table.read_text().splitlines()[0] == header
+    journal = tmp_path / "again.csv.journal"
+    job, first, *_ = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(job + first)
+    os.truncate(again, json.loads(first)["end"])
+    assert run("classify", "--task", file, "-i", rows, "-o", again, "--resume").exit_code == 5
+    assert again.read_bytes() == table.read_bytes()
+
+    journal.write_bytes(job + first)
+    file.write_text(file.read_text().replace("L0", "L1"))
+    other = run("classify", "--task", file, "-i", rows, "-o", again, "--resume")
+    assert other.exit_code == 2
+    assert "its task was" in other.stderr
+
+
+def test_what_is_not_accepted_is_unsure(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "task.toml"
+    core.Task("{text}", ("a", "b"), threshold=0.8).save(file)
+    done = run("classify", "--task", file, "--json", "a a a", "a b")
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(one["label"], one["accepted"]) for one in answers] == [("a", True), ("unsure", False)]
+
+
+def test_numbers_and_several_labels_have_columns_of_their_own(run: Run, tmp_path: Path) -> None:
+    levels, many = tmp_path / "levels.toml", tmp_path / "many.toml"
+    core.Task("{text}", ("1", "2"), mode="levels").save(levels)
+    core.Task("{text} {label}", ("a", "b"), mode="many").save(many)
+    found = run("classify", "--task", levels, "--to", "csv", "1 1", "2")
+    lines = found.stdout.splitlines()
+    assert lines[0] == "line,text,label,value,spread,label_mass,level,error"
+    assert float(lines[1].split(",")[3]) < 1.5 < float(lines[2].split(",")[3])
+    found = run("classify", "--task", many, "--to", "csv", "yes")
+    assert found.stdout.splitlines()[0] == "line,text,labels,label_mass,level,error"
+    assert '"[""a"",""b""]"' in found.stdout
+
+
+def test_the_prompt_of_a_task_is_shown(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "task.toml"
+    core.Task("News: {text} is", ("a", "b")).save(file)
+    assert run("classify", "--task", file, "--show-prompt", "a b").stdout == "News: a b is\n"
+
+
+def test_a_task_may_name_its_model(infer_cli: InferCli, fake_model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "task.toml"
+    core.Task("{text}", ("a", "b"), model=str(fake_model)).save(file)
+    done = infer_cli("classify", "--task", file, "--json", "a")
+    assert done.exit_code == 0, done.output
+    core.Task("{text}", ("a", "b")).save(file)
+    none = infer_cli("classify", "--task", file, "--json", "a")
+    assert none.exit_code == 2
+    assert "Missing option '-m'" in none.stderr
+
+
+def test_a_calibration_of_another_model_is_refused_before_the_work(
+    run: Run, rows: Path, tmp_path: Path, fake_model: Path
+) -> None:
+    file, out = tmp_path / "task.toml", tmp_path / "out.csv"
+    assert run("calibrate", "-i", rows, *ASKED, "-o", file).exit_code == 0
+    weights = fake_model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes() + b" ")
+    refused = run("classify", "--task", file, "-i", rows, "-o", out)
+    assert refused.exit_code == 1
+    assert "This calibration was fitted for another model" in refused.stderr
+    assert not out.exists()
+
+
+REFUSED = [
+    ("classify", ("--task", "{t}", "--labels", "a,b", "x"), "leave --labels or --task away"),
+    ("classify", ("--task", "{t}", "--template", "x", "x"), "leave --template or --task away"),
+    ("classify", ("--task", "{t}", "--chat", "x"), "leave --chat or --task away"),
+    ("classify", ("--task", "{r}", "x"), "is no task"),
+    ("calibrate", ("-i", "{r}", "-o", "{o}"), "Give --template and --labels, or a --task"),
+    ("calibrate", (*ASKED, "-o", "{o}"), "No rows. Give them with -i FILE."),
+    ("calibrate", ("-i", "{r}", *ASKED, "-o", "{t}"), "exists. --overwrite writes it anew."),
+    (
+        "calibrate",
+        ("-i", "{r}", *ASKED, "-o", "{o}", "--method", "batch", "--method", "pmi"),
+        "Give --method batch or pmi, not both.",
+    ),
+    (
+        "calibrate",
+        ("-i", "{r}", *ASKED, "-o", "{o}", "--method", "isotonic"),
+        "--method isotonic is fitted on right labels: give --gold FIELD.",
+    ),
+    (
+        "calibrate",
+        ("-i", "{r}", *ASKED, "-o", "{o}", "--error-rate", "0.1"),
+        "--error-rate is reckoned on right labels: give --gold FIELD.",
+    ),
+    (
+        "calibrate",
+        ("-i", "{r}", *ASKED, "-o", "{o}", "--gold", "gold", "--strength", "1"),
+        "--strength is a prior's",
+    ),
+    (
+        "calibrate",
+        ("-i", "{r}", *ASKED, "-o", "{o}", "--gold", "text"),
+        "line 1 has the label 'b ', and the task 'a', 'b'.",
+    ),
+    ("calibrate", ("-i", "{r}", *ASKED, "-o", "{o}", "--gold", "truth"), "No row of "),
+    ("calibrate", ("-i", "{r}", *ASKED, "-o", "{o}", "--field", "txt"), "Did you mean"),
+]
+
+
+@pytest.mark.parametrize(("command", "flags", "told"), REFUSED, ids=[case[2] for case in REFUSED])
+def test_what_makes_no_sense_is_refused(
+    run: Run, rows: Path, tmp_path: Path, command: str, flags: tuple[str, ...], told: str
+) -> None:
+    names = {"t": tmp_path / "task.toml", "r": rows, "o": tmp_path / "new.toml"}
+    core.Task("{text}", ("a", "b")).save(names["t"])
+    asked = [str(names[flag[1]]) if flag in ("{t}", "{r}", "{o}") else flag for flag in flags]
+    refused = run(command, *asked)
+    assert refused.exit_code in (1, 2)
+    assert told in " ".join(refused.stderr.split())
+    assert not names["o"].exists()
