@@ -47,7 +47,7 @@ help:
 	@echo "make demo     classify plain sentences with a real model; compiles nothing"
 	@echo "make test     the tests: minutes"
 	@echo "make check    lint, formatting, types, import rules, tests"
-	@echo "make soak     the slow tests: some 35 minutes; make long: hours"
+	@echo "make soak     the slow tests: some 30 minutes; make long: hours"
 	@echo "make lint | types | imports | models | dist | clean: docs/development.md"
 
 demo: $(RUNNING)

@@ -47,9 +47,9 @@ for number, handler in (
 # The files with the longest soaks, longest first: one that began last would leave a worker idle.
 _LONGEST = (
     *("test_teeth.py", "test_attacks.py", "test_conformance.py", "test_tally.py"),
-    *("test_fairness.py", "test_greedy_reference.py", "test_reference.py", "test_kernels.py"),
-    *("test_guide.py", "test_cli_job_kills.py", "test_classify_benchmark.py", "test_soak.py"),
-    *("test_engine.py", "test_midway.py", "test_truth.py", "test_fast_paths.py", "test_fake.py"),
+    *("test_greedy_reference.py", "test_fairness.py", "test_kernels.py", "test_reference.py"),
+    *("test_guide.py", "test_cli_job_kills.py", "test_classify_benchmark.py", "test_engine.py"),
+    *("test_truth.py", "test_fast_paths.py", "test_midway.py", "test_engine_truth.py"),
 )
 _ROOT = Path(__file__).parent
 _FETCH = _ROOT / "tools" / "fetch_models.py"

@@ -6,6 +6,7 @@ import dataclasses
 import threading
 from array import array
 from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -97,7 +98,13 @@ class Ties(Language):
     """Logits without fractions: many are the same."""
 
     def logits(self, ids: Sequence[int]) -> array[float]:
-        return array("f", (float(round(value / 4)) for value in super().logits(ids)))
+        return array("f", rounded(tuple(super().logits(ids))))
+
+
+@lru_cache(maxsize=1024)  # as the reference remembers what it rounds
+def rounded(values: tuple[float, ...]) -> tuple[float, ...]:
+    """Quarters of them, without fractions."""
+    return tuple([float(round(value / 4)) for value in values])
 
 
 class Noise(threading.local):

@@ -81,7 +81,16 @@ def failed(run: Run) -> dict[str, str]:
     return {r.id: r.reason for r in run.all_results() if r.status is not Status.PASSED}
 
 
-@pytest.mark.parametrize("labels", [likely, None], ids=["labels", "without labels"])
+@pytest.mark.parametrize(
+    ("suite", "labels"),
+    [
+        pytest.param("narrow", likely, id="narrow-labels"),
+        pytest.param("narrow", None, id="narrow-without labels"),
+        pytest.param("all", likely, marks=pytest.mark.slow, id="all-labels"),
+        pytest.param("all", None, marks=pytest.mark.long, id="all-without labels"),
+    ],
+    indirect=["suite"],
+)
 def test_the_fake_is_certified(
     model: str, suite: list[Check], labels: core.testing.script.Labels | None
 ) -> None:

@@ -32,7 +32,7 @@ class Language:
 
     def logits(self, ids: Sequence[int]) -> array[float]:
         """The next token's logits: ``VOCAB_SIZE`` float32. Older positions are not seen."""
-        values = list(_unbiased(tuple(ids[-self.context_length :])))
+        values = _unbiased(tuple(ids[-self.context_length :]))[:]
         for token, bias in self.bias.items():
             values[token] += bias
         return array("f", values)
@@ -66,11 +66,12 @@ def log_softmax(logits: Sequence[float]) -> list[float]:
     return [value - total for value in logits]
 
 
-@lru_cache(maxsize=1024)  # the checks ask the same prompts alone, among others, and again
-def _unbiased(seen: tuple[int, ...]) -> tuple[float, ...]:
+@lru_cache(maxsize=8192)  # the checks ask the same prompts alone, among others, and again
+def _unbiased(seen: tuple[int, ...]) -> array[float]:
     """The logits behind these ids, without an adapter."""
     noise = _exponential(seen, VOCAB_SIZE)
-    return tuple([floor + 2.0 * value for floor, value in zip(_base(seen), noise, strict=True)])
+    values = [floor + 2.0 * value for floor, value in zip(_base(seen), noise, strict=True)]
+    return array("d", values)
 
 
 def _base(ids: Sequence[int]) -> list[float]:

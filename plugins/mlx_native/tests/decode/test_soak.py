@@ -246,7 +246,7 @@ def test_a_few_rounds(model: MlxModel, ends: Ends) -> None:
     assert_all_is_as_before(model, ends, lambda rounds: rounds == 3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_minute(model: MlxModel, ends: Ends) -> None:
     deadline = time.monotonic() + 60
     assert_all_is_as_before(model, ends, lambda _: time.monotonic() > deadline)
