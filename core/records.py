@@ -13,7 +13,12 @@ def number(value: float | None) -> float | None:
 
 def numbers(values: Mapping[str, float] | None) -> dict[str, float | None] | None:
     """The same for each of these."""
-    return None if values is None else {name: number(value) for name, value in values.items()}
+    if values is None:
+        return None
+    # A sum is finite where all are, as a rule: looked at one by one, labels are half of a result.
+    if math.isfinite(sum(values.values())):
+        return dict(zip(values, map(float, values.values()), strict=True))
+    return {name: number(value) for name, value in values.items()}
 
 
 def error_record(error: Exception | None) -> dict[str, str] | None:

@@ -328,8 +328,8 @@ class FakeModel(TextModelBase):
             else:
                 tokens, rows = tokens + len(ids), rows + 1
 
-            # Before each result, for a reader may stop at any; and once more where there is none.
-            self.record(GenerateMetrics(tokens, 0, rows, total_seconds=clock.seconds))
+            # Before each result, for a reader may stop at any; the log hears of the whole call.
+            self._finished.metrics = GenerateMetrics(tokens, 0, rows, total_seconds=clock.seconds)
             yield result
 
         self.record(GenerateMetrics(tokens, 0, rows, total_seconds=clock.seconds))

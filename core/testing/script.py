@@ -89,21 +89,13 @@ class Script:
         self, prompt: str, asked: str, labels: Sequence[str], texts: Sequence[str]
     ) -> LabelScores:
         """The labels' scores; ``texts`` are the labels with what stands between prompt and them."""
-        trie = _trie(tuple(labels), tuple(texts))
-        spaced = prompt[-1:].isspace()
-        names = [
-            label if spaced or label != text else _without_blank(label)
-            for label, text in zip(labels, texts, strict=True)
-        ]
-
-        found = self._labelled(asked, names)
-        usual = [spaced or text[:1].isspace() for text in texts]
-        likely = [
-            found.get(name, 0.0) * (1.0 if plain else _UNUSUAL)
-            for name, plain in zip(names, usual, strict=True)
-        ]
-
-        return score_labels(trie, [[math.log(p) if p else -math.inf for p in likely]])
+        given, behind, spaced = tuple(labels), tuple(texts), prompt[-1:].isspace()
+        names = _names(given, behind, spaced)
+        found = self._labelled(asked, list(names))
+        likely = tuple([found.get(name, 0.0) for name in names])
+        known = _scored(given, behind, spaced, likely)
+        shares, logprobs = dict(known.probabilities), dict(known.logprobs)  # each row's own
+        return LabelScores(known.label, shares, logprobs, known.label_mass, known.margin)
 
     def _labelled(self, asked: str, names: Sequence[str]) -> Mapping[str, float]:
         labels = self._labels
@@ -126,6 +118,25 @@ class Script:
                 f"FakeModel's probabilities for {asked!r:.200} are no probabilities: {found!r}."
             )
         return found
+
+
+@lru_cache(maxsize=64)
+def _names(labels: tuple[str, ...], texts: tuple[str, ...], spaced: bool) -> tuple[str, ...]:
+    """What a test calls the labels: without the blank that is the prefix's as a rule."""
+    return tuple(
+        label if spaced or label != text else _without_blank(label)
+        for label, text in zip(labels, texts, strict=True)
+    )
+
+
+@lru_cache(maxsize=64)  # of thousands of rows, few have likelihoods of their own
+def _scored(
+    labels: tuple[str, ...], texts: tuple[str, ...], spaced: bool, likely: tuple[float, ...]
+) -> LabelScores:
+    usual = [spaced or text[:1].isspace() for text in texts]
+    shares = [p * (1.0 if plain else _UNUSUAL) for p, plain in zip(likely, usual, strict=True)]
+    logprobs = [math.log(share) if share else -math.inf for share in shares]
+    return score_labels(_trie(labels, texts), [logprobs])
 
 
 @lru_cache(maxsize=64)  # most of a row's time, where thousands have the same labels
