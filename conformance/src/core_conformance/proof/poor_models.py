@@ -171,8 +171,8 @@ _ALIKE = _ids(
 )
 _UNHEARD = _ALIKE | _ids(
     """
-    classify.equal-prompts classify.neighbours classify.padding history.classify history.many
-    history.scores history.threads labels.neighbours text.whole-characters
+    classify.equal-prompts classify.neighbours classify.padding hidden.prompts history.classify
+    history.many history.scores history.threads labels.neighbours text.whole-characters
     """
 )
 POOR_MODELS = (
