@@ -1,0 +1,188 @@
+"""Checks of what `core.Task` builds on labels: decisions and calibrations that can be relied on.
+
+Core does the arithmetic. A backend can still spoil it: by labels that count by their place, by
+answers that drift with what was asked before, and by models that cannot be told from one another.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from core.errors import CalibrationError
+from core.models import fingerprint
+from core.protocols import Capability, TextModel
+from core.tasks import Decision, Task
+from core_conformance.checking import ask
+from core_conformance.checking.budget import passes
+from core_conformance.checking.calls import must_raise
+from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.compare import LONGEST_LABEL
+from core_conformance.checking.registry import check
+from core_conformance.checking.rows import asked
+from core_conformance.checking.subject import Subject
+
+_TEMPLATE = "{text} It is"
+_MOST, _SHARE = 48, 0.3  # texts, and of the passes for one check
+_ROUNDING = 1e-4  # of a probability: labels' logits may be float32
+_ALIKE = (
+    "the model gives its labels the same probabilities behind every prompt that was tried, so that "
+    "nobody could see one text's in another's place: take a model that reads its prompts"
+)
+_NEVER = (
+    "the model finds a label impossible behind every prompt that was tried, so that it has no "
+    "prior: take another model"
+)
+_EQUAL = "the model finds every label as likely as any other: take a model with an opinion"
+
+
+@check(
+    "tasks.order",
+    "A task's decision MUST NOT depend on the order of its labels, nor on that of their words",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+    broad=True,
+)
+def order_of_labels(subject: Subject) -> None:
+    task, texts = _task(), [*ask.PLAIN[:3], ask.QUESTION]
+    wanted = _decided(subject, task, texts)
+    testable(any(_leads(subject, each) for each in wanted), _EQUAL)
+
+    count = len(task.labels)
+    for turn in range(count):
+        labels = (*task.labels[turn:], *task.labels[:turn])[::-1]
+        words = {label: task.words[label][::-1] for label in labels}
+        found = _decided(subject, replace(task, labels=labels, words=words), texts)
+        _same(subject, texts, wanted, found, f"with the labels as {[*labels]}")
+
+
+@check(
+    "tasks.prior",
+    "A calibrated decision MUST depend on its text alone: neither on those beside it nor on those "
+    "before it, those that a prior was fitted on included",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+    broad=True,
+)
+def frozen_prior(subject: Subject) -> None:
+    texts = asked(max(6, min(_MOST, int(_SHARE * passes(subject)))))
+    few = texts[:4]
+    before = _decided(subject, _task(), few)
+    testable(any(_apart(subject, before[0], each) for each in before[1:]), _ALIKE)
+
+    # The same row again and again: what runs along with the rows would go where that one is.
+    fitted = _fitted(subject, subject.model, texts)
+    wanted = _decided(subject, fitted, few)
+    many = _decided(subject, fitted, [*texts[4:], *few])[-len(few) :]
+    _same(subject, few, wanted, many, f"beside {len(texts) - 4} others")
+    for _ in range(2):
+        _decided(subject, fitted, [texts[-1]] * len(texts))
+    _same(subject, few, wanted, _decided(subject, fitted, few), f"behind {2 * len(texts)} others")
+    _same(subject, few, before, _decided(subject, _task(), few), "raw, asked again behind these")
+
+
+@check(
+    "tasks.model",
+    "A calibration MUST be refused with another model before any work, and taken with its own when "
+    "that is loaded again: models are hashable, equal to themselves alone, and say the same of "
+    "themselves at every load",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+    broad=True,
+)
+def calibration_of_one_model(subject: Subject) -> None:
+    texts = [*ask.PLAIN[:3], ask.QUESTION]
+    fitted = _fitted(subject, subject.model, texts)
+    wanted = _decided(subject, fitted, texts)
+    with subject.loaded() as again:
+        _same(subject, texts, wanted, _decided(subject, fitted, texts, again), "loaded again")
+        fitted_again = _fitted(subject, again, texts)
+
+    # The same weights, said to be those of another file: what is refused goes by that alone.
+    with subject.loaded() as other, tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "other.gguf")
+        file.write_bytes(b"the weights of another model")
+        fingerprint.remember(other, str(file), None)
+        what = "classify() with the calibration of another model"
+        for task in (fitted, fitted_again):
+            must_raise(CalibrationError, partial(task.classify, other, texts), what)
+        own = _fitted(subject, other, texts)
+        must_raise(CalibrationError, partial(own.classify, subject.model, texts), what)
+
+
+def _task() -> Task:
+    """Three labels of two words each, of which none begins another."""
+    words = {
+        label: (label, more) for label, more in zip(ask.LABELS, ask.SEVERAL_WORDS, strict=True)
+    }
+    flat = [word.strip().casefold() for each in words.values() for word in each]
+    apart = not any(
+        one.startswith(other) for n, one in enumerate(flat) for other in flat[:n] + flat[n + 1 :]
+    )
+    return Task(_TEMPLATE, ask.LABELS, words=words if apart else {})
+
+
+def _fitted(subject: Subject, model: TextModel, texts: Sequence[str]) -> Task:
+    found = _decided(subject, _task(), texts, model)
+    rows = [decision.logprobs or {} for decision in found]
+    possible = [any(row[label] > -math.inf for row in rows) for label in ask.LABELS]
+    testable(all(possible), _NEVER)
+    return _task().fit_prior(model, texts)
+
+
+def _decided(
+    subject: Subject, task: Task, texts: Sequence[str], model: TextModel | None = None
+) -> list[Decision]:
+    found = task.classify(subject.model if model is None else model, texts)
+    for text, decision in zip(texts, found, strict=True):
+        well_formed(decision.error is None, f"{text!r:.60} got the error {decision.error!r}")
+    return found
+
+
+def _same(
+    subject: Subject,
+    texts: Sequence[str],
+    wanted: Sequence[Decision],
+    found: Sequence[Decision],
+    how: str,
+) -> None:
+    most = _noise(subject)
+    for text, own, other in zip(texts, wanted, found, strict=True):
+        far = _far(own, other)
+        must(
+            far <= most and (own.label == other.label or not _leads(subject, own)),
+            f"the decision of {text!r:.60} is {other.label!r}, {_shown(other)}, {how}; it was "
+            f"{own.label!r}, {_shown(own)}",
+        )
+
+
+def _far(one: Decision, other: Decision) -> float:
+    """The most by which a label's probability differs."""
+    left, right = _shares(one), _shares(other)
+    return max(abs(left[label] - right[label]) for label in left)
+
+
+def _apart(subject: Subject, one: Decision, other: Decision) -> bool:
+    return _far(one, other) > 2 * _noise(subject)
+
+
+def _leads(subject: Subject, decision: Decision) -> bool:
+    return (decision.margin or 0.0) > 2 * _noise(subject)
+
+
+def _noise(subject: Subject) -> float:
+    """How far two probabilities of one label may be apart: both logprobs are tokens' sums."""
+    return LONGEST_LABEL * subject.tolerance + _ROUNDING
+
+
+def _shares(decision: Decision) -> Mapping[str, float]:
+    return cast("Mapping[str, float]", decision.probabilities)
+
+
+def _shown(decision: Decision) -> str:
+    return str({label: round(share, 5) for label, share in _shares(decision).items()})
