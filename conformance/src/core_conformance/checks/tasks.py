@@ -51,7 +51,7 @@ _EQUAL = "the model finds every label as likely as any other: take a model with 
 def order_of_labels(subject: Subject) -> None:
     task, texts = _task(), [*ask.PLAIN[:3], ask.QUESTION]
     wanted = _decided(subject, task, texts)
-    testable(any(_leads(subject, each) for each in wanted), _EQUAL)
+    testable(any((each.margin or 0.0) > _ROUNDING for each in wanted), _EQUAL)
 
     count = len(task.labels)
     for turn in range(count):
@@ -73,7 +73,7 @@ def frozen_prior(subject: Subject) -> None:
     texts = asked(max(6, min(_MOST, int(_SHARE * passes(subject)))))
     few = texts[:4]
     before = _decided(subject, _task(), few)
-    testable(any(_apart(subject, before[0], each) for each in before[1:]), _ALIKE)
+    testable(any(_far(before[0], each) > _ROUNDING for each in before[1:]), _ALIKE)
 
     # The same row again and again: what runs along with the rows would go where that one is.
     fitted = _fitted(subject, subject.model, texts)
@@ -165,10 +165,6 @@ def _far(one: Decision, other: Decision) -> float:
     """The most by which a label's probability differs."""
     left, right = _shares(one), _shares(other)
     return max(abs(left[label] - right[label]) for label in left)
-
-
-def _apart(subject: Subject, one: Decision, other: Decision) -> bool:
-    return _far(one, other) > 2 * _noise(subject)
 
 
 def _leads(subject: Subject, decision: Decision) -> bool:
