@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from core.protocols import TextModel
 from core.tasks.words import Words, extending, may_overlap, summed, tokenizing
-from core.types import ClassifyResult
+from core.types import ClassifyResult, Token
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,7 @@ class Answer:
 
     logprobs: dict[str, float] = field(default_factory=dict)
     label_mass: float | None = None
+    token: Token | None = None
     error: Exception | None = None
 
 
@@ -37,4 +38,4 @@ def answers(
         twice: frozenset[str] = frozenset()
         if shown is not None:
             twice = extending(prompt, words, prefix, shown)
-        yield Answer(summed(result.logprobs, words, twice), result.label_mass)
+        yield Answer(summed(result.logprobs, words, twice), result.label_mass, result.token)

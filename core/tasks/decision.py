@@ -11,6 +11,7 @@ from core.calibration.logspace import checked_row
 from core.calibration.value import Calibration, Level
 from core.labels import softmax
 from core.records import error_record, html_table, number, numbers
+from core.types import Token
 from core.wires.questions import choice_confidence, score_confidence
 
 
@@ -24,7 +25,8 @@ class Decision:
     ones, joint and over the full vocabulary, with a label's words summed.
 
     ``confidence`` is that of decision servers, 0 for chance and 1 for certain; ``margin`` the best
-    probability minus the second; ``label_mass`` the raw probability that any label follows.
+    probability minus the second; ``label_mass`` the raw probability that any label follows, and
+    ``token`` what the model would say next, whatever the labels.
     ``value`` and ``spread`` are the mean and the standard deviation of numeric levels. ``accepted``
     is False where the probability is below the task's threshold. ``parts`` are the yes and no of
     each label that was asked for, and what a failed text has is its ``error``.
@@ -38,6 +40,7 @@ class Decision:
     confidence: float | None = None
     margin: float | None = None
     label_mass: float | None = None
+    token: Token | None = None
     value: float | None = None
     spread: float | None = None
     accepted: bool = True
@@ -61,6 +64,7 @@ class Decision:
             "confidence": number(self.confidence),
             "margin": number(self.margin),
             "label_mass": number(self.label_mass),
+            "token": self.token.to_dict() if self.token else None,
             "value": number(self.value),
             "spread": number(self.spread),
             "accepted": self.accepted,
@@ -85,6 +89,7 @@ def decided(
     question: str = "",
     threshold: float | None = None,
     numeric: bool = False,
+    token: Token | None = None,
 ) -> Decision:
     """The decision between answers. Raises `CalibrationError` for NaN, or other answers."""
     values = checked_row([*row.values()], len(row), "The model's answer")
@@ -106,6 +111,7 @@ def decided(
         confidence=choice_confidence(shares) if confident is None else confident,
         margin=shares[best] - second,
         label_mass=label_mass,
+        token=token,
         value=value,
         spread=spread,
         accepted=threshold is None or shares[best] >= threshold,

@@ -197,6 +197,7 @@ class Task:
                 question=question,
                 threshold=threshold,
                 numeric=self.mode == "levels",
+                token=answer.token,
             )
         except CalibrationError as error:
             return Decision(level=self.level, error=error)

@@ -217,11 +217,11 @@ def command_to_go_on() -> str:
     # Behind a "--" the flag would be a prompt; no prompts are given with -i.
     dropped = ("--overwrite", "--resume", "--")
     arguments = [argument for argument in sys.argv[1:] if argument not in dropped]
-    return " ".join(map(_quoted, ["infer-cli", *arguments, "--resume"]))
+    return " ".join(map(quoted, ["infer-cli", *arguments, "--resume"]))
 
 
-def _quoted(argument: str) -> str:
-    """For a shell, on one line and without what a terminal obeys."""
+def quoted(argument: str) -> str:
+    """The argument for a shell, on one line and without what a terminal obeys."""
     if argument.isprintable():
         return shlex.quote(argument)
     escaped = "".join(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.cli import exits, interrupts, output, settings
 from core.cli.jobs import identity, job, report
+from core.cli.jobs.doubts import mending
 from core.cli.jobs.job import Job
 from core.cli.jobs.summary import Summary
 from core.cli.loading import Loaded, explain, load
@@ -164,7 +165,7 @@ class _Run:
         self._layout = Layout(asker.kind, flags["keep"], alone=rows.form == requests.FORM)
         self._form = flags["to"] or ("jsonl" if flags["as_json"] or self._layout.alone else None)
         self._failures = results.Failures(explained=work is not None or self._form is None)
-        self._summary = Summary(task.config.labels, flags.get("gold"))
+        self._summary = Summary(task.config.labels, flags.get("gold"), mending(flags))
         self._count = RowCount(rows.share)
         self._progress = Progress(self._count.text, _progress_of(flags))
         self._stop = interrupts.Stop()
@@ -242,6 +243,8 @@ class _Run:
             output.warn(f"no prompts in {self._rows.name}")
         elif self._job is not None or self._flags["verbose"] or self._summary.gold:
             self._summary.tell()
+        else:
+            self._summary.tell_doubts()
         if self._flags["report"]:
             report.write(self._flags, self._task, self._asker, self._summary)
         if self._flags.get("plot"):

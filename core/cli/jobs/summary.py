@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from core.cli import output
+from core.cli.jobs.doubts import Doubts
 from core.cli.jobs.gold import Gold
 from core.cli.rows.bulk import Cost
 from core.cli.writing.records import shown
@@ -16,20 +17,21 @@ if TYPE_CHECKING:
     from core.cli.reading.row import Row
     from core.cli.writing.answers import Answer
 
-_TINY_MASS = 1e-6
-_FEW, _MOST = 20, 0.9
 _SHOWN = 20
 
 
 class Summary:
     """Counts what was answered; each row counts alike, whichever run answered it."""
 
-    def __init__(self, labels: Sequence[str] = (), gold: str | None = None) -> None:
+    def __init__(
+        self, labels: Sequence[str] = (), gold: str | None = None, mending: str | None = None
+    ) -> None:
         self.rows = 0
         self.gold = None if gold is None else Gold(gold)
         self.failures: Counter[str] = Counter()
         self.counts: Counter[str] = Counter(dict.fromkeys(labels, 0))
-        self.tiny = 0
+        self.doubts = Doubts()
+        self._mending = mending
         self.cost = Cost()
         self.seconds = 0.0
         self._margins: defaultdict[str, float] = defaultdict(float)
@@ -46,9 +48,9 @@ class Summary:
                 self.failures[str(error["type"]) or "error"] += 1
             elif isinstance(label, str):
                 self.counts[label] += 1
-                margin, mass = answer.get("margin"), answer.get("label_mass")
+                margin = answer.get("margin")
                 self._margins[label] += shown(margin) if isinstance(margin, float) else 0.0
-                self.tiny += isinstance(mass, float) and shown(mass) < _TINY_MASS
+                self.doubts.add(answer)
 
     @property
     def failed(self) -> int:
@@ -73,7 +75,11 @@ class Summary:
                 }
                 for label, count in self.counts.items()
             },
-            "rows_with_tiny_label_mass": self.tiny,
+            "rows_with_tiny_label_mass": self.doubts.tiny,
+            "said_instead": dict(self.doubts.instead.most_common(_SHOWN)),
+            "rows_decided_by_the_prompt": dict(
+                zip(("moved", "of"), self.doubts.moved(), strict=True)
+            ),
             "seconds": round(self.seconds, 3),
             "rows_per_second": round(self.rows / self.seconds, 3) if self.seconds else None,
             "rows_answered_by_an_equal_one": self.cost.equal,
@@ -93,10 +99,16 @@ class Summary:
             output.say(f"  {label}: {count} ({_percent(count, self.rows)}){margin}")
         if len(self.counts) > _SHOWN:
             output.say(f"  and {len(self.counts) - _SHOWN} labels more")
-        for line in (*self._failures(), *self._saved(), *self._doubts()):
+        for line in (*self._failures(), *self._saved()):
             output.say(line)
+        self.tell_doubts()
         if self.gold is not None:
             self.gold.tell()
+
+    def tell_doubts(self) -> None:
+        """Say on stderr what makes the labels doubtful, if anything does."""
+        for line in self.doubts.lines(self.counts, self._mending):
+            output.say(line)
 
     def _mean_margin(self, label: str) -> float | None:
         count = self.counts[label]
@@ -114,24 +126,6 @@ class Summary:
             of = f"{self.cost.cached_tokens:,} of {self.cost.prompt_tokens:,} prompt tokens"
             told.append(f"{of} computed only once")
         return [f"saved: {', '.join(told)}"] if told else []
-
-    def _doubts(self) -> list[str]:
-        """What makes labels doubtful: one that takes nearly all rows, some that never come."""
-        labelled, doubts = self.counts.total(), []
-        if labelled >= _FEW and len(self.counts) > 1:
-            label, count = self.counts.most_common(1)[0]
-            never = [repr(label) for label, count in self.counts.items() if not count]
-            if count > _MOST * labelled:
-                doubts.append(f"Note: {label!r} takes {_percent(count, labelled)} of the rows.")
-            if never:
-                doubts.append(f"Note: never chosen: {', '.join(never[:_SHOWN])}.")
-        if self.tiny:
-            rows = output.counted(self.tiny, "row")
-            doubts.append(
-                f"Note: in {rows} the labels have less than {_TINY_MASS:g} of the probability: the "
-                "prompt does not lead to them. --show-prompt shows it."
-            )
-        return doubts
 
 
 def _percent(count: int, total: int) -> str:

@@ -45,6 +45,9 @@ def show(
         for label, share in sorted(probabilities.items(), key=lambda pair: -pair[1]):
             output.say(f"{share:.4f}  {label}")
         output.say(f"label mass {mass:.3g}: the probability that any of the labels comes next")
+        token = answered.answer.get("token")
+        if isinstance(token, dict):
+            output.say(f"the model itself would say {token['text']!r} next")
     else:
         names = asker.kind.columns[:1]
         output.say(f"{names[0]}: {asker.kind.cells(answered.answer)[0]!r}")
