@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 @click.option("--label-prefix", help="What stands before a label; default: a space.")
 @click.option("--task", type=flags.FILE, help="A task file, which says all that is asked.")
 @click.option("--min-margin", type=click.FloatRange(0, 1), help='Below it the label is "unsure".')
-@click.option("--gold", metavar="FIELD", help="The field with the right label: how many agree.")
+@click.option(
+    "--gold", metavar="FIELD", help="The field with the right label, or labels: how many agree."
+)
 @click.option("--plot", type=click.Path(dir_okay=False), help="An SVG of that.")
 @flags.of_output
 @settings.sampling_options
@@ -62,8 +64,8 @@ def _classify_as(given: dict[str, Any]) -> None:
     checks.refuse(given)
     if given["plot"] and not given["gold"]:
         raise click.UsageError("--plot draws what --gold compares: give both.")
-    if given["gold"] and task.mode == "many":
-        raise click.UsageError("--gold compares one label a row, and the task finds many.")
+    if given["plot"] and task.mode == "many":
+        raise click.UsageError("--plot draws one label a row, and the task finds many.")
     run(given, work_of(task, given["min_margin"]))
 
 

@@ -31,26 +31,22 @@ class Doubts:
     """Looks at each labelled answer; `lines` says what is wrong with all of them together."""
 
     def __init__(self) -> None:
-        self.tiny = 0
+        self.tiny = self.beside = 0
         self.instead: Counter[str] = Counter()
         self._rows: list[Mapping[str, float]] = []
 
     def add(self, answer: Answer) -> None:
         """Look at an answer that has a label. One that was read back from a table tells less."""
         mass, token, logprobs = (answer.get(name) for name in ("label_mass", "token", "logprobs"))
-        if isinstance(mass, float) and shown(mass) < self._least(token):
-            self.tiny += 1
-            if isinstance(token, dict):
+        if isinstance(mass, float):
+            mass = shown(mass)
+            self.tiny += mass < _TINY
+            if isinstance(token, dict) and mass < max(_TINY, _BESIDE * _probability(token)):
+                self.beside += 1
                 self.instead[str(token.get("text"))] += 1
         raw = answer.get("level", "raw") == "raw"
         if raw and isinstance(logprobs, dict) and len(self._rows) < _SAMPLE:
             self._rows.append(logprobs)
-
-    def _least(self, token: object) -> float:
-        """The mass below which labels are beside the point."""
-        logprob = token.get("logprob") if isinstance(token, dict) else None
-        beside = math.exp(shown(logprob)) if isinstance(logprob, float) else 0.0
-        return max(_TINY, _BESIDE * beside)
 
     def moved(self) -> tuple[int, int]:
         """How many rows get another label without the prompt's own preference, and of how many.
@@ -98,9 +94,10 @@ class Doubts:
         ]
 
     def _beside_the_point(self) -> list[str]:
-        if not self.tiny:
+        count = max(self.tiny, self.beside)
+        if not count:
             return []
-        rows = output.counted(self.tiny, "row")
+        rows = output.counted(count, "row")
         said = ", ".join(f"{_cut(text)} ({count})" for text, count in self.instead.most_common(3))
         instead = f", and would rather say {said}" if said else ""
         return [
@@ -135,6 +132,11 @@ def _question(flags: Mapping[str, Any]) -> list[str]:
     return [
         part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", value)
     ]
+
+
+def _probability(token: Mapping[str, object]) -> float:
+    logprob = token.get("logprob")
+    return math.exp(shown(logprob)) if isinstance(logprob, float) else 0.0
 
 
 def _best(row: Sequence[float]) -> int:

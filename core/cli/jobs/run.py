@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from core.cli import exits, interrupts, output, settings
 from core.cli.jobs import identity, job, report
 from core.cli.jobs.doubts import mending
+from core.cli.jobs.gold import Gold
 from core.cli.jobs.job import Job
 from core.cli.jobs.summary import Summary
 from core.cli.loading import Loaded, explain, load
@@ -29,6 +30,7 @@ from core.errors import CoreError
 
 if TYPE_CHECKING:
     from core.cli.rows.template import Template
+    from core.cli.tasks.many_gold import ManyGold
     from core.cli.writing.answers import Kind
     from core.options import GenerateConfig
     from core.protocols import Capability
@@ -45,6 +47,7 @@ class Task:
     ``fitted`` the options that suit its backend. ``room`` is how
     many tokens of the context a prompt leaves free where it is shortened. ``question`` is what
     stands in no flag and the answers depend on, and ``shown`` the prompt that it makes of a row's.
+    ``gold`` compares the answers with a field of the input.
     """
 
     command: str
@@ -57,6 +60,7 @@ class Task:
     room: Callable[[Loaded], int] = lambda loaded: 1
     question: str | None = None
     shown: Callable[[str], str] = str
+    gold: Callable[[str], Gold | ManyGold] = Gold
 
 
 def run(flags: Mapping[str, Any], task: Task) -> None:
@@ -165,7 +169,8 @@ class _Run:
         self._layout = Layout(asker.kind, flags["keep"], alone=rows.form == requests.FORM)
         self._form = flags["to"] or ("jsonl" if flags["as_json"] or self._layout.alone else None)
         self._failures = results.Failures(explained=work is not None or self._form is None)
-        self._summary = Summary(task.config.labels, flags.get("gold"), mending(flags))
+        gold = None if flags.get("gold") is None else task.gold(flags["gold"])
+        self._summary = Summary(task.config.labels, gold, mending(flags))
         self._count = RowCount(rows.share)
         self._progress = Progress(self._count.text, _progress_of(flags))
         self._stop = interrupts.Stop()

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from core.cli import output
 from core.cli.jobs.doubts import Doubts
-from core.cli.jobs.gold import Gold
 from core.cli.rows.bulk import Cost
+from core.cli.tasks.many_gold import labels_in
 from core.cli.writing.records import shown
 
 if TYPE_CHECKING:
+    from core.cli.jobs.gold import Gold
     from core.cli.reading.row import Row
+    from core.cli.tasks.many_gold import ManyGold
     from core.cli.writing.answers import Answer
 
 _SHOWN = 20
@@ -24,10 +26,13 @@ class Summary:
     """Counts what was answered; each row counts alike, whichever run answered it."""
 
     def __init__(
-        self, labels: Sequence[str] = (), gold: str | None = None, mending: str | None = None
+        self,
+        labels: Sequence[str] = (),
+        gold: Gold | ManyGold | None = None,
+        mending: str | None = None,
     ) -> None:
         self.rows = 0
-        self.gold = None if gold is None else Gold(gold)
+        self.gold = gold
         self.failures: Counter[str] = Counter()
         self.counts: Counter[str] = Counter(dict.fromkeys(labels, 0))
         self.doubts = Doubts()
@@ -51,6 +56,8 @@ class Summary:
                 margin = answer.get("margin")
                 self._margins[label] += shown(margin) if isinstance(margin, float) else 0.0
                 self.doubts.add(answer)
+            elif "labels" in answer:
+                self.counts.update(labels_in(answer["labels"], self.counts) or ())
 
     @property
     def failed(self) -> int:

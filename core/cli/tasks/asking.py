@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,15 +36,22 @@ def task_of(flags: Mapping[str, Any]) -> Task:
 
 def work_of(task: Task, min_margin: float | None) -> Work:
     """What is asked of each row."""
+    from core.cli.jobs.gold import Gold
     from core.cli.jobs.run import Task as Work
+    from core.cli.tasks.many_gold import ManyGold
     from core.cli.writing.answers import decided
     from core.options import GenerateConfig
     from core.protocols import Capability
     from core.tasks.files import to_toml
 
     def asks(loaded: Loaded) -> Any:
+        # How likely the model finds its own next token shows how far beside it the labels are.
+        told = Capability.LOGPROBS in loaded.backend.capabilities
+
         def ask(texts: Sequence[str], config: GenerateConfig) -> list[Decision]:
-            limits = GenerateConfig(cancel=config.cancel, timeout=config.timeout)
+            limits = GenerateConfig(
+                cancel=config.cancel, timeout=config.timeout, return_logprobs=told
+            )
             return task.classify(loaded.model, texts, limits)
 
         return ask
@@ -62,4 +70,5 @@ def work_of(task: Task, min_margin: float | None) -> Work:
         fitted=fitted,
         question=to_toml(task),
         shown=lambda text: "\n".join(task.prompts([text])),
+        gold=partial(ManyGold, labels=task.labels) if task.mode == "many" else Gold,
     )
