@@ -68,7 +68,7 @@ def test_the_figures_are_those_of_scikit_learn(data: st.DataObject, golds: list[
 def test_rows_without_labels_to_compare_with_do_not_count() -> None:
     gold = ManyGold("gold", LABELS)
     rows: list[Any] = [SimpleNamespace(fields=f) for f in ({}, {"gold": "law"}, {"gold": ""})]
-    failed = {"labels": [], "error": {"type": "RequestError", "message": "no"}}
+    failed: dict[str, object] = {"labels": [], "error": {"type": "RequestError", "message": "no"}}
     gold.add(rows, [failed, failed, {"labels": [], "error": None}])
     assert (gold.missing, gold.failed, gold.rows, gold.exact) == (1, 1, 1, 1)
 
@@ -82,8 +82,8 @@ def test_a_job_of_many_labels_tells_how_many_are_right_after_a_resume_too(
     rows, out, report = (tmp_path / name for name in ("rows.jsonl", f"out.{form}", "report.json"))
     lines = [json.dumps({"text": f"{n} ", "gold": ["a", "b"][: n % 3]}) for n in range(300)]
     rows.write_text("\n".join(lines))
-    flags = ("-m", fake_model, "--backend", "fake", "--task", tmp_path / "task.toml")
-    flags += ("-i", rows, "--gold", "gold", "--report", report)
+    flags: tuple[str | Path, ...] = ("-m", fake_model, "--backend", "fake")
+    flags += ("--task", tmp_path / "task.toml", "-i", rows, "--gold", "gold", "--report", report)
 
     done = infer_cli("classify", *flags, "-o", out)
     assert done.exit_code == 0, done.output
