@@ -14,8 +14,9 @@ from typing import Any, Literal, Self
 from core.calibration.adjustment import Adjustment
 from core.errors import CalibrationError
 
-Level = Literal["raw", "L0", "L1"]
-"""``raw`` as the model has them; ``L0``: a prior is off; ``L1``: fitted on gold labels."""
+Level = Literal["raw", "L0", "L1", "L2"]
+"""``raw`` as the model has them; ``L0``: a prior is off; ``L1``: fitted on gold labels; ``L2``: of
+a head that learned from the model's hidden states, which no calibration is."""
 
 FORMAT = 1
 _KIND = "core.calibration"

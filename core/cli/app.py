@@ -16,6 +16,7 @@ from core.cli.commands.classify import classify
 from core.cli.commands.discover import discover
 from core.cli.commands.generate import generate
 from core.cli.commands.info import info
+from core.cli.commands.learn import learn
 from core.cli.commands.merge import merge
 from core.cli.plugins import Hooks
 from core.known_plugins import install_command
@@ -98,7 +99,7 @@ def build() -> InferGroup:
         """Local LLM text generation: find models, pick backends, classify or write text."""
 
     assert isinstance(group, InferGroup)
-    for command in (backends, calibrate, chat, classify, discover, generate, info, merge):
+    for command in (backends, calibrate, chat, classify, discover, generate, info, learn, merge):
         group.add_command(command)
     group.hooks = hooks = Hooks()
     hooks.load()

@@ -28,6 +28,7 @@ def test_every_flag_in_the_documentation_exists(infer_cli: InferCli) -> None:
             [],
             ["classify"],
             ["calibrate"],
+            ["learn"],
             ["generate"],
             ["chat"],
             ["discover"],

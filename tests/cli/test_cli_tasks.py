@@ -224,3 +224,30 @@ def test_what_makes_no_sense_is_refused(
     assert refused.exit_code in (1, 2)
     assert told in " ".join(refused.stderr.split())
     assert not names["o"].exists()
+
+
+def test_several_labels_a_row_are_calibrated_each_on_its_own(run: Run, tmp_path: Path) -> None:
+    begun, file = tmp_path / "begun.toml", tmp_path / "task.toml"
+    words = {"yes": ("a",), "no": ("b",)}
+    core.Task("{text} b {label}", ("a", "b"), words=words, mode="many").save(begun)
+    rows = tmp_path / "rows.jsonl"
+    with open(rows, "w") as stream:
+        for n in range(ROWS):
+            found = [label for place, label in enumerate("ab") if n >> place & 1]
+            row = {"text": "a " * (1 + n % 3) + "b " * (n % 4), "gold": found}
+            stream.write(json.dumps(row) + "\n")
+        stream.write('{"text": "a"}\n')
+    flags = ("--task", begun, "--gold", "gold", "--method", "batch", "--method", "temperature")
+    done = run("calibrate", "-i", rows, *flags, "-o", file)
+    assert done.exit_code == 0, done.output
+    fitted = load_task(file)
+    assert fitted.calibration is not None
+    assert (fitted.level, fitted.calibration.rows) == ("L1", ROWS)
+    assert {*fitted.calibration.adjustments} == {"a", "b"}
+    assert "1 row left out: they have no right label" in done.stderr
+    assert f"of {2 * ROWS} rows, calibration error" in done.stderr
+
+    wrong = tmp_path / "wrong.jsonl"
+    wrong.write_text('{"text": "a", "gold": ["a", "c"]}\n')
+    refused = run("calibrate", "-i", wrong, *flags, "-o", tmp_path / "x.toml")
+    assert "line 1 has the label 'c', and the task 'a', 'b'." in refused.output

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.option("--labels-file", type=flags.FILE, help="The labels, one a line.")
 @click.option("--label-prefix", help="What stands before a label; default: a space.")
 @click.option("--task", type=flags.FILE, help="A task file, which says all that is asked.")
+@click.option("--head", type=flags.FILE, help="A head file, which learn has written.")
 @click.option("--min-margin", type=click.FloatRange(0, 1), help='Below it the label is "unsure".')
 @click.option(
     "--gold", metavar="FIELD", help="The field with the right label, or labels: how many agree."
@@ -37,7 +38,7 @@ def classify(**given: Any) -> None:
     in input order, on stdout or as a job in -o OUT, which --resume goes on with after any end.
     Rows that fail are reported, and the exit code is then 5.
     """
-    if given["task"]:
+    if given["task"] or given["head"]:
         _classify_as(given)
         return
     checks.refuse(given)
@@ -54,19 +55,23 @@ def classify(**given: Any) -> None:
 
 
 def _classify_as(given: dict[str, Any]) -> None:
-    """Ask as the task file says; it may name the model as well."""
+    """Ask as a task's or a head's file says; a task may name the model as well."""
     from core.cli.jobs.run import run
-    from core.cli.tasks.asking import task_of, work_of
+    from core.cli.tasks import asking as files
+    from core.cli.tasks import heads
 
-    task = task_of(given)
-    if given["model"] is None:
-        given["model"] = task.model or None
+    if given["head"]:
+        question = heads.question_of(given)
+    else:
+        task = files.task_of(given)
+        question = files.of_task(task)
+        given["model"] = given["model"] or task.model or None
     checks.refuse(given)
     if given["plot"] and not given["gold"]:
         raise click.UsageError("--plot draws what --gold compares: give both.")
-    if given["plot"] and task.mode == "many":
+    if given["plot"] and question.mode == "many":
         raise click.UsageError("--plot draws one label a row, and the task finds many.")
-    run(given, work_of(task, given["min_margin"]))
+    run(given, files.work_of(question, given["min_margin"]))
 
 
 def _warn(labels: Sequence[str]) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _LOOKED_AT = 32  # rows at the beginning, of which the first sound one has to have its text
-_QUESTIONS = ("task", "labels", "labels_file", "field", "id_field", "system", "truncate")
+_QUESTIONS = ("task", "head", "labels", "labels_file", "field", "id_field", "system", "truncate")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,51 @@
-"""``classify --task FILE``: the question, its labels and its calibration come from a task file."""
+"""``classify --task`` and ``--head``: a file says what is asked, and answers are decisions.
+
+A task reads labels behind a prompt, a head the model's hidden state. To a run both are one thing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from core.protocols import Capability
+
 if TYPE_CHECKING:
+    from core.calibration import Level
     from core.cli.jobs.run import Task as Work
     from core.cli.loading import Loaded
     from core.options import GenerateConfig
     from core.tasks import Decision, Task
+    from core.tasks.task import Mode
 
 _OWN = (
     *("labels", "labels_file", "label_prefix", "template", "template_file", "chat", "system"),
     "truncate",
 )
+Decide = Callable[[Sequence[str], "GenerateConfig"], Any]
+"""Texts in, and a `core.Decision` for each out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a file asks of each text.
+
+    ``content`` stands for all that the answers depend on, ``prompt`` gives a text's prompt, and
+    ``decide`` asks a loaded model; it raises for one that the file is not for, before any work.
+    """
+
+    labels: tuple[str, ...]
+    mode: Mode
+    level: Level
+    threshold: float | None
+    needed: Capability
+    content: str
+    prompt: Callable[[str], str]
+    decide: Callable[[Loaded], Decide]
 
 
 def task_of(flags: Mapping[str, Any]) -> Task:
@@ -27,48 +55,64 @@ def task_of(flags: Mapping[str, Any]) -> Task:
     """
     from core.tasks import load_task
 
-    for name in _OWN:
-        if flags.get(name):
-            flag = "--" + name.replace("_", "-")
-            raise click.UsageError(f"The task says what is asked: leave {flag} or --task away.")
+    refuse_own(flags, "task")
     return load_task(flags["task"])
 
 
-def work_of(task: Task, min_margin: float | None) -> Work:
-    """What is asked of each row."""
+def refuse_own(flags: Mapping[str, Any], file: str) -> None:
+    """Raise `click.UsageError` for flags of what the file ``--task`` or ``--head`` says itself."""
+    for name in _OWN:
+        if flags.get(name):
+            flag = "--" + name.replace("_", "-")
+            raise click.UsageError(f"The {file} says what is asked: leave {flag} or --{file} away.")
+
+
+def of_task(task: Task) -> Question:
+    """What a task asks."""
+    from core.tasks.files import to_toml
+
+    return Question(
+        task.labels,
+        task.mode,
+        task.level,
+        task.threshold,
+        Capability.CLASSIFY,
+        content=to_toml(task),
+        prompt=lambda text: "\n".join(task.prompts([text])),
+        decide=lambda loaded: _of_task(task, loaded),
+    )
+
+
+def _of_task(task: Task, loaded: Loaded) -> Decide:
+    from core.options import GenerateConfig
+
+    task.request(loaded.model)  # a calibration of another model is refused before the work
+    # How likely the model finds its own next token shows how far beside it the labels are.
+    told = Capability.LOGPROBS in loaded.backend.capabilities
+
+    def decide(texts: Sequence[str], config: GenerateConfig) -> list[Decision]:
+        limits = GenerateConfig(cancel=config.cancel, timeout=config.timeout, return_logprobs=told)
+        return task.classify(loaded.model, texts, limits)
+
+    return decide
+
+
+def work_of(question: Question, min_margin: float | None) -> Work:
+    """What a run asks of each row."""
     from core.cli.jobs.gold import Gold
     from core.cli.jobs.run import Task as Work
     from core.cli.tasks.many_gold import ManyGold
     from core.cli.writing.answers import decided
     from core.options import GenerateConfig
-    from core.protocols import Capability
-    from core.tasks.files import to_toml
-
-    def asks(loaded: Loaded) -> Any:
-        # How likely the model finds its own next token shows how far beside it the labels are.
-        told = Capability.LOGPROBS in loaded.backend.capabilities
-
-        def ask(texts: Sequence[str], config: GenerateConfig) -> list[Decision]:
-            limits = GenerateConfig(
-                cancel=config.cancel, timeout=config.timeout, return_logprobs=told
-            )
-            return task.classify(loaded.model, texts, limits)
-
-        return ask
-
-    def fitted(loaded: Loaded, config: GenerateConfig) -> GenerateConfig:
-        task.request(loaded.model)  # a calibration of another model is refused before the work
-        return config
 
     return Work(
         command="classify",
-        needed=Capability.CLASSIFY,
-        config=GenerateConfig(labels=task.labels),
-        kind=decided(task, min_margin),
-        ask=asks,
-        generate=asks,
-        fitted=fitted,
-        question=to_toml(task),
-        shown=lambda text: "\n".join(task.prompts([text])),
-        gold=partial(ManyGold, labels=task.labels) if task.mode == "many" else Gold,
+        needed=question.needed,
+        config=GenerateConfig(labels=question.labels),
+        kind=decided(question, min_margin),
+        ask=question.decide,
+        generate=question.decide,
+        question=question.content,
+        shown=question.prompt,
+        gold=partial(ManyGold, labels=question.labels) if question.mode == "many" else Gold,
     )

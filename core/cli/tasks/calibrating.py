@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -19,14 +19,13 @@ from core.calibration import (
     threshold_for,
 )
 from core.cli import output, settings
-from core.cli.rows import asking, checks
+from core.cli.rows import checks
+from core.cli.tasks import gold_rows
 from core.cli.tasks.asking import task_of
+from core.cli.tasks.gold_rows import Texts
 from core.labels import softmax
 from core.protocols import Capability, TextModel
 from core.tasks import Task
-
-if TYPE_CHECKING:
-    from core.cli.reading import row as reading
 
 PRIORS, FITTED = ("batch", "content-free", "pmi"), ("temperature", "isotonic")
 _FOLDS = 5
@@ -34,11 +33,12 @@ Row = Sequence[float]  # the labels' log-probabilities behind one text
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
-    """Rows that can be asked, and their right labels where they have some."""
+class Asked:
+    """What the model said of the rows to one question: raw, and the place of the right answer."""
 
-    texts: list[str]
-    gold: list[str] | None
+    question: str
+    rows: list[Row]
+    gold: list[int]
 
 
 def run(flags: Mapping[str, Any]) -> None:
@@ -53,7 +53,7 @@ def run(flags: Mapping[str, Any]) -> None:
     settings.need_model(given)
     if os.path.exists(given["output"]) and not given["overwrite"]:
         raise click.UsageError(f"{given['output']} exists. --overwrite writes it anew.")
-    rows = _texts(given, task)
+    rows = gold_rows.read(given, task.labels, many=task.mode == "many")
 
     from core.cli.loading import explain, load
 
@@ -99,37 +99,6 @@ def _methods(flags: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(methods, key=(*PRIORS, *FITTED).index))
 
 
-def _texts(flags: Mapping[str, Any], task: Task) -> Texts:
-    if flags["file"] is None:
-        raise click.UsageError("No rows. Give them with -i FILE.")
-    if flags["gold"] and task.mode == "many":
-        raise click.UsageError("--gold has one label a row, and the task finds many.")
-    reading = {**flags, "prompts": (), "id_field": None, "shard": None, "labels": "as a task"}
-    with asking.opened(reading, None) as found:
-        rows = list(found.rows)
-    sound = [row for row in rows if row.error is None]
-    if flags["gold"] is None:
-        kept, gold = sound, None
-    else:
-        kept = [row for row in sound if row.fields.get(flags["gold"]) not in (None, "")]
-        gold = [str(row.fields[flags["gold"]]) for row in kept]
-    for row, label in zip(kept, gold or (), strict=gold is not None):
-        if label not in task.labels:
-            known = ", ".join(map(repr, task.labels))
-            raise click.UsageError(f"{row.place} has the label {label!r}, and the task {known}.")
-    if len(kept) < len(rows):
-        _warn_of_left_out(rows, kept)
-    if not kept:
-        raise click.UsageError(f"No row of {flags['file']} can be fitted on.")
-    return Texts([row.text for row in kept], gold)
-
-
-def _warn_of_left_out(rows: Sequence[reading.Row], kept: Sequence[reading.Row]) -> None:
-    count = output.counted(len(rows) - len(kept), "row")
-    first = next((str(row.error) for row in rows if row.error is not None), None)
-    output.warn(f"{count} left out: {first or 'they have no right label'}")
-
-
 # ------------------------------------------------------------------ what is fitted
 
 
@@ -155,37 +124,52 @@ def _judged(
     methods: Sequence[str],
     flags: Mapping[str, Any],
 ) -> Task:
-    """Say what the calibration is worth on rows that it was not fitted on; find the threshold."""
-    assert rows.gold is not None
-    raw = replace(task, calibration=None).classify(model, rows.texts)
-    asked = zip(raw, rows.gold, strict=True)
-    known = [(decision.logprobs, gold) for decision, gold in asked if decision.logprobs is not None]
-    before = [[logprobs[label] for label in task.labels] for logprobs, _ in known]
-    gold = [task.labels.index(label) for _, label in known]
+    """Say what the calibration is worth on rows that it was not fitted on; find the threshold.
 
-    after = _out_of_fold(before, gold, methods, flags["strength"], fitted)
+    Where several labels may hold, each is a question of its own, and all of them are told together.
+    """
+    asked = _asked(replace(task, calibration=None), model, rows)
+    before = [row for each in asked for row in each.rows]
+    gold = [place for each in asked for place in each.gold]
+    after = [
+        row for each in asked for row in _out_of_fold(each, methods, flags["strength"], fitted)
+    ]
     output.say(f"raw: {_told(quality(before, gold))}")
     output.say(f"{fitted.level}: {_told(quality(after, gold))}, of {_FOLDS} folds held out")
     if flags["error_rate"] is None:
         return fitted
-    return replace(fitted, threshold=_threshold(after, gold, flags["error_rate"]))
+    # With several labels, the threshold is that of yes, which stands first.
+    of_yes = task.mode == "many"
+    return replace(fitted, threshold=_threshold(after, gold, flags["error_rate"], of_yes))
+
+
+def _asked(plain: Task, model: TextModel, rows: Texts) -> list[Asked]:
+    """What the model says raw to each question, of the rows that it can be asked about."""
+    assert rows.gold is not None
+    found = [Asked(question, [], []) for question in plain.questions]
+    for decision, right in zip(plain.classify(model, rows.texts), rows.gold, strict=True):
+        if decision.error is not None:
+            continue
+        for each in found:
+            part = decision.parts[each.question] if each.question else decision
+            each.rows.append([*(part.logprobs or {}).values()])
+            holds = 0 if each.question in right else 1
+            each.gold.append(holds if each.question else plain.labels.index(right))
+    return found
 
 
 def _out_of_fold(
-    rows: Sequence[Row],
-    gold: Sequence[int],
-    methods: Sequence[str],
-    strength: float | None,
-    fitted: Task,
+    asked: Asked, methods: Sequence[str], strength: float | None, fitted: Task
 ) -> list[Row]:
     """The adjusted rows, each fifth by what the others say; a prior of no rows is that of all."""
     found: dict[int, Row] = {}
+    rows, gold = asked.rows, asked.gold
     for fold in range(_FOLDS):
         rest = [n for n in range(len(rows)) if n % _FOLDS != fold]
         known, right = [rows[n] for n in rest], [gold[n] for n in rest]
         if not rest:
             continue
-        prior = _prior(known, strength) if "batch" in methods else _of(fitted)
+        prior = _prior(known, strength) if "batch" in methods else _of(fitted, asked.question)
         adjust = prior
         if FITTED[0] in methods:
             adjust = fit_temperature(known, right, prior)
@@ -199,25 +183,26 @@ def _prior(rows: Sequence[Row], strength: float | None) -> Adjustment:
     return batch_prior(rows) if strength is None else batch_prior(rows, strength)
 
 
-def _of(fitted: Task) -> Adjustment:
-    """The prior that a task has."""
+def _of(fitted: Task, question: str) -> Adjustment:
+    """The prior that a task has for a question."""
     assert fitted.calibration is not None
-    [adjustment] = fitted.calibration.adjustments.values()
-    return Adjustment(prior=adjustment.prior)
+    return Adjustment(prior=fitted.calibration.adjustments[question].prior)
 
 
-def _threshold(rows: Sequence[Row], gold: Sequence[int], rate: float) -> float:
+def _threshold(rows: Sequence[Row], gold: Sequence[int], rate: float, of_yes: bool) -> float:
     shares = [softmax(row) for row in rows]
-    best = [max(each) for each in shares]
-    right = [each.index(max(each)) == label for each, label in zip(shares, gold, strict=True)]
+    best = [each[0] if of_yes else max(each) for each in shares]
+    chosen = [0 if of_yes else each.index(max(each)) for each in shares]
+    right = [one == label for one, label in zip(chosen, gold, strict=True)]
     found = threshold_for(best, right, rate)
     if found is None:
         raise click.ClickException(
             f"No threshold keeps the errors below {rate:g} on these rows. Give more rows, or a "
             "larger --error-rate."
         )
+    what = "questions" if of_yes else "rows"
     output.say(
-        f"accepted from {found.value:.4f}: {100 * found.coverage:.1f} % of the rows, "
+        f"accepted from {found.value:.4f}: {100 * found.coverage:.1f} % of the {what}, "
         f"{found.errors} of {found.kept} wrong (at most {100 * found.error_bound:.1f} %)"
     )
     return found.value
@@ -237,6 +222,7 @@ def _told(found: Quality) -> str:
 def _tell_counts(task: Task, fitted: Task, model: TextModel, texts: Sequence[str]) -> None:
     """Say how often each label is chosen, before and after."""
     for name, each in (("raw", replace(task, calibration=None)), (fitted.level, fitted)):
-        chosen = [decision.label for decision in each.classify(model, texts)]
+        found = each.classify(model, texts)
+        chosen = [label for decision in found for label in decision.labels]
         counts = ", ".join(f"{label} {chosen.count(label)}" for label in task.labels)
         output.say(f"{name}: {counts}")

@@ -10,7 +10,8 @@ from core.records import error_record
 from core.types import BatchResult, ClassifyResult
 
 if TYPE_CHECKING:
-    from core.tasks import Decision, Task
+    from core.cli.tasks.asking import Question
+    from core.tasks import Decision
 
 Answer = dict[str, object]
 Result = ClassifyResult | BatchResult
@@ -67,13 +68,18 @@ _IN_MODE = {
 _ONLY_IN = {"value": "levels", "spread": "levels", "labels": "many", "parts": "many"}
 
 
-def decided(task: Task, min_margin: float | None) -> Kind:
-    """Answers of a task; a label that it does not accept is "unsure"."""
+_OF_LABELS = ("label_mass", "logprobs", "token")
+"""What a head says nothing about: it looks at no label's probability to come next."""
+
+
+def decided(question: Question, min_margin: float | None) -> Kind:
+    """Answers of a task or a head; a label that a task does not accept is "unsure"."""
     from core.tasks import Decision
 
-    left_out = {name for name, only in _ONLY_IN.items() if only != task.mode}
-    left_out |= {"label"} if task.mode == "many" else set()
-    left_out |= {"accepted"} if task.threshold is None else set()
+    left_out = {name for name, only in _ONLY_IN.items() if only != question.mode}
+    left_out |= {"label"} if question.mode == "many" else set()
+    left_out |= {"accepted"} if question.threshold is None else set()
+    left_out |= {*_OF_LABELS} if question.level == "L2" else set()
 
     def answer(result: Decision) -> Answer:
         found = {name: v for name, v in result.to_dict().items() if name not in left_out}
@@ -83,14 +89,15 @@ def decided(task: Task, min_margin: float | None) -> Kind:
             found["label"] = UNSURE
         return found
 
-    columns = (*_IN_MODE[task.mode], "label_mass", "level", "error")
+    columns = (*_IN_MODE[question.mode], "label_mass", "level", "error")
+    columns = tuple(name for name in columns if name not in left_out)
 
     def values(answer: Answer) -> tuple[object, ...]:
         told = {**answer, "probability": best(answer), "error": message(answer)}
         return tuple(told[name] for name in columns)
 
     def failed(error: Exception) -> Answer:
-        return answer(Decision(level=task.level, error=error))
+        return answer(Decision(level=question.level, error=error))
 
     names = frozenset({"line", *columns, *answer(Decision())})
     return Kind(answer, failed, columns, values, names)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from array import array
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,12 @@ class LastOnly(FakeModel):
         return super().hidden_states(prompts, *config, layers=layers, **options)
 
 
+def _noted(texts: list[str], asked: list[str]) -> Iterator[str]:
+    for text in texts:
+        asked.append(text)
+        yield text
+
+
 def test_it_learns_and_gives_probabilities() -> None:
     few = FewShot(FakeModel()).fit(SMALL, SMALL_LABELS)
     assert few.head.labels == ("sport", "weather")
@@ -62,11 +70,35 @@ def test_results_have_each_texts_own_error() -> None:
     assert first.probabilities is not None
     assert math.isclose(sum(first.probabilities.values()), 1.0)
     assert first.margin == pytest.approx(abs(2 * first.probabilities["sport"] - 1))
+    assert first.confidence == pytest.approx(2 * max(first.probabilities.values()) - 1)
+    assert {row.level for row in (first, wrong, last)} == {"L2"}
+    assert first.labels == (first.label,)
     assert isinstance(wrong.error, core.RequestError)
     assert [type(row.error) for row in few.classify(["no"])] == [core.RequestError]
     with pytest.raises(core.RequestError) as caught:
         few.predict(["rain", "no"])
     assert caught.value.__notes__ == ["This is the error of text 1."]
+
+
+def test_a_stream_has_the_same_decisions_block_by_block() -> None:
+    few = FewShot(FakeModel()).fit(SMALL, SMALL_LABELS)
+    texts = [f"rain {n}" if n % 3 else f"goal {n}" for n in range(600)]
+    asked: list[str] = []
+    stream = few.classify_iter(_noted(texts, asked))
+    assert asked == []
+    first = next(stream)
+    assert len(asked) < 600
+    assert [first, *stream] == few.classify(texts)
+    with pytest.raises(TypeError, match="wrap a single one in a list"):
+        few.classify_iter("rain")
+
+
+def test_a_cancelled_call_gives_each_text_its_error() -> None:
+    few = FewShot(FakeModel()).fit(SMALL, SMALL_LABELS)
+    cancel = threading.Event()
+    cancel.set()
+    found = few.classify(["rain", "goal"], core.GenerateConfig(cancel=cancel))
+    assert [type(row.error) for row in found] == [core.GenerationCancelled] * 2
 
 
 def test_the_order_of_the_rows_does_not_matter() -> None:

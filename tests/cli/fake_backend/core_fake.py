@@ -1,7 +1,8 @@
 """A deterministic backend for tests of the command line: it reads words, not weights.
 
 The token after a prompt is the prompt's last word; a label is as likely as it is often in the
-prompt. A prompt with "BOOM" in it fails, and one with "SLOW" waits until it is cancelled. One with
+prompt, and hidden states are counts of its words. A prompt with "BOOM" in it fails, and one with
+"SLOW" waits until it is cancelled. One with
 "PAUSE" makes the file that the environment variable FAKE_PAUSE names, and waits until it is gone.
 """
 
@@ -9,9 +10,11 @@ from __future__ import annotations
 
 import os
 import time
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
+from zlib import crc32
 
 from core.errors import (
     EmptyPromptError,
@@ -29,6 +32,7 @@ from core.types import (
     Conversation,
     Device,
     GenerateMetrics,
+    HiddenResult,
     ModelInfo,
     Token,
 )
@@ -105,6 +109,18 @@ class FakeModel(PlainModel):
         turns = checked_messages(messages)
         return "".join(f"<{m.role}>{m.content}</{m.role}>" for m in turns)
 
+    def hidden_states(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        *,
+        layers: Sequence[int] = (-1,),
+        **options: Any,
+    ) -> list[HiddenResult]:
+        BATCHES.append(len(prompts))
+        return [_shown(prompt, [layer % 3 for layer in layers]) for prompt in prompts]
+
     def choices(self) -> list[Choice]:
         device = self._backend.loaded[-1].options.get("speed", "abacus")
         return [Choice("device", str(device), "it was on the desk")]
@@ -137,9 +153,23 @@ def _classified(prompt: str, config: GenerateConfig) -> ClassifyResult:
     return ClassifyResult(token, None, best, shares, logprobs, 0.75, margin)
 
 
+def _shown(prompt: str, layers: Sequence[int]) -> HiddenResult:
+    """How often the prompt has words of each kind; in layer 0, its last word alone."""
+    if not prompt:
+        return HiddenResult(error=EmptyPromptError("The prompt is empty."))
+    states = array("f")
+    for layer in layers:
+        words = prompt.split()
+        kinds = [crc32(word.encode()) % 8 for word in (words if layer else words[-1:])]
+        states.extend(float(SIGN * kinds.count(kind)) for kind in range(8))
+    return HiddenResult(tuple(layers), states)
+
+
 BATCHES: list[int] = []
+SIGN = 1
 _BASIC = frozenset({Capability.CLASSIFY, Capability.LABELS, Capability.DEVICE_REPORTING})
 _FULL = _BASIC | {
+    Capability.HIDDEN_STATES,
     Capability.LOGPROBS,
     Capability.SEED,
     Capability.TOKENIZING,

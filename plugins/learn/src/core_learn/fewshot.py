@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Self
 
 import numpy as np
 
 import core
+from core.wires.questions import choice_confidence
 from core_learn.crossvalidation import Trial, best, early_exit, trials
 from core_learn.errors import ForeignHeadError, LearnError, TrainingDataError
 from core_learn.files import Head, load_head, save_head
@@ -21,6 +23,7 @@ from core_learn.heads import KINDS, Array, Classes, log_probabilities
 PROBES = ("The quick brown fox jumps over the lazy dog.", "12 + 30", "Où est la gare ?")
 """Texts by whose states a model is known again; a head's file has what they were."""
 
+_BLOCK = 256  # texts a call, of a stream
 _FOREIGN = 0.3  # of a probe's spread: weights of one model in two formats differ by less
 _DEFAULT = "ridge", 1.0, 10.0  # kind, strength and scale where nothing can be left out
 
@@ -117,15 +120,37 @@ class FewShot:
         """The likeliest label of each text."""
         return [self.head.labels[place] for place in self.predict_proba(texts).argmax(axis=1)]
 
-    def classify(self, texts: Sequence[str]) -> list[core.ClassifyResult]:
-        """The same as results, in which what is wrong with one text is its own error."""
-        found = self._results(texts, (self.head.layer,))
+    def classify(
+        self, texts: Sequence[str], config: core.GenerateConfig | None = None
+    ) -> list[core.Decision]:
+        """One decision of level L2 for each text; what fails with one is its own ``error``.
+
+        ``config`` is for ``cancel`` and ``timeout``. Of ``logprobs`` and ``label_mass`` a head
+        knows nothing: it reads no label.
+        """
+        found = self._results(texts, (self.head.layer,), config)
         sound = [result for result in found if result.error is None]
         likely = iter(self._probabilities(self._rows(sound)[:, 0]) if sound else ())
         return [
-            core.ClassifyResult(error=result.error) if result.error else self._result(next(likely))
+            core.Decision(level="L2", error=result.error)
+            if result.error
+            else self._decision(next(likely).tolist())
             for result in found
         ]
+
+    def classify_iter(
+        self, texts: Iterable[str], config: core.GenerateConfig | None = None
+    ) -> Iterator[core.Decision]:
+        """`classify` for more texts than fit in memory: from any iterable, block by block."""
+        if isinstance(texts, str):
+            raise TypeError("FewShot takes texts; wrap a single one in a list.")
+        return self._in_blocks(iter(texts), config)
+
+    def _in_blocks(
+        self, texts: Iterator[str], config: core.GenerateConfig | None
+    ) -> Iterator[core.Decision]:
+        while block := [*islice(texts, _BLOCK)]:
+            yield from self.classify(block, config)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what was learned to a safetensors file; see `load`."""
@@ -164,9 +189,14 @@ class FewShot:
         rows = self._rows(found)
         return {layer: rows[:, place] for place, layer in enumerate(found[0].layers)}
 
-    def _results(self, texts: Sequence[str], layers: Sequence[int]) -> list[core.HiddenResult]:
+    def _results(
+        self,
+        texts: Sequence[str],
+        layers: Sequence[int],
+        config: core.GenerateConfig | None = None,
+    ) -> list[core.HiddenResult]:
         prompts = [self.template.replace("{text}", text) for text in _checked(texts)]
-        found: list[core.HiddenResult] = self.model.hidden_states(prompts, layers=layers)
+        found: list[core.HiddenResult] = self.model.hidden_states(prompts, config, layers=layers)
         return found
 
     def _rows(self, found: Sequence[core.HiddenResult]) -> Array:
@@ -184,11 +214,15 @@ class FewShot:
         found: Array = np.exp(log_probabilities(scores, self.head.scale))
         return found
 
-    def _result(self, likely: Array) -> core.ClassifyResult:
-        labels, (second, first) = self.head.labels, np.sort(likely)[-2:].tolist()
-        return core.ClassifyResult(
-            label=labels[int(likely.argmax())],
-            probabilities=dict(zip(labels, likely.tolist(), strict=True)),
+    def _decision(self, shares: list[float]) -> core.Decision:
+        labels, (second, first) = self.head.labels, sorted(shares)[-2:]
+        best = labels[shares.index(first)]
+        return core.Decision(
+            label=best,
+            labels=(best,),
+            probabilities=dict(zip(labels, shares, strict=True)),
+            level="L2",
+            confidence=choice_confidence(shares),
             margin=first - second,
         )
 

@@ -1,0 +1,67 @@
+"""``classify --head FILE``: the head is read, and asked as a task is."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core.cli.tasks.asking import Decide, Question, refuse_own
+from core.protocols import Capability
+
+if TYPE_CHECKING:
+    from core.cli.loading import Loaded
+    from core.options import GenerateConfig
+    from core.tasks import Decision
+
+
+def need_core_learn() -> None:
+    """Raise `click.ClickException` where what learns heads is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("core_learn") is None:
+        raise click.ClickException(
+            "Heads are the work of core-learn, which is not installed: pip install 'core[learn]'"
+        )
+
+
+def question_of(flags: Mapping[str, Any]) -> Question:
+    """What the head that ``--head`` names asks.
+
+    Raises `click.UsageError` beside flags of what it says itself, and `core_learn.HeadFileError`
+    for a file that holds none.
+    """
+    need_core_learn()
+    from core_learn.files import load_head
+
+    refuse_own(flags, "head")
+    if flags["task"]:
+        raise click.UsageError("Give --task or --head, not both.")
+    path = flags["head"]
+    head = load_head(path)
+    return Question(
+        head.labels,
+        "one",
+        "L2",
+        None,
+        Capability.HIDDEN_STATES,
+        content=hashlib.sha256(Path(path).read_bytes()).hexdigest(),
+        prompt=lambda text: head.template.replace("{text}", text),
+        decide=lambda loaded: _asking(path, loaded),
+    )
+
+
+def _asking(path: str, loaded: Loaded) -> Decide:
+    from core.options import GenerateConfig
+    from core_learn import FewShot
+
+    few = FewShot.load(path, loaded.model)  # one of another model is refused before the work
+
+    def decide(texts: Sequence[str], config: GenerateConfig) -> list[Decision]:
+        limits = GenerateConfig(cancel=config.cancel, timeout=config.timeout)
+        return few.classify(texts, limits)
+
+    return decide

@@ -1,0 +1,89 @@
+"""From rows with their right labels to a head in a file."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core.cli import output, settings
+from core.cli.jobs.job import quoted
+from core.cli.rows import checks
+from core.cli.tasks import gold_rows
+from core.cli.tasks.heads import need_core_learn
+from core.protocols import Capability
+
+if TYPE_CHECKING:
+    from core_learn import FewShot
+    from core_learn.crossvalidation import Trial
+
+_SHOWN = 20
+
+
+def run(flags: Mapping[str, Any]) -> None:
+    """Learn a head as the flags say, and write it.
+
+    Raises `click.UsageError` for flags that make no sense, and `core_learn.TrainingDataError` for
+    rows that nothing can be learned from.
+    """
+    need_core_learn()
+    from core.cli.loading import explain, load
+    from core_learn import FewShot
+
+    settings.need_model(flags)
+    if os.path.exists(flags["output"]) and not flags["overwrite"]:
+        raise click.UsageError(f"{flags['output']} exists. --overwrite writes it anew.")
+    template = _template(flags)
+    rows = gold_rows.read(flags)
+    assert rows.gold is not None  # --gold is required
+
+    loaded = load(flags["model"], settings.load_config(flags), Capability.HIDDEN_STATES)
+    with loaded.model as model:
+        if flags["verbose"]:
+            explain(loaded)
+        chosen = {name: flags[name] for name in ("layers", "kinds") if flags[name]}
+        few = FewShot(model, template=template, early_exit=flags["early_exit"], **chosen)
+        few.fit(rows.texts, rows.gold)
+    if flags["verbose"]:
+        _tell_trials(few.trials)
+    _tell(few, rows.gold)
+    few.save(flags["output"])
+    command = ["infer-cli", "classify", "-m", flags["model"], "--head", flags["output"]]
+    output.say(
+        f"{flags['output']}: level L2. Ask it with:\n{' '.join(map(quoted, command))} -i FILE"
+    )
+
+
+def _template(flags: Mapping[str, Any]) -> str:
+    """What the model reads of a row. Raises `click.UsageError` where the text is not in it."""
+    found = checks.template_of({**flags, "prompts": (), "form": "text"})
+    return "{text}" if found is None else found.source
+
+
+def _tell(few: FewShot, gold: Sequence[str]) -> None:
+    head, counts = few.head, Counter(gold)
+    shown = ", ".join(f"{label} {counts[label]}" for label in head.labels[:_SHOWN])
+    more = f", and {len(head.labels) - _SHOWN} labels more" if len(head.labels) > _SHOWN else ""
+    output.say(f"learned from {output.counted(head.rows, 'row')}: {shown}{more}")
+    what = f"{head.kind} on layer {head.layer} of {head.num_layers}, strength {head.strength:g}"
+    if head.accuracy is None:
+        output.say(f"{what}: with one row of a label, nothing could be left out to choose by")
+    else:
+        output.say(f"{what}: right on {100 * head.accuracy:.1f} % of the rows that were left out")
+
+
+def _tell_trials(trials: Sequence[Trial]) -> None:
+    """Say the best strength of each kind on each layer."""
+    best: dict[tuple[int, str], Trial] = {}
+    for trial in trials:
+        place = trial.layer, trial.kind
+        if place not in best or trial.loss < best[place].loss:
+            best[place] = trial
+    for trial in best.values():
+        output.say(
+            f"  layer {trial.layer}, {trial.kind}, strength {trial.strength:g}: "
+            f"{100 * trial.accuracy:.1f} % right, NLL {trial.loss:.3f}"
+        )
