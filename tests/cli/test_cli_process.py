@@ -48,8 +48,8 @@ def test_capabilities_stand_on_lines_of_their_own(infer_cli: InferCli) -> None:
     _, shown = infer_cli.on_terminal("backends", "-v", COLUMNS="60", NO_COLOR="1")
     assert (
         "\nfake\n"
-        "    classify, device_reporting, explaining,\n"
-        "    hidden_states, labels, logprobs, seed, tokenizing\n"
+        "    classify, device_reporting, explaining, hidden_states,\n"
+        "    labels, logprobs, seed, tokenizing\n"
     ) in shown
     assert "CAPABILITIES" not in shown
     _, brief = infer_cli.on_terminal("backends", COLUMNS="60", NO_COLOR="1")
