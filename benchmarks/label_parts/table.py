@@ -1,0 +1,113 @@
+"""The figures as Markdown: means, what the default costs and gains, and where raw is better."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import mean
+from typing import Any
+
+from benchmarks.label_parts.levels import DEFAULT, RAW, SIZES
+
+Cell = dict[str, Any]
+NAMES = {"smollm2": "SmolLM2-135M-Instruct", "gemma3": "Gemma-3-270M"}
+_GOOD = 0.05  # calibration error
+
+
+def markdown(figures: dict[str, Any]) -> str:
+    """All tables, one behind another."""
+    cells, heads = figures["cells"], figures["heads"]
+    parts = [_means(cells, heads), _verdict(cells), _each(cells)]
+    return "\n\n".join(parts)
+
+
+def _means(cells: Sequence[Cell], heads: Sequence[Cell]) -> str:
+    """A row for each subject and set: the means over its templates."""
+    levels = [*cells[0]["levels"]]
+    learned = [f"L2 of {size}" for size in SIZES]
+    lines = [
+        _row(["model, backend, set", *levels, *learned]),
+        _rule(1 + len(levels) + len(learned)),
+    ]
+    for found in heads:
+        own = [cell for cell in cells if all(cell[key] == found[key] for key in _SUBJECT)]
+        name = f"{NAMES[found['model']]}, {found['backend']}, {found['set']}"
+        means = [_two([cell["levels"][level] for cell in own]) for level in levels]
+        lines.append(_row([name, *means, *(_two([found["levels"][level]]) for level in learned)]))
+    all_means = [_two([cell["levels"][level] for cell in cells]) for level in levels]
+    of_heads = [_two([found["levels"][level] for found in heads]) for level in learned]
+    lines.append(_row(["mean of all", *all_means, *of_heads]))
+    return "\n".join(["Accuracy in %, calibration error; means over the templates:", "", *lines])
+
+
+_SUBJECT = ("model", "backend", "set")
+
+
+def _verdict(cells: Sequence[Cell]) -> str:
+    """What the default does beside raw, and what a hundred labels do on the largest set."""
+    sides = [cell["default_beside_raw"] for cell in cells]
+    worst = min(cells, key=lambda cell: float(cell["default_beside_raw"]["accuracy"]))
+    levels = {
+        level: mean(cell["levels"][level]["ece"] for cell in cells) for level in (RAW, DEFAULT)
+    }
+    lines = [
+        f"{DEFAULT} beside {RAW}, in {len(cells)} cells:",
+        "",
+        f"- accuracy: {100 * mean(s['accuracy'] for s in sides):+.1f} points in the mean, at worst "
+        f"{100 * worst['default_beside_raw']['accuracy']:+.1f} ({_name(worst)})",
+        f"- calibration error: {before:.3f} before, {after:.3f} after, in the mean",
+        f"- accuracy worse beyond the 95 % interval: {_listed(c for c in cells if _less(c))}",
+        f"- calibration error worse beyond it: {_listed(c for c in cells if _more(c))}",
+        f"- raw more accurate at all: {_listed(c for c in cells if _accuracy(c) < 0)}",
+    ]
+    for level in cells[0]["levels"]:
+        if level.startswith("L1"):
+            own = [cell for cell in cells if cell["set"] == "sentiment"]
+            good = sum(cell["levels"][level]["ece"] <= _GOOD for cell in own)
+            lines.append(
+                f"- {level}, on the 500 of sentiment: calibration error "
+                f"{mean(cell['levels'][level]['ece'] for cell in own):.3f} in the mean, at most "
+                f"{_GOOD} in {good} of {len(own)} cells"
+            )
+    return "\n".join(lines)
+
+
+def _each(cells: Sequence[Cell]) -> str:
+    levels = [*cells[0]["levels"]]
+    lines = [_row(["cell", "label mass", *levels]), _rule(2 + len(levels))]
+    for cell in cells:
+        told = [_two([cell["levels"][level]]) for level in levels]
+        lines.append(_row([_name(cell), f"{cell['label_mass']:.3f}", *told]))
+    return "\n".join(["Each cell:", "", *lines])
+
+
+def _accuracy(cell: Cell) -> float:
+    return float(cell["default_beside_raw"]["accuracy"])
+
+
+def _less(cell: Cell) -> bool:
+    return bool(cell["default_beside_raw"]["accuracy_interval"][1] < 0)
+
+
+def _more(cell: Cell) -> bool:
+    return bool(cell["default_beside_raw"]["ece_interval"][0] > 0)
+
+
+def _listed(cells: Iterable[Cell]) -> str:
+    return "; ".join(map(_name, cells)) or "none"
+
+
+def _name(cell: Cell) -> str:
+    return f"{cell['model']} {cell['backend']} {cell['set']} {cell['template']}"
+
+
+def _two(figures: Sequence[dict[str, Any]]) -> str:
+    accuracy = mean(each["accuracy"] for each in figures)
+    return f"{100 * accuracy:.1f}, {mean(each['ece'] for each in figures):.3f}"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _rule(count: int) -> str:
+    return "|" + "---|" * count
