@@ -41,6 +41,8 @@ _HOMES = {
     "core.tasks.files": "load_task",
     "core.tasks.task": "Task",
     "core.training": "TrainConfig TrainingExample TrainStep",
+    "core.tuning.trial": "Trial Tuning",
+    "core.tuning.tune": "tune",
     "core.types": (
         "AttentionSnapshot BackendStatus BatchResult Choice ClassifyResult Device "
         "DiscoveredModel GenerateMetrics HiddenResult MemoryReport Message ModelInfo Score Token"

@@ -75,6 +75,9 @@ from core.tasks.task import Task as Task
 from core.training import TrainConfig as TrainConfig
 from core.training import TrainingExample as TrainingExample
 from core.training import TrainStep as TrainStep
+from core.tuning.trial import Trial as Trial
+from core.tuning.trial import Tuning as Tuning
+from core.tuning.tune import tune as tune
 from core.types import AttentionSnapshot as AttentionSnapshot
 from core.types import BackendStatus as BackendStatus
 from core.types import BatchResult as BatchResult
@@ -167,6 +170,8 @@ __all__ = [
     "TrainStep",
     "Trainable",
     "TrainingExample",
+    "Trial",
+    "Tuning",
     "UnknownBackendError",
     "UnsupportedModelError",
     "UnsupportedOperationError",
@@ -180,4 +185,5 @@ __all__ = [
     "load_model",
     "load_task",
     "register",
+    "tune",
 ]

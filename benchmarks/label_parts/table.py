@@ -46,9 +46,7 @@ def _verdict(cells: Sequence[Cell]) -> str:
     """What the default does beside raw, and what a hundred labels do on the largest set."""
     sides = [cell["default_beside_raw"] for cell in cells]
     worst = min(cells, key=lambda cell: float(cell["default_beside_raw"]["accuracy"]))
-    levels = {
-        level: mean(cell["levels"][level]["ece"] for cell in cells) for level in (RAW, DEFAULT)
-    }
+    before, after = (mean(c["levels"][level]["ece"] for c in cells) for level in (RAW, DEFAULT))
     lines = [
         f"{DEFAULT} beside {RAW}, in {len(cells)} cells:",
         "",

@@ -39,6 +39,8 @@ def fit_temperature(
     low, high = 1 / HOTTEST, 1 / COLDEST
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
+        if not low < middle < high:
+            break  # no float is between them
         if _slope(scores, places, middle) > 0:  # surer is likelier still
             low = middle
         else:

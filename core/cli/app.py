@@ -18,6 +18,7 @@ from core.cli.commands.generate import generate
 from core.cli.commands.info import info
 from core.cli.commands.learn import learn
 from core.cli.commands.merge import merge
+from core.cli.commands.tune import tune
 from core.cli.plugins import Hooks
 from core.known_plugins import install_command
 
@@ -99,7 +100,8 @@ def build() -> InferGroup:
         """Local LLM text generation: find models, pick backends, classify or write text."""
 
     assert isinstance(group, InferGroup)
-    for command in (backends, calibrate, chat, classify, discover, generate, info, learn, merge):
+    asking = (calibrate, chat, classify, generate, learn, tune)
+    for command in (*asking, backends, discover, info, merge):
         group.add_command(command)
     group.hooks = hooks = Hooks()
     hooks.load()

@@ -47,19 +47,19 @@ def prior(
     validate.one_of("method", method, ("batch", "content-free", "pmi"))
     plain = replace(task, calibration=None)
     if method == "pmi":
-        prompts = _domains(task, domain)
+        prompts = domain_prompts(task, domain)
     elif texts is None and method == "batch":
         raise CalibrationError("A batch prior takes texts like those to come. Give some.")
     else:
         prompts = plain.prompts(CONTENT_FREE if texts is None else texts)
-    rows = _asked(plain, model, prompts, config)
+    rows = ask_rows(plain, model, prompts, config)
 
     # A question's prior is of the texts that it got an answer for.
     fitted = {
-        question: _prior([row for row in each if row is not None], method, strength)
+        question: prior_of([row for row in each if row is not None], method, strength)
         for question, each in rows.items()
     }
-    return _calibration(plain, model, "L0", method, fitted, rows)
+    return calibration_of(plain, model, "L0", method, fitted, rows)
 
 
 def on_gold(
@@ -81,7 +81,7 @@ def on_gold(
     if before is not None:
         before.check(task.key(model))
     plain = replace(task, calibration=None)
-    rows = _asked(plain, model, plain.prompts(listed), config)
+    rows = ask_rows(plain, model, plain.prompts(listed), config)
 
     fit = fit_temperature if method == "temperature" else fit_isotonic
     fitted: dict[str, Adjustment] = {}
@@ -93,10 +93,13 @@ def on_gold(
 
     below = before.method.split("+")[0] if before is not None and _has_prior(before) else ""
     name = f"{below}+{method}" if below else method
-    return _calibration(plain, model, "L1", name, fitted, rows)
+    return calibration_of(plain, model, "L1", name, fitted, rows)
 
 
-def _asked(task: Task, model: TextModel, prompts: list[str], config: GenerateConfig | None) -> Rows:
+def ask_rows(
+    task: Task, model: TextModel, prompts: list[str], config: GenerateConfig | None
+) -> Rows:
+    """What the model says of a task's prompts, raw; raises any error of a text but its size."""
     results = model.classify(prompts, task.request(model, config))
     found = answers(model, task.words, task.label_prefix, prompts, results)
     rows: Rows = {question: [] for question in task.questions}
@@ -109,7 +112,8 @@ def _asked(task: Task, model: TextModel, prompts: list[str], config: GenerateCon
     return rows
 
 
-def _prior(rows: Sequence[Row], method: str, strength: float | None) -> Adjustment:
+def prior_of(rows: Sequence[Sequence[float]], method: str, strength: float | None) -> Adjustment:
+    """The prior of a method, from the rows that it goes by."""
     if method == "batch":
         return batch_prior(rows, BATCH_STRENGTH if strength is None else strength)
     whole = 1.0 if strength is None else strength
@@ -120,7 +124,7 @@ def _prior(rows: Sequence[Row], method: str, strength: float | None) -> Adjustme
     return pmi_prior(rows[0], whole)
 
 
-def _domains(task: Task, domain: str | None) -> list[str]:
+def domain_prompts(task: Task, domain: str | None) -> list[str]:
     """The prompt without a text; one for each label that is asked for."""
     each = [{"label": label} for label in task.labels] if task.mode == "many" else [{}]
     if domain is not None:
@@ -169,7 +173,7 @@ def _base(calibration: Calibration, question: str, labels: Sequence[str]) -> Adj
     return Adjustment(prior=tuple(values[label] for label in labels if values))
 
 
-def _calibration(
+def calibration_of(
     task: Task,
     model: TextModel,
     level: Level,
@@ -177,5 +181,6 @@ def _calibration(
     fitted: dict[str, Adjustment],
     rows: Rows,
 ) -> Calibration:
+    """What was fitted to these rows, as the calibration of a task with a model."""
     number = max(sum(row is not None for row in each) for each in rows.values())
     return Calibration(level, method, task.key(model), tuple(task.words), fitted, number)

@@ -29,6 +29,7 @@ def test_every_flag_in_the_documentation_exists(infer_cli: InferCli) -> None:
             ["classify"],
             ["calibrate"],
             ["learn"],
+            ["tune"],
             ["generate"],
             ["chat"],
             ["discover"],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core.cli.tasks.asking import Decide, Question, refuse_own
+from core.entry_points import read_group
 from core.protocols import Capability
 
 if TYPE_CHECKING:
@@ -18,14 +19,18 @@ if TYPE_CHECKING:
     from core.tasks import Decision
 
 
-def need_core_learn() -> None:
-    """Raise `click.ClickException` where what learns heads is not installed."""
-    from importlib.util import find_spec
+GROUP = "core.heads"
+"""The entry points of what learns heads: a module that has what `core_learn` has."""
 
-    if find_spec("core_learn") is None:
+
+def learner() -> Any:
+    """The module that learns heads. Raises `click.ClickException` where none is installed."""
+    records, _ = read_group(GROUP)
+    if not records:
         raise click.ClickException(
             "Heads are the work of core-learn, which is not installed: pip install 'core[learn]'"
         )
+    return records[0].load()
 
 
 def question_of(flags: Mapping[str, Any]) -> Question:
@@ -34,14 +39,11 @@ def question_of(flags: Mapping[str, Any]) -> Question:
     Raises `click.UsageError` beside flags of what it says itself, and `core_learn.HeadFileError`
     for a file that holds none.
     """
-    need_core_learn()
-    from core_learn.files import load_head
-
     refuse_own(flags, "head")
     if flags["task"]:
         raise click.UsageError("Give --task or --head, not both.")
-    path = flags["head"]
-    head = load_head(path)
+    path, learn = flags["head"], learner()
+    head = learn.load_head(path)
     return Question(
         head.labels,
         "one",
@@ -50,18 +52,18 @@ def question_of(flags: Mapping[str, Any]) -> Question:
         Capability.HIDDEN_STATES,
         content=hashlib.sha256(Path(path).read_bytes()).hexdigest(),
         prompt=lambda text: head.template.replace("{text}", text),
-        decide=lambda loaded: _asking(path, loaded),
+        decide=lambda loaded: _asking(learn, path, loaded),
     )
 
 
-def _asking(path: str, loaded: Loaded) -> Decide:
+def _asking(learn: Any, path: str, loaded: Loaded) -> Decide:
     from core.options import GenerateConfig
-    from core_learn import FewShot
 
-    few = FewShot.load(path, loaded.model)  # one of another model is refused before the work
+    few = learn.FewShot.load(path, loaded.model)  # one of another model is refused before the work
 
     def decide(texts: Sequence[str], config: GenerateConfig) -> list[Decision]:
         limits = GenerateConfig(cancel=config.cancel, timeout=config.timeout)
-        return few.classify(texts, limits)
+        decisions: list[Decision] = few.classify(texts, limits)
+        return decisions
 
     return decide

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,12 +13,8 @@ from core.cli import output, settings
 from core.cli.jobs.job import quoted
 from core.cli.rows import checks
 from core.cli.tasks import gold_rows
-from core.cli.tasks.heads import need_core_learn
+from core.cli.tasks.heads import learner
 from core.protocols import Capability
-
-if TYPE_CHECKING:
-    from core_learn import FewShot
-    from core_learn.crossvalidation import Trial
 
 _SHOWN = 20
 
@@ -29,9 +25,9 @@ def run(flags: Mapping[str, Any]) -> None:
     Raises `click.UsageError` for flags that make no sense, and `core_learn.TrainingDataError` for
     rows that nothing can be learned from.
     """
-    need_core_learn()
     from core.cli.loading import explain, load
-    from core_learn import FewShot
+
+    learn = learner()
 
     settings.need_model(flags)
     if os.path.exists(flags["output"]) and not flags["overwrite"]:
@@ -45,7 +41,7 @@ def run(flags: Mapping[str, Any]) -> None:
         if flags["verbose"]:
             explain(loaded)
         chosen = {name: flags[name] for name in ("layers", "kinds") if flags[name]}
-        few = FewShot(model, template=template, early_exit=flags["early_exit"], **chosen)
+        few = learn.FewShot(model, template=template, early_exit=flags["early_exit"], **chosen)
         few.fit(rows.texts, rows.gold)
     if flags["verbose"]:
         _tell_trials(few.trials)
@@ -63,7 +59,7 @@ def _template(flags: Mapping[str, Any]) -> str:
     return "{text}" if found is None else found.source
 
 
-def _tell(few: FewShot, gold: Sequence[str]) -> None:
+def _tell(few: Any, gold: Sequence[str]) -> None:
     head, counts = few.head, Counter(gold)
     shown = ", ".join(f"{label} {counts[label]}" for label in head.labels[:_SHOWN])
     more = f", and {len(head.labels) - _SHOWN} labels more" if len(head.labels) > _SHOWN else ""
@@ -75,9 +71,9 @@ def _tell(few: FewShot, gold: Sequence[str]) -> None:
         output.say(f"{what}: right on {100 * head.accuracy:.1f} % of the rows that were left out")
 
 
-def _tell_trials(trials: Sequence[Trial]) -> None:
+def _tell_trials(trials: Sequence[Any]) -> None:
     """Say the best strength of each kind on each layer."""
-    best: dict[tuple[int, str], Trial] = {}
+    best: dict[tuple[int, str], Any] = {}
     for trial in trials:
         place = trial.layer, trial.kind
         if place not in best or trial.loss < best[place].loss:

@@ -1,0 +1,53 @@
+"""``infer-cli tune``: which prompt, words and level to take, as a table and a task file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from core.cli import settings
+from core.cli.reading.forms import FORMS
+from core.cli.rows import flags
+
+
+@click.command()
+@settings.model_option
+@click.option("-i", "--input", "file", type=flags.FILE_OR_STDIN, help="Rows; - is stdin.")
+@click.option("--format", "form", type=click.Choice(["auto", *FORMS]), default="auto")
+@click.option("--field", help="The field that holds the text.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N rows only.")
+@click.option("--gold", metavar="FIELD", help="The field with the right label.")
+@click.option("--template", "templates", multiple=True, help=r'A prompt to try: "...{text}...".')
+@click.option("--templates", "template_list", type=flags.FILE, help="A file with one on each line.")
+@click.option("--task", "tasks", type=flags.FILE, multiple=True, help="A task file to try.")
+@click.option("--labels", metavar="A,B,C", help="The labels to choose from.")
+@click.option("--labels-file", type=flags.FILE, help="The labels, one a line.")
+@click.option("--label-prefix", help="What stands before a label; default: a space.")
+@click.option(
+    "--words", multiple=True, metavar="LABEL=A,B", help="Words for a label, tried beside the plain."
+)
+@click.option(
+    "--level", "levels", type=click.Choice(["raw", "L0", "L1"]), multiple=True, help="Default: all."
+)
+@click.option(
+    "--error-rate",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Accept so many labels that, with 95 % confidence, no more of them are wrong.",
+)
+@click.option("-o", "--output", type=click.Path(dir_okay=False), metavar="TASK")
+@click.option("--overwrite", is_flag=True, help="Write an existing TASK anew.")
+@click.option("--json", "as_json", is_flag=True, help="The table as JSON.")
+@click.option("-v", "--verbose", is_flag=True, help="Say on stderr what was chosen, and why.")
+@settings.load_options
+def tune(**given: Any) -> None:
+    """Try prompts on texts, and write the best as a task file.
+
+    Each template, with the labels' own words and with --words, is tried at each level. With the
+    right labels (--gold) the most accurate one is chosen, on rows that it was not fitted on, and
+    what it is worth is told by nested cross-validation; without, by weak signs. classify --task
+    TASK asks as the file says.
+    """
+    from core.cli.tasks import tuning
+
+    tuning.run(given)

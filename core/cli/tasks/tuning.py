@@ -1,0 +1,166 @@
+"""From candidate prompts and rows to a table of what they are worth, and a task file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core.cli import output, settings
+from core.cli.rows.template import Template
+from core.cli.tasks import gold_rows
+from core.protocols import Capability
+from core.tasks import Task, load_task
+
+if TYPE_CHECKING:
+    from core.tuning import Trial, Tuning
+
+_SHOWN = 20  # trials on a terminal
+_HEAD = (
+    *("TEMPLATE", "WORDS", "METHOD", "ACCURACY", "INTERVAL", "ECE", "BRIER", "NLL"),
+    *("COVERAGE", "MASS", "MARGIN", "STABLE", "ROWS/S"),
+)
+
+
+def run(flags: Mapping[str, Any]) -> None:
+    """Try all candidates, show the table, and write the best one.
+
+    Raises `click.UsageError` for flags that make no sense together, and what `core.tune` raises.
+    """
+    tasks = _tasks(flags)
+    given = {**flags, "model": flags["model"] or tasks[0].model or None}
+    settings.need_model(given)
+    if given["output"] and os.path.exists(given["output"]) and not given["overwrite"]:
+        raise click.UsageError(f"{given['output']} exists. --overwrite writes it anew.")
+    rows = gold_rows.read(given, tasks[0].labels)
+
+    from core.cli.loading import explain, load
+    from core.tuning import tune
+
+    loaded = load(given["model"], settings.load_config(given), Capability.LABELS)
+    with loaded.model as model:
+        if given["verbose"]:
+            explain(loaded)
+        found = tune(
+            model,
+            tasks,
+            rows.texts,
+            rows.gold,
+            levels=given["levels"] or None,
+            error_rate=given["error_rate"],
+        )
+    _show(found, given["as_json"])
+    _tell(found)
+    if given["output"]:
+        replace(found.best, model=given["model"]).save(given["output"])
+        output.say(
+            f"{given['output']}: {found.trials[0].method}, level {found.best.level}. Ask it with: "
+            "classify --task"
+        )
+
+
+# ----------------------------------------------------------------- what is tried
+
+
+def _tasks(flags: Mapping[str, Any]) -> list[Task]:
+    """All candidates. Raises `click.UsageError` for none, and `TaskError` for a bad one."""
+    found = [load_task(name) for name in flags["tasks"]]
+    templates = [Template.typed(source).source for source in flags["templates"]]
+    if flags["template_list"]:
+        with open(flags["template_list"], encoding="utf-8-sig") as file:
+            lines = [line.rstrip("\r\n") for line in file]
+        templates += [Template.typed(line).source for line in lines if line.strip()]
+    if templates:
+        labels = settings.parse_labels(flags["labels"], flags["labels_file"])
+        labels = labels or (found[0].labels if found else ())
+        if not labels:
+            raise click.UsageError("Give --labels, or a --task that has them.")
+        prefix = settings.given(flags, ("label_prefix",))
+        words = _words(flags["words"])
+        for template in dict.fromkeys(templates):
+            found.append(Task(template, labels, **prefix))
+            if words:
+                found.append(Task(template, labels, words=words, **prefix))
+    elif flags["words"] or flags["labels"]:
+        raise click.UsageError("--labels and --words go with templates: give --template.")
+    if not found:
+        raise click.UsageError("Nothing to try. Give --template, --templates or --task.")
+    return found
+
+
+def _words(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """What ``LABEL=A,B`` says, again and again. Raises `click.UsageError` for what says nothing."""
+    found: dict[str, tuple[str, ...]] = {}
+    for each in given:
+        label, equals, words = each.partition("=")
+        named = tuple(word.strip() for word in words.split(",") if word.strip())
+        if not (label and equals and named):
+            raise click.UsageError(f"--words {each!r} is not of the form LABEL=A,B.")
+        found[label] = (*found.get(label, ()), *named)
+    return found
+
+
+# ----------------------------------------------------------------- what is told
+
+
+def _show(found: Tuning, as_json: bool) -> None:
+    if as_json:
+        output.write_bytes(output.json_lines([found.to_dict()]))
+        return
+    rows = [_cells(trial) for trial in found.trials]
+    kept = [place for place in range(len(_HEAD)) if any(row[place] for row in rows)]
+    lines = [[row[place] for place in kept] for row in rows]
+    head = [_HEAD[place] for place in kept]
+    if output.is_terminal():
+        output.draw(head, lines[:_SHOWN], cut=True)
+        if len(lines) > _SHOWN:
+            output.say(f"and {len(lines) - _SHOWN} more; --json has all")
+    else:
+        output.write_lines([head, *lines])
+
+
+def _cells(trial: Trial) -> list[str]:
+    own = [f"{label}={'|'.join(each)}" for label, each in trial.task.words.items()]
+    plain = all(each == (label,) for label, each in trial.task.words.items())
+    low_high = trial.interval
+    return [
+        trial.task.template.replace("\n", "\\n"),
+        "" if plain else " ".join(own),
+        f"{trial.method} ({trial.level})" if trial.level != "raw" else "raw",
+        _figure(trial.accuracy),
+        f"{low_high[0]:.3f}-{low_high[1]:.3f}" if low_high else "",
+        _figure(trial.expected_calibration_error),
+        _figure(trial.brier),
+        _figure(trial.nll),
+        _figure(trial.coverage),
+        f"{trial.label_mass:.2g}",
+        _figure(trial.margin),
+        _figure(trial.stability),
+        f"{trial.rows_per_second:.1f}",
+    ]
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _tell(found: Tuning) -> None:
+    best = found.trials[0]
+    if found.left_out:
+        output.warn(f"{output.counted(found.left_out, 'row')} left out: empty, or too long")
+    if found.expected is None:
+        output.say(
+            f"The first of {len(found.trials)} by stability, label mass and margin: weak signs. "
+            "Some dozen rows with right labels (--gold) tell more."
+        )
+        return
+    assert best.accuracy is not None
+    low, high = (100 * end for end in found.expected.interval)
+    output.say(
+        f"The best of {len(found.trials)} is right on {100 * best.accuracy:.1f} % of "
+        f"{output.counted(found.rows, 'row')}, of which it was chosen. Of others expect "
+        f"{100 * found.expected.accuracy:.1f} % ({low:.1f} to {high:.1f}): nested cross-validation."
+    )

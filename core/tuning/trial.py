@@ -1,0 +1,125 @@
+"""What a tuning found: a trial for each candidate and level, the best first, and a fitted task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from core.calibration import Level
+from core.records import html_table, number
+from core.tasks.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What the choice among all trials is worth, by nested cross-validation.
+
+    ``accuracy`` and its ``interval`` (95 %, Wilson) are those to expect of ``Tuning.best`` on other
+    texts like these; the best trial's own flatter it.
+    """
+
+    accuracy: float
+    interval: tuple[float, float]
+    expected_calibration_error: float
+    brier: float
+    nll: float
+
+    def to_dict(self) -> dict[str, object]:
+        """The figures for JSON."""
+        return {
+            "accuracy": self.accuracy,
+            "accuracy_interval": [*self.interval],
+            "expected_calibration_error": self.expected_calibration_error,
+            "brier": self.brier,
+            "nll": number(self.nll),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One candidate at one level, judged on rows that it was not fitted on.
+
+    ``task`` is the candidate, raw, and ``method`` how its labels are finished, as
+    `core.Calibration.method` has it. Where gold labels were given: ``accuracy`` with its
+    ``interval`` (95 %, Wilson), the calibration error (15 bins), ``brier``, ``nll``, and
+    ``coverage``, the share of the rows that can be kept at an error rate of 5 % (Clopper-Pearson).
+
+    ``label_mass`` is the mean probability that any label follows, ``margin`` the mean lead of the
+    chosen one, ``stability`` the share of the texts whose label is the one that most of the other
+    trials give. ``rows_per_second`` is the candidate's.
+    """
+
+    task: Task
+    level: Level
+    method: str
+    label_mass: float
+    margin: float
+    stability: float
+    rows_per_second: float
+    accuracy: float | None = None
+    interval: tuple[float, float] | None = None
+    expected_calibration_error: float | None = None
+    brier: float | None = None
+    nll: float | None = None
+    coverage: float | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """The trial for JSON."""
+        return {
+            "template": self.task.template,
+            "words": {label: [*each] for label, each in self.task.words.items()},
+            "level": self.level,
+            "method": self.method,
+            "accuracy": self.accuracy,
+            "accuracy_interval": None if self.interval is None else [*self.interval],
+            "expected_calibration_error": self.expected_calibration_error,
+            "brier": self.brier,
+            "nll": number(self.nll),
+            "coverage": self.coverage,
+            "label_mass": self.label_mass,
+            "margin": self.margin,
+            "stability": self.stability,
+            "rows_per_second": self.rows_per_second,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """All ``trials``, the best first, and ``best``: its task, fitted on all rows.
+
+    ``expected`` says what the choice is worth; None without gold labels, where trials are ranked by
+    weak signs alone. ``rows`` texts were asked, ``left_out`` could not be.
+    """
+
+    trials: tuple[Trial, ...]
+    best: Task
+    expected: Expectation | None
+    rows: int
+    left_out: int = 0
+    _shown: int = field(default=20, repr=False)
+
+    def to_dict(self) -> dict[str, object]:
+        """The table for JSON."""
+        return {
+            "rows": self.rows,
+            "left_out": self.left_out,
+            "expected": None if self.expected is None else self.expected.to_dict(),
+            "trials": [trial.to_dict() for trial in self.trials],
+        }
+
+    def _repr_html_(self) -> str:
+        """The best trials, shown by notebooks."""
+        head = ["template", "method", "accuracy", "calibration error", "label mass", "stability"]
+        rows = [
+            [
+                trial.task.template,
+                f"{trial.method} ({trial.level})",
+                "" if trial.accuracy is None else f"{100 * trial.accuracy:.1f} %",
+                ""
+                if trial.expected_calibration_error is None
+                else f"{trial.expected_calibration_error:.3f}",
+                f"{trial.label_mass:.3f}",
+                f"{100 * trial.stability:.0f} %",
+            ]
+            for trial in self.trials[: self._shown]
+        ]
+        return html_table(head, rows)

@@ -1,0 +1,278 @@
+"""`tune`: candidates are asked once each, every level is reckoned from that, and one is chosen."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from core.agreement.measures import wilson
+from core.calibration import CONTENT_FREE, Level, quality, threshold_for
+from core.errors import CalibrationError, EmptyPromptError, PromptTooLongError, TaskError
+from core.labels import softmax
+from core.options import GenerateConfig
+from core.protocols import TextModel
+from core.support import checked_prompts
+from core.tasks.fitting import calibration_of, domain_prompts
+from core.tasks.task import Task
+from core.tuning.judging import FOLDS, Candidate, coverage, folds_of, merit, nested, out_of_fold
+from core.tuning.methods import LEVELS, Method, Row, Said, methods_of
+from core.tuning.trial import Expectation, Trial, Tuning
+
+_FEWEST = 2 * FOLDS  # rows: of fewer, a fold may hold none
+
+
+def tune(
+    model: TextModel,
+    tasks: Iterable[Task],
+    texts: Iterable[str],
+    gold: Sequence[str] | None = None,
+    *,
+    levels: Collection[Level] | None = None,
+    error_rate: float | None = None,
+    config: GenerateConfig | None = None,
+) -> Tuning:
+    """Try candidate tasks at several levels on texts, and choose one.
+
+    ``tasks`` have the same labels, and other templates or words; their calibrations are not looked
+    at. With ``gold``, the label of each text, the most accurate trial is chosen, and of those the
+    one with the least negative log-likelihood, all on rows that it was not fitted on. Without, it
+    is the one with the best ranks in stability, label mass and margin together: weak signs.
+    ``levels``: "raw", "L0" and, with gold labels, "L1"; all by default. ``error_rate`` gives the
+    best task a threshold, at 95 % confidence.
+
+    Texts that are empty or too long for a candidate are left out. Raises `TaskError` for candidates
+    that cannot be compared, `CalibrationError` for fewer than ten texts, gold labels that are none
+    of the tasks', a label without a text, and where no threshold keeps the error rate.
+    """
+    candidates, listed = _checked(tasks), checked_prompts("tune", texts)
+    places = None if gold is None else _places(candidates[0].labels, listed, gold)
+    if error_rate is not None and gold is None:
+        raise CalibrationError("A threshold is reckoned on gold labels. Give some.")
+    methods = methods_of(levels or LEVELS[: 2 if gold is None else 3], gold is not None)
+
+    # Every prompt is asked once. What one candidate cannot be asked counts for none.
+    asked = [_asked(model, task, listed, config) for task in candidates]
+    kept = [row for row in range(len(listed)) if all(row in rows for _, rows in asked)]
+    if len(kept) < _FEWEST:
+        raise CalibrationError(
+            f"{len(kept)} texts can be asked, and a choice takes {_FEWEST} at least. Give more."
+        )
+    heard = [replace(said, rows=[rows[row] for row in kept]) for said, rows in asked]
+    right = None if places is None else [places[row] for row in kept]
+    if right is not None:
+        _each_label(candidates[0].labels, right)
+    folds = folds_of([listed[row] for row in kept], right)
+
+    pairs = [
+        (task, said, method)
+        for task, said in zip(candidates, heard, strict=True)
+        for method in methods
+        if said.domain or method.prior != "pmi"
+    ]
+    # Every figure is of rows that the trial was not fitted on.
+    adjusted = [out_of_fold((said, method), right or [], folds) for _, said, method in pairs]
+    found = _trials(pairs, adjusted, right)
+    order = _order(found, adjusted, right)
+    task, said, method = pairs[order[0]]
+    best = _fitted(task, model, said, method, right or [])
+    if error_rate is not None and right is not None:
+        best = replace(best, threshold=_threshold(adjusted[order[0]], right, error_rate))
+    expected = None if right is None else _expected([(s, m) for _, s, m in pairs], right, folds)
+    trials = tuple(found[place] for place in order)
+    return Tuning(trials, best, expected, len(kept), len(listed) - len(kept))
+
+
+# ----------------------------------------------------------------------- what is asked
+
+
+def _checked(tasks: Iterable[Task]) -> list[Task]:
+    candidates = [replace(task, calibration=None, threshold=None) for task in tasks]
+    if not candidates:
+        raise TaskError("There is no task to try. Give candidates.")
+    first = candidates[0]
+    for place, task in enumerate(candidates):
+        if task.mode == "many":
+            raise TaskError(
+                "A task that finds several labels a text cannot be tuned yet. Take mode='one'."
+            )
+        if (sorted(task.labels), task.mode) != (sorted(first.labels), first.mode):
+            raise TaskError(
+                f"Candidate {place} has the labels {[*task.labels]!r:.80}, and the first one "
+                f"{[*first.labels]!r:.80}. Give all the same."
+            )
+        if task in candidates[:place]:
+            raise TaskError(f"Candidate {place} is there twice: {task.template!r:.60}.")
+    return [_in_order(task, first.labels) for task in candidates]
+
+
+def _in_order(task: Task, labels: tuple[str, ...]) -> Task:
+    words = {label: task.words[label] for label in labels}
+    return replace(task, labels=labels, words=words)
+
+
+def _places(labels: Sequence[str], texts: Sequence[str], gold: Sequence[str]) -> list[int]:
+    if len(texts) != len(gold):
+        raise CalibrationError(f"There are {len(texts)} texts and {len(gold)} gold labels.")
+    for number, label in enumerate(gold):
+        if label not in labels:
+            raise CalibrationError(
+                f"Text {number} has the gold label {label!r:.40}, which is none of the tasks': "
+                f"{', '.join(map(repr, labels))}."
+            )
+    return [labels.index(label) for label in gold]
+
+
+def _each_label(labels: Sequence[str], right: Sequence[int]) -> None:
+    missing = [label for place, label in enumerate(labels) if place not in right]
+    if missing:
+        raise CalibrationError(
+            f"No text has the gold label {missing[0]!r}. Give one, or leave the label out."
+        )
+
+
+def _asked(
+    model: TextModel, task: Task, texts: Sequence[str], config: GenerateConfig | None
+) -> tuple[Said, dict[int, Row]]:
+    """What the model says of a candidate, and its rows by the number of the text."""
+    start = time.perf_counter()
+    decisions = task.classify(model, texts, config)
+    seconds = time.perf_counter() - start
+    for place, decision in enumerate(decisions):
+        if not isinstance(decision.error, EmptyPromptError | PromptTooLongError | None):
+            decision.error.add_note(f"This is the error of text {place}.")
+            raise decision.error
+    rows: dict[int, Row] = {
+        place: [*decision.logprobs.values()]
+        for place, decision in enumerate(decisions)
+        if decision.logprobs is not None
+    }
+    masses = [each.label_mass for each in decisions if each.label_mass is not None]
+    free = [each.logprobs for each in task.classify(model, CONTENT_FREE, config)]
+    said = Said(
+        rows=[],
+        content_free=[[*each.values()] for each in free if each is not None],
+        domain=_domain(model, task, config),
+        label_mass=fmean(masses) if masses else 0.0,
+        seconds=seconds,
+    )
+    return said, rows
+
+
+def _domain(model: TextModel, task: Task, config: GenerateConfig | None) -> list[Row]:
+    """The row behind the prompt without its text; none where there is no such prompt."""
+    try:
+        prompts = domain_prompts(task, None)
+    except TaskError:
+        return []
+    bare = replace(task, template="{text}")
+    found = bare.classify(model, prompts, config)
+    return [[*each.logprobs.values()] for each in found if each.logprobs is not None]
+
+
+# ----------------------------------------------------------------------- what is found
+
+
+def _trials(
+    pairs: Sequence[tuple[Task, Said, Method]],
+    adjusted: Sequence[Sequence[Row]],
+    right: Sequence[int] | None,
+) -> list[Trial]:
+    shares = [[softmax(row) for row in rows] for rows in adjusted]
+    chosen = [[each.index(max(each)) for each in rows] for rows in shares]
+    trials = []
+    for place, (task, said, method) in enumerate(pairs):
+        leads = (sorted(each)[-2:] for each in shares[place])
+        trial = Trial(
+            task=task,
+            level=method.level,
+            method=method.name,
+            label_mass=said.label_mass,
+            margin=fmean(first - second for second, first in leads),
+            stability=_stability(chosen, place),
+            rows_per_second=len(said.rows) / said.seconds if said.seconds else 0.0,
+        )
+        trials.append(trial if right is None else _judged(trial, adjusted[place], right))
+    return trials
+
+
+def _judged(trial: Trial, rows: Sequence[Row], right: Sequence[int]) -> Trial:
+    told = quality(rows, right)
+    return replace(
+        trial,
+        accuracy=told.accuracy,
+        interval=wilson(round(told.accuracy * len(rows)), len(rows)),
+        expected_calibration_error=told.expected_calibration_error,
+        brier=told.brier,
+        nll=told.nll,
+        coverage=coverage(rows, right),
+    )
+
+
+def _stability(chosen: Sequence[Sequence[int]], place: int) -> float:
+    """The share of the texts on which a trial agrees with most of the others; 1 where it is alone.
+
+    Where two labels have equally many of the others, either will do.
+    """
+    others = [labels for number, labels in enumerate(chosen) if number != place]
+    if not others:
+        return 1.0
+    agreed = 0
+    for row, label in enumerate(chosen[place]):
+        votes = Counter(labels[row] for labels in others)
+        agreed += votes[label] == max(votes.values())
+    return agreed / len(chosen[place])
+
+
+def _order(
+    trials: Sequence[Trial], adjusted: Sequence[Sequence[Row]], right: Sequence[int] | None
+) -> list[int]:
+    """The trials' numbers, the best first; of equals the one that was given first."""
+    numbers = range(len(trials))
+    if right is not None:
+        merits = [merit(rows, right) for rows in adjusted]
+        return sorted(numbers, key=lambda place: merits[place], reverse=True)
+
+    def rank(value: float, values: Sequence[float]) -> int:
+        return sum(other > value for other in values)
+
+    signs = [[t.stability for t in trials], [t.label_mass for t in trials]]
+    signs.append([t.margin for t in trials])
+    return sorted(numbers, key=lambda place: sum(rank(each[place], each) for each in signs))
+
+
+def _expected(
+    candidates: Sequence[Candidate], right: Sequence[int], folds: Sequence[int]
+) -> Expectation:
+    rows = nested(candidates, right, folds)
+    told = quality(rows, right)
+    interval = wilson(round(told.accuracy * len(rows)), len(rows))
+    assert interval is not None  # there are rows
+    return Expectation(
+        told.accuracy, interval, told.expected_calibration_error, told.brier, told.nll
+    )
+
+
+def _fitted(task: Task, model: TextModel, said: Said, method: Method, right: Sequence[int]) -> Task:
+    """The task with its calibration, fitted on all rows."""
+    if method.level == "raw":
+        return task
+    adjustment = method.adjustment(said, range(len(said.rows)), right)
+    rows: dict[str, list[list[float] | None]] = {"": [[*row] for row in said.rows]}
+    fitted = calibration_of(task, model, method.level, method.name, {"": adjustment}, rows)
+    return replace(task, calibration=fitted)
+
+
+def _threshold(rows: Sequence[Row], right: Sequence[int], error_rate: float) -> float:
+    shares = [softmax(row) for row in rows]
+    best = [max(each) for each in shares]
+    good = [each.index(max(each)) == label for each, label in zip(shares, right, strict=True)]
+    threshold = threshold_for(best, good, error_rate)
+    if threshold is None:
+        raise CalibrationError(
+            f"No threshold keeps the errors below {error_rate:g} on these rows. Give more rows, "
+            "or a larger error rate."
+        )
+    return threshold.value
