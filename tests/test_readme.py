@@ -64,9 +64,10 @@ def test_the_backend_it_shows_runs(
 def test_the_code_for_users_runs(smollm2_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = ["The central bank raised interest rates again.", "The striker scored twice."]
     exec(python_block("core.load_model(path)"), {"path": smollm2_dir, "texts": texts})
-    first, second = capsys.readouterr().out.splitlines()
-    assert first.startswith("finance")
-    assert second.startswith("sports")
+    first, second, *raw = capsys.readouterr().out.splitlines()
+    assert (first.split()[0], first.split()[-1]) == ("finance", "L0")
+    assert (second.split()[0], second.split()[-1]) == ("sports", "L0")
+    assert [line.split()[0] for line in raw] == ["finance", "sports"]
 
 
 def test_the_speeds_it_shows_are_the_recorded_ones() -> None:

@@ -1,0 +1,108 @@
+"""The table of levels: its sets are as they are described, its figures those of their rows."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.label_parts import levels, table
+from benchmarks.label_parts.asking import Said, States
+from benchmarks.label_parts.sets import LabelledSet, load_sets
+from core.calibration import quality
+from core_learn.fewshot import PROBES
+
+ROOT = Path(__file__).parents[1]
+SETS = load_sets([])
+HELD = {"topics": 200, "sentiment": 500, "tickets": 200}
+
+
+@pytest.mark.parametrize("of", SETS, ids=lambda of: of.name)
+def test_a_set_is_balanced_and_has_each_text_once(of: LabelledSet) -> None:
+    assert len(of.templates) >= 4
+    assert len(set(of.texts)) == len(of.texts) == len(of.gold)
+    assert len({*Counter(of.gold).values()}) == 1
+    assert (len(of.fitting), len(of.held)) == (100, HELD[of.name])
+    assert sorted(of.fitting + of.held) == [*range(len(of.texts))]
+    sizes = Counter(of.gold[row] for row in of.fitting).values()
+    assert max(sizes) - min(sizes) <= 1
+    shown = (ROOT / "examples" / "headlines.jsonl").read_text().splitlines()
+    assert not {json.loads(line)["text"] for line in shown} & set(of.texts)
+
+
+def small() -> tuple[LabelledSet, Said]:
+    """Forty rows of two labels that a prompt prefers the first of, and their texts mostly tell."""
+    draw = np.random.default_rng(0)
+    gold = [n % 2 for n in range(40)]
+    logits = [0.6 + (1 - 2 * label) * draw.normal(1.0, 1.0) for label in gold]
+    rows = [[-np.log1p(np.exp(-x)), -np.log1p(np.exp(x))] for x in logits]
+    of = LabelledSet(
+        "x", ("a", "b"), {}, [f"{n}" for n in gold], gold, [*range(20)], [*range(20, 40)]
+    )
+    prior = [float(value) for value in rows[0]]
+    return of, Said([[float(v) for v in row] for row in rows], [prior], prior, 0.1, 2.0)
+
+
+def test_a_cell_has_every_level_on_the_rows_held_out() -> None:
+    of, said = small()
+    found = levels.cell(said, of)
+    assert {name.split()[0] for name in found["levels"]} == {"raw", "L0", "L1"}
+    raw = quality(said.rows[20:], of.gold[20:])
+    assert found["levels"]["raw"]["accuracy"] == raw.accuracy
+    assert found["levels"]["raw"]["ece"] == pytest.approx(raw.expected_calibration_error)
+    low, high = found["levels"]["raw"]["ece_interval"]
+    assert 0 <= low < high
+    beside = found["default_beside_raw"]
+    default = found["levels"][levels.DEFAULT]
+    assert beside["accuracy"] == pytest.approx(default["accuracy"] - raw.accuracy)
+    assert beside["ece"] == pytest.approx(default["ece"] - raw.expected_calibration_error)
+
+
+def test_a_held_out_row_decides_nothing() -> None:
+    of, said = small()
+    other = Said([*said.rows[:20], *said.rows[:19:-1]], *_rest(said))
+    for name, adjust in levels.adjustments(said, of).items():
+        assert adjust([-1.0, -0.5]) == levels.adjustments(other, of)[name]([-1.0, -0.5])
+
+
+def _rest(said: Said) -> tuple[Any, ...]:
+    return said.content_free, said.without_text, said.label_mass, said.seconds
+
+
+def test_the_calibration_error_is_that_of_core() -> None:
+    draw = np.random.default_rng(1)
+    shares, gold = draw.dirichlet((1, 1, 1), 300), draw.integers(0, 3, 300)
+    wanted = quality(np.log(shares).tolist(), gold.tolist()).expected_calibration_error
+    assert levels.ece_of(shares, gold) == pytest.approx(wanted, abs=1e-6)
+    assert abs(np.mean(levels.resampled_ece(shares, gold)) - wanted) < 0.05
+
+
+def test_heads_learn_from_kept_states() -> None:
+    draw = np.random.default_rng(2)
+    gold = [n % 2 for n in range(60)]
+    of = LabelledSet(
+        "x", ("a", "b"), {}, [f"t{n}" for n in range(60)], gold, [*range(40)], [*range(40, 60)]
+    )
+    rows = draw.normal(size=(60 + len(PROBES), 8))
+    rows[:60, 0] += np.where(np.array(gold) == 0, 3.0, -3.0)
+    found = levels.head_figures(States({4: rows.astype(np.float32)}, 4), of)
+    assert [*found] == ["L2 of 4", "L2 of 8", "L2 of 16"]
+    assert all(each["accuracy"] > 0.9 for each in found.values())
+    drawn = [*levels.draws(of, 4)]
+    assert len(drawn) == 20
+    assert all(set(each) <= set(of.fitting) for each in drawn)
+
+
+def test_the_table_has_a_line_for_each_cell() -> None:
+    of, said = small()
+    subject = {"model": "smollm2", "backend": "mlx_cpu", "set": "sentiment"}
+    cell = {**subject, "template": "bare", **levels.cell(said, of)}
+    head = {**subject, "levels": {f"L2 of {n}": cell["levels"]["raw"] for n in levels.SIZES}}
+    told = table.markdown({"cells": [cell], "heads": [head]})
+    assert "| smollm2 mlx_cpu sentiment bare | 0.100 |" in told
+    assert "SmolLM2-135M-Instruct, mlx_cpu, sentiment" in told
+    assert "L0 batch beside raw, in 1 cells" in told
