@@ -106,3 +106,14 @@ def test_the_table_has_a_line_for_each_cell() -> None:
     assert "| smollm2 mlx_cpu sentiment bare | 0.100 |" in told
     assert "SmolLM2-135M-Instruct, mlx_cpu, sentiment" in told
     assert "L0 batch beside raw, in 1 cells" in told
+
+
+def test_the_page_has_the_recorded_figures() -> None:
+    results = ROOT / "benchmarks" / "results"
+    figures = json.loads((results / "labels.json").read_text())
+    page = (ROOT / "docs" / "levels.md").read_text()
+    assert table.means(figures["cells"], figures["heads"]) in page
+    assert table.verdict(figures["cells"]) in page
+    assert (ROOT / "benchmarks" / "results" / "labels.md").read_text() == table.markdown(
+        figures
+    ) + "\n"

@@ -16,11 +16,11 @@ _GOOD = 0.05  # calibration error
 def markdown(figures: dict[str, Any]) -> str:
     """All tables, one behind another."""
     cells, heads = figures["cells"], figures["heads"]
-    parts = [_means(cells, heads), _verdict(cells), _each(cells)]
+    parts = [means(cells, heads), verdict(cells), _each(cells)]
     return "\n\n".join(parts)
 
 
-def _means(cells: Sequence[Cell], heads: Sequence[Cell]) -> str:
+def means(cells: Sequence[Cell], heads: Sequence[Cell]) -> str:
     """A row for each subject and set: the means over its templates."""
     levels = [*cells[0]["levels"]]
     learned = [f"L2 of {size}" for size in SIZES]
@@ -42,7 +42,7 @@ def _means(cells: Sequence[Cell], heads: Sequence[Cell]) -> str:
 _SUBJECT = ("model", "backend", "set")
 
 
-def _verdict(cells: Sequence[Cell]) -> str:
+def verdict(cells: Sequence[Cell]) -> str:
     """What the default does beside raw, and what a hundred labels do on the largest set."""
     sides = [cell["default_beside_raw"] for cell in cells]
     worst = min(cells, key=lambda cell: float(cell["default_beside_raw"]["accuracy"]))

@@ -49,6 +49,7 @@ def rows(tmp_path: Path) -> Path:
     return file
 
 
+TEMPERATURE = ("--method", "temperature")
 ASKED = ("--template", TEMPLATE, "--labels", "a,b")
 
 
@@ -200,7 +201,7 @@ REFUSED = [
     ),
     (
         "calibrate",
-        ("-i", "{r}", *ASKED, "-o", "{o}", "--gold", "gold", "--strength", "1"),
+        ("-i", "{r}", *ASKED, "-o", "{o}", "--gold", "gold", *TEMPERATURE, "--strength", "1"),
         "--strength is a prior's",
     ),
     (
@@ -251,3 +252,25 @@ def test_several_labels_a_row_are_calibrated_each_on_its_own(run: Run, tmp_path:
     wrong.write_text('{"text": "a", "gold": ["a", "c"]}\n')
     refused = run("calibrate", "-i", wrong, *flags, "-o", tmp_path / "x.toml")
     assert "line 1 has the label 'c', and the task 'a', 'b'." in refused.output
+
+
+def test_with_right_labels_a_prior_goes_below_the_temperature_unless_one_is_there(
+    run: Run, rows: Path, tmp_path: Path
+) -> None:
+    file, again = tmp_path / "task.toml", tmp_path / "again.toml"
+    gold = ("-i", rows, "--gold", "gold")
+    assert run("calibrate", *gold, *ASKED, "-o", file).exit_code == 0
+    assert _method(file) == "batch+temperature"
+    free = ("--method", "content-free", "-o", file, "--overwrite")
+    assert run("calibrate", "-i", rows, *ASKED, *free).exit_code == 0
+    assert run("calibrate", *gold, "--task", file, "-o", again).exit_code == 0
+    assert _method(again) == "content-free+temperature"
+    alone = ("--method", "temperature", "-o", file, "--overwrite")
+    assert run("calibrate", *gold, *ASKED, *alone).exit_code == 0
+    assert _method(file) == "temperature"
+
+
+def _method(file: Path) -> str:
+    calibration = load_task(file).calibration
+    assert calibration is not None
+    return calibration.method

@@ -31,7 +31,7 @@ METHODS = ("batch", "content-free", "pmi", "temperature", "isotonic")
     "methods",
     type=click.Choice(METHODS),
     multiple=True,
-    help="Of priors one, and one that needs --gold; default: batch, or temperature with --gold.",
+    help="Of priors one, and one that needs --gold; default: batch, with --gold temperature too.",
 )
 @click.option("--strength", type=click.FloatRange(0, 2), help="Of a prior; see the docs.")
 @click.option(

@@ -48,7 +48,7 @@ def run(flags: Mapping[str, Any]) -> None:
     that cannot be fitted.
     """
     task = _task(flags)
-    methods = _methods(flags)
+    methods = _methods(flags, task)
     given = {**flags, "model": flags["model"] or task.model or None}
     settings.need_model(given)
     if os.path.exists(given["output"]) and not given["overwrite"]:
@@ -84,9 +84,13 @@ def _task(flags: Mapping[str, Any]) -> Task:
     return Task(template.source, labels, **prefix)
 
 
-def _methods(flags: Mapping[str, Any]) -> tuple[str, ...]:
-    """The prior, if one is wanted, and then what is fitted on gold labels."""
-    methods = flags["methods"] or (("temperature",) if flags["gold"] else ("batch",))
+def _methods(flags: Mapping[str, Any], task: Task) -> tuple[str, ...]:
+    """The prior, if one is wanted, and then what is fitted on gold labels.
+
+    Both by default, where the task has none yet: docs/levels.md has what that is worth.
+    """
+    prior = ("batch",) if task.level == "raw" or not flags["gold"] else ()
+    methods = flags["methods"] or (*prior, *(("temperature",) if flags["gold"] else ()))
     for kind in (PRIORS, FITTED):
         if len(several := [method for method in methods if method in kind]) > 1:
             raise click.UsageError(f"Give --method {several[0]} or {several[1]}, not both.")
