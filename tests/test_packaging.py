@@ -121,6 +121,7 @@ def test_the_extras(metadata: email.message.Message) -> None:
         ("mlx-lm", "core-mlx-lm-bridge[cpu]==0.1.0"),
         ("llama-cpp", "core-llama-cpp==0.1.0"),
         ("learn", "core-learn==0.1.0"),
+        ("sklearn", "core-sklearn==0.1.0"),
         ("conformance", "core-conformance==0.1.0"),
     ],
 )

@@ -26,9 +26,9 @@ class Said:
     without its text, where there is such a prompt. ``label_mass`` is the mean over the texts.
     """
 
-    rows: list[Row]
-    content_free: list[Row]
-    domain: list[Row]
+    rows: Sequence[Row]
+    content_free: Sequence[Row]
+    domain: Sequence[Row]
     label_mass: float
     seconds: float
 

@@ -163,10 +163,14 @@ class FewShot:
         Raises `HeadFileError`, and `ForeignHeadError` for another model: one whose states of a few
         fixed texts are not those that the head was learned with.
         """
-        head = load_head(path)
+        return cls.with_head(load_head(path), model, os.fspath(path))
+
+    @classmethod
+    def with_head(cls, head: Head, model: Any, name: str = "the head") -> Self:
+        """One that has learned a head already. Raises `ForeignHeadError` for another model."""
         few = cls(model, template=head.template, layers=(head.layer,))
         few._head = head
-        few._check_model(os.fspath(path))
+        few._check_model(name)
         return few
 
     # ------------------------------------------------------------ states

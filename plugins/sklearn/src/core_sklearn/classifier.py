@@ -1,0 +1,180 @@
+"""`LabelClassifier`: a model's labels as a classifier, raw, calibrated or headed.
+
+Shapes: n texts, K classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+import core
+from core import validate
+from core.calibration import CONTENT_FREE, Adjustment, Level
+from core.tasks.template import behind
+from core.tuning.methods import Method, Said
+from core_learn import FewShot
+from core_sklearn.estimating import TextEstimator
+from core_sklearn.logprobs import Array, checked, said
+
+LEVELS: tuple[Level, ...] = ("raw", "L0", "L1", "L2")
+
+
+class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
+    """Classifies texts by how likely a local model finds each label to follow.
+
+    ``model`` is a path or a name, which is loaded on first use and shared by all clones, or a
+    loaded model. ``template`` has ``{text}``. ``labels`` are the classes' names for the model: a
+    mapping from class to label, or a sequence of labels that are the classes themselves; by default
+    each class is its own label. ``words`` are further ones for a label, as in `core.Task`.
+
+    ``level``: "raw"; "L0", with the ``prior`` of the texts of `fit` off ("batch", "content-free" or
+    "pmi"); "L1", with that (or none, "") and what ``method`` fits on their classes ("temperature"
+    or "isotonic"); "L2", a head on the hidden states, which learns the classes and reads no label
+    (`core_learn.FewShot`). Weights of samples are not taken: what is fitted knows none.
+
+    ``classes_`` [K] are sorted as scikit-learn has them. ``calibration_`` is what was fitted, None
+    for raw, and ``head_`` a head.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        template: str = "{text}",
+        labels: Mapping[Any, str] | Sequence[str] | None = None,
+        *,
+        words: Mapping[str, Sequence[str]] | None = None,
+        label_prefix: str = " ",
+        level: Level = "raw",
+        prior: str = "batch",
+        method: str = "temperature",
+        backend: str = "",
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model = model
+        self.template = template
+        self.labels = labels
+        self.words = words
+        self.label_prefix = label_prefix
+        self.level = level
+        self.prior = prior
+        self.method = method
+        self.backend = backend
+        self.options = options
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the level on texts, and on their classes where it takes these.
+
+        Without ``y``, which raw and L0 do not need, ``labels`` say the classes. Raises TypeError
+        and ValueError for what holds no texts, and the errors of `core.Task` and `core_learn`.
+        """
+        level = validate.one_of("level", self.level, LEVELS)
+        texts, names = checked(X, type(self).__name__), self._names(y)
+        places = None if y is None else self._places(texts, y)
+        if level in ("L1", "L2") and places is None:
+            raise ValueError(f"level={level!r} is fitted on classes, and y is None. Give them.")
+
+        self.calibration_, self.head_ = None, None
+        if level == "L2":
+            assert places is not None
+            few = FewShot(self._model(), template=self.template)
+            self.head_ = few.fit(texts, [names[place] for place in places], names).head
+            return self
+        self.task_ = core.Task(
+            self.template, names, words=self._words(), label_prefix=self.label_prefix
+        )
+        if level != "raw":
+            self.calibration_ = self._fitted(texts, places or [])
+        return self
+
+    def predict_proba(self, X: Any) -> Array:
+        """The probabilities of ``classes_`` for each text: [n, K].
+
+        Raises the error of the first text that the model cannot read.
+        """
+        check_is_fitted(self, "classes_")
+        texts, model = checked(X, type(self).__name__), self._model()
+        if self.head_ is not None:
+            return FewShot.with_head(self.head_, model).predict_proba(texts)
+        if self.calibration_ is not None:
+            self.calibration_.check(self.task_.key(model))
+        rows = said(model, self.task_, texts)
+        adjust = Adjustment() if self.calibration_ is None else self.calibration_.adjustments[""]
+        found = [adjust(row) for row in rows.tolist()]
+        return np.exp(np.array(found, np.float64).reshape(len(texts), len(self.classes_)))
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """The logarithms of `predict_proba`: [n, K]."""
+        with np.errstate(divide="ignore"):
+            logs: Array = np.log(self.predict_proba(X))
+        return logs
+
+    def predict(self, X: Any) -> Array:
+        """The likeliest class of each text: [n]."""
+        likeliest = self.predict_proba(X).argmax(axis=1)
+        found: Array = self.classes_[likeliest]
+        return found
+
+    # ----------------------------------------------------------------------- fitting
+
+    def _names(self, y: Any) -> tuple[str, ...]:
+        """The labels of the classes, which are noted, in their order."""
+        given = self.labels
+        if given is None and y is None:
+            raise ValueError("Without y and without labels nobody knows the classes. Give either.")
+        if given is None:
+            self.classes_ = np.unique(np.asarray(y))
+            return tuple(str(each) for each in self.classes_.tolist())
+        if isinstance(given, Mapping):
+            self.classes_ = np.array(sorted(given))
+            return tuple(given[each] for each in self.classes_.tolist())
+        self.classes_ = np.array(sorted(given))
+        return tuple(self.classes_.tolist())
+
+    def _places(self, texts: Sequence[str], y: Any) -> list[int]:
+        """The number of each text's class. Raises ValueError for one that is none."""
+        given = np.asarray(y).tolist()
+        if len(given) != len(texts):
+            raise ValueError(f"There are {len(texts)} texts and {len(given)} classes.")
+        known = {each: place for place, each in enumerate(self.classes_.tolist())}
+        for each in given:
+            if each not in known:
+                raise ValueError(f"y has {each!r:.40}, which is none of {[*known]!r:.80}.")
+        return [known[each] for each in given]
+
+    def _words(self) -> dict[str, tuple[str, ...]]:
+        return {label: tuple(each) for label, each in (self.words or {}).items()}
+
+    def _fitted(self, texts: Sequence[str], places: Sequence[int]) -> core.Calibration:
+        """What the level fits to what the model says of these texts."""
+        from core.tasks.fitting import calibration_of
+
+        model, task = self._model(), self.task_
+        rows = said(model, task, texts).tolist()
+        method = Method(self.prior, self.method if self.level == "L1" else "")
+        heard = Said(rows, self._content_free(), self._domain(), 0.0, 0.0)
+        adjustment = method.adjustment(heard, range(len(rows)), places)
+        known = {"": [*rows]}
+        fitted = {"": adjustment}
+        return calibration_of(task, model, method.level, method.name, fitted, known)
+
+    def _content_free(self) -> list[list[float]]:
+        if self.prior != "content-free":
+            return []
+        found: list[list[float]] = said(self._model(), self.task_, CONTENT_FREE).tolist()
+        return found
+
+    def _domain(self) -> list[list[float]]:
+        """The row behind the prompt without its text."""
+        if self.prior != "pmi":
+            return []
+        bare = core.Task(
+            "{text}", self.task_.labels, words=self._words(), label_prefix=self.label_prefix
+        )
+        domain = behind(self.template, "text")
+        found: list[list[float]] = said(self._model(), bare, [domain]).tolist()
+        return found

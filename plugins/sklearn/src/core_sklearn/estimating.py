@@ -1,0 +1,45 @@
+"""What both estimators have in common: a model by name or as an object, and texts for input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sklearn.base import BaseEstimator, clone
+
+import core
+from core_sklearn.models import is_path, loaded
+
+
+class TextEstimator(BaseEstimator):  # type: ignore[misc]
+    """An estimator of texts, with a ``model``, a ``backend`` for it and load ``options``."""
+
+    model: Any
+    backend: str
+    options: Mapping[str, Any] | None
+
+    def _model(self) -> Any:
+        return loaded(self.model, self.backend, self.options)
+
+    def __sklearn_clone__(self) -> Any:
+        """A clone with the same model: scikit-learn would copy a loaded one, weights and all."""
+        given = self.get_params(deep=False)
+        copied = {
+            name: clone(value, safe=False) for name, value in given.items() if name != "model"
+        }
+        return type(self)(model=self.model, **copied)
+
+    def __getstate__(self) -> Any:
+        """For pickle, which takes a model by its path alone. Raises `core.InvalidOptionError`."""
+        if not is_path(self.model):
+            raise core.InvalidOptionError(
+                "model", self.model, "a path or a name, for an estimator that is pickled"
+            )
+        return super().__getstate__()
+
+    def __sklearn_tags__(self) -> Any:
+        """Texts come in, one a row."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        return tags
