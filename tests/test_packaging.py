@@ -105,7 +105,7 @@ def test_core_asks_for_nothing(metadata: email.message.Message) -> None:
 def test_the_extras(metadata: email.message.Message) -> None:
     assert set(metadata.get_all("Provides-Extra", [])) == {
         *("cli", "parquet", "mlx", "mlx-cuda", "mlx-cuda12", "mlx-cuda13"),
-        *("mlx-lm", "llama-cpp", "learn", "conformance", "all"),
+        *("mlx-lm", "llama-cpp", "learn", "sklearn", "conformance", "all"),
     }
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["License-Expression"] == "Apache-2.0"
