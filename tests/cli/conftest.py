@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -112,3 +112,15 @@ def fake_model(tmp_path: Path) -> Path:
     (directory / "config.json").write_text(json.dumps(config))
     (directory / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     return directory
+
+
+@pytest.fixture
+def run(infer_cli: InferCli, fake_model: Path) -> Callable[..., Result]:
+    """A command with the fake model; never a traceback."""
+
+    def call(command: str, *flags: str | Path) -> Result:
+        result = infer_cli(command, "-m", fake_model, "--backend", "fake", *flags)
+        assert "Traceback" not in result.output
+        return result
+
+    return call

@@ -15,23 +15,10 @@ from core_learn.files import load_head
 if TYPE_CHECKING:
     from click.testing import Result
 
-    from tests.cli.conftest import InferCli
 
 WORDS = {"weather": "rain wind storm cloud", "sport": "goal match team ball"}
 
 Run = Callable[..., "Result"]
-
-
-@pytest.fixture
-def run(infer_cli: InferCli, fake_model: Path) -> Run:
-    """A command with the fake model; never a traceback."""
-
-    def call(command: str, *flags: str | Path) -> Result:
-        result = infer_cli(command, "-m", fake_model, "--backend", "fake", *flags)
-        assert "Traceback" not in result.output
-        return result
-
-    return call
 
 
 def text(label: str, number: int) -> str:

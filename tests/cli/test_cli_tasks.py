@@ -25,18 +25,6 @@ Run = Callable[..., "Result"]
 
 
 @pytest.fixture
-def run(infer_cli: InferCli, fake_model: Path) -> Run:
-    """A command with the fake model; never a traceback."""
-
-    def call(command: str, *flags: str | Path) -> Result:
-        result = infer_cli(command, "-m", fake_model, "--backend", "fake", *flags)
-        assert "Traceback" not in result.output
-        return result
-
-    return call
-
-
-@pytest.fixture
 def rows(tmp_path: Path) -> Path:
     """Texts with their right labels, of which a tenth are wrong; some cannot be asked."""
     file = tmp_path / "rows.jsonl"

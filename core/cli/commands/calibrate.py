@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from core.cli import settings
-from core.cli.reading.forms import FORMS
 from core.cli.rows import flags
 
 METHODS = ("batch", "content-free", "pmi", "temperature", "isotonic")
@@ -15,10 +14,7 @@ METHODS = ("batch", "content-free", "pmi", "temperature", "isotonic")
 
 @click.command()
 @settings.model_option
-@click.option("-i", "--input", "file", type=flags.FILE_OR_STDIN, help="Rows; - is stdin.")
-@click.option("--format", "form", type=click.Choice(["auto", *FORMS]), default="auto")
-@click.option("--field", help="The field that holds the text.")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N rows only.")
+@flags.of_examples
 @click.option("--gold", metavar="FIELD", help="The field with the right label.")
 @click.option("--task", type=flags.FILE, help="A task file to begin with, instead of these:")
 @click.option("--template", help=r'The prompt: "...{text}...", \n.')

@@ -7,16 +7,12 @@ from typing import Any
 import click
 
 from core.cli import settings
-from core.cli.reading.forms import FORMS
 from core.cli.rows import flags
 
 
 @click.command()
 @settings.model_option
-@click.option("-i", "--input", "file", type=flags.FILE_OR_STDIN, help="Rows; - is stdin.")
-@click.option("--format", "form", type=click.Choice(["auto", *FORMS]), default="auto")
-@click.option("--field", help="The field that holds the text.")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N rows only.")
+@flags.of_examples
 @click.option("--gold", metavar="FIELD", required=True, help="The field with the right label.")
 @click.option("--template", help=r'What the model reads: "...{text}...", \n; default: the text.')
 @click.option("--template-file", type=flags.FILE, help="A file that holds it.")

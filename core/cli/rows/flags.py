@@ -77,6 +77,19 @@ _OUTPUT = [
 ]
 
 
+_EXAMPLES = [
+    click.option("-i", "--input", "file", type=FILE_OR_STDIN, help="Rows; - is stdin."),
+    click.option("--format", "form", type=click.Choice(["auto", *FORMS]), default="auto"),
+    click.option("--field", help="The field that holds the text."),
+    click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N rows only."),
+]
+
+
+def of_examples(command: Any) -> Any:
+    """Decorate a command with the flags that say which rows something is found out by."""
+    return _with(command, _EXAMPLES)
+
+
 def of_rows(command: Any) -> Any:
     """Decorate a command with the flags that say what is asked: the model, rows, templates."""
     return _with(command, _ROWS)
