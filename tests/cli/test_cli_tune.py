@@ -73,9 +73,22 @@ def test_without_right_labels_it_says_how_weak_the_signs_are(run: Run, rows: Pat
     assert "ACCURACY" not in done.stdout.splitlines()[0]
 
 
+def test_a_head_is_told_beside_with_the_command_that_learns_it(run: Run, rows: Path) -> None:
+    done = run("tune", "-i", rows, "--gold", "gold", *ASKED, "--level", "raw", "--level", "L2")
+    assert done.exit_code == 0, done.output
+    assert "A head on the hidden states (L2) needs no prompt, and is right on" in done.stderr
+    assert f"-i {rows} --gold gold -o head.safetensors" in done.stderr
+    told = json.loads(run("tune", "-i", rows, "--gold", "gold", *ASKED, "--json").stdout)
+    assert told["head"]["accuracy"] > 0.9
+    plain = run("tune", "-i", rows, "--gold", "gold", *ASKED, "--json", "--level", "raw")
+    assert json.loads(plain.stdout)["head"] is None
+
+
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
+        ((*ASKED, "--level", "L2"), "A head needs no prompt: infer-cli learn makes one."),
+        ((*ASKED, "--level", "raw", "--level", "L2"), "learns from right labels: give --gold"),
         ((), "Nothing to try. Give --template, --templates or --task."),
         (("--template", GOOD), "Give --labels, or a --task that has them."),
         (("--labels", "a,b"), "--labels and --words go with templates"),

@@ -24,7 +24,10 @@ from core.cli.rows import flags
     "--words", multiple=True, metavar="LABEL=A,B", help="Words for a label, tried beside the plain."
 )
 @click.option(
-    "--level", "levels", type=click.Choice(["raw", "L0", "L1"]), multiple=True, help="Default: all."
+    *("--level", "levels"),
+    type=click.Choice(["raw", "L0", "L1", "L2"]),
+    multiple=True,
+    help="Default: all that there are.",
 )
 @click.option(
     "--error-rate",
@@ -41,8 +44,8 @@ def tune(**given: Any) -> None:
 
     Each template, with the labels' own words and with --words, is tried at each level. With the
     right labels (--gold) the most accurate one is chosen, on rows that it was not fitted on, and
-    what it is worth is told by nested cross-validation; without, by weak signs. classify --task
-    TASK asks as the file says.
+    what it is worth is told by nested cross-validation; without, by weak signs. A head (L2) needs
+    no prompt: what learn would come to is told beside. classify --task TASK asks as the file says.
     """
     from core.cli.tasks import tuning
 

@@ -25,12 +25,18 @@ GROUP = "core.heads"
 
 def learner() -> Any:
     """The module that learns heads. Raises `click.ClickException` where none is installed."""
-    records, _ = read_group(GROUP)
-    if not records:
+    found = installed_learner()
+    if found is None:
         raise click.ClickException(
             "Heads are the work of core-learn, which is not installed: pip install 'core[learn]'"
         )
-    return records[0].load()
+    return found
+
+
+def installed_learner() -> Any | None:
+    """The same, or None."""
+    records, _ = read_group(GROUP)
+    return records[0].load() if records else None
 
 
 def question_of(flags: Mapping[str, Any]) -> Question:

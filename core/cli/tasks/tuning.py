@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,13 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from core.agreement.measures import wilson
+from core.calibration import quality
 from core.cli import output, settings
+from core.cli.jobs.job import quoted
 from core.cli.rows.template import Template
 from core.cli.tasks import gold_rows
+from core.cli.tasks.gold_rows import Texts
+from core.cli.tasks.heads import installed_learner, learner
+from core.errors import PromptTooLongError
 from core.protocols import Capability
 from core.tasks import Task, load_task
 
 if TYPE_CHECKING:
+    from core.protocols import TextModel
     from core.tuning import Trial, Tuning
 
 _SHOWN = 20  # trials on a terminal
@@ -35,6 +43,7 @@ def run(flags: Mapping[str, Any]) -> None:
     settings.need_model(given)
     if given["output"] and os.path.exists(given["output"]) and not given["overwrite"]:
         raise click.UsageError(f"{given['output']} exists. --overwrite writes it anew.")
+    levels = _levels(flags)
     rows = gold_rows.read(given, tasks[0].labels)
 
     from core.cli.loading import explain, load
@@ -49,11 +58,14 @@ def run(flags: Mapping[str, Any]) -> None:
             tasks,
             rows.texts,
             rows.gold,
-            levels=given["levels"] or None,
+            levels=levels,
             error_rate=given["error_rate"],
         )
-    _show(found, given["as_json"])
+        head = _head(model, rows, tasks[0].labels, "L2" in flags["levels"], flags)
+    _show(found, head, given["as_json"])
     _tell(found)
+    if head is not None:
+        _tell_of_head(head, given)
     if given["output"]:
         replace(found.best, model=given["model"]).save(given["output"])
         output.say(
@@ -103,23 +115,70 @@ def _words(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
+def _levels(flags: Mapping[str, Any]) -> list[Any] | None:
+    """The levels of prompts. Raises `click.UsageError` for heads alone, or without gold labels."""
+    prompts = [level for level in flags["levels"] if level != "L2"]
+    if "L2" in flags["levels"]:
+        if not prompts:
+            raise click.UsageError("A head needs no prompt: infer-cli learn makes one.")
+        if flags["gold"] is None:
+            raise click.UsageError("A head learns from right labels: give --gold FIELD.")
+    return prompts or None
+
+
+def _head(
+    model: TextModel, rows: Texts, labels: Sequence[str], wanted: bool, flags: Mapping[str, Any]
+) -> dict[str, float | list[float]] | None:
+    """The quality of a head on rows that it did not learn from, chosen anew in each fold.
+
+    None where it cannot be learned, and is not ``wanted`` by name.
+    """
+    from core.extensions import HiddenStates
+    from core.tuning.judging import coverage, folds_of
+
+    learn = learner() if wanted else installed_learner()
+    asked = wanted or (not flags["levels"] and isinstance(model, HiddenStates))
+    if learn is None or rows.gold is None or not asked:
+        return None
+    sound = [(text, label) for text, label in zip(rows.texts, rows.gold, strict=True) if text]
+    texts, gold = [text for text, _ in sound], [label for _, label in sound]
+    right = [labels.index(label) for label in gold]
+    try:
+        shares = learn.FewShot(model).out_of_fold(texts, gold, folds_of(texts, right), labels)
+    except (learn.TrainingDataError, PromptTooLongError) as error:
+        if wanted:
+            raise
+        output.warn(f"no head was tried: {error}")
+        return None
+    logs = [[math.log(share) if share else -math.inf for share in row] for row in shares.tolist()]
+    told = quality(logs, right)
+    return {
+        "accuracy": told.accuracy,
+        "accuracy_interval": [*(wilson(round(told.accuracy * told.rows), told.rows) or ())],
+        "expected_calibration_error": told.expected_calibration_error,
+        "brier": told.brier,
+        "nll": told.nll,
+        "coverage": coverage(logs, right),
+    }
+
+
 # ----------------------------------------------------------------- what is told
 
 
-def _show(found: Tuning, as_json: bool) -> None:
+def _show(found: Tuning, head: Mapping[str, Any] | None, as_json: bool) -> None:
     if as_json:
-        output.write_bytes(output.json_lines([found.to_dict()]))
+        output.write_bytes(output.json_lines([{**found.to_dict(), "head": head}]))
         return
     rows = [_cells(trial) for trial in found.trials]
     kept = [place for place in range(len(_HEAD)) if any(row[place] for row in rows)]
     lines = [[row[place] for place in kept] for row in rows]
-    head = [_HEAD[place] for place in kept]
+    names = [_HEAD[place] for place in kept]
     if output.is_terminal():
-        output.draw(head, lines[:_SHOWN], cut=True)
+        output.draw(names, lines[:_SHOWN], cut=True)
         if len(lines) > _SHOWN:
             output.say(f"and {len(lines) - _SHOWN} more; --json has all")
     else:
-        output.write_lines([head, *lines])
+        output.write_lines([names, *lines])
 
 
 def _cells(trial: Trial) -> list[str]:
@@ -163,4 +222,16 @@ def _tell(found: Tuning) -> None:
         f"The best of {len(found.trials)} is right on {100 * best.accuracy:.1f} % of "
         f"{output.counted(found.rows, 'row')}, of which it was chosen. Of others expect "
         f"{100 * found.expected.accuracy:.1f} % ({low:.1f} to {high:.1f}): nested cross-validation."
+    )
+
+
+def _tell_of_head(head: Mapping[str, Any], flags: Mapping[str, Any]) -> None:
+    low, high = (100 * end for end in head["accuracy_interval"])
+    command = ["infer-cli", "learn", "-m", str(flags["model"]), "-i", str(flags["file"])]
+    command += ["--gold", str(flags["gold"]), "-o", "head.safetensors"]
+    output.say(
+        f"A head on the hidden states (L2) needs no prompt, and is right on "
+        f"{100 * head['accuracy']:.1f} % ({low:.1f} to {high:.1f}) of rows that it did not learn "
+        f"from, calibration error {head['expected_calibration_error']:.3f}. Learn it with:\n"
+        f"{' '.join(map(quoted, command))}"
     )

@@ -80,6 +80,23 @@ def test_results_have_each_texts_own_error() -> None:
     assert caught.value.__notes__ == ["This is the error of text 1."]
 
 
+def test_out_of_fold_a_text_is_judged_by_what_the_others_teach() -> None:
+    few = FewShot(FakeModel())
+    folds = [n % 4 for n in range(8)]
+    found = few.out_of_fold(SMALL, SMALL_LABELS, folds)
+    for fold in range(4):
+        rest = [n for n in range(8) if folds[n] != fold]
+        alone = FewShot(FakeModel()).fit([SMALL[n] for n in rest], [SMALL_LABELS[n] for n in rest])
+        own = [n for n in range(8) if folds[n] == fold]
+        np.testing.assert_allclose(found[own], alone.predict_proba([SMALL[n] for n in own]))
+    turned = few.out_of_fold(SMALL[::-1], SMALL_LABELS[::-1], folds[::-1])
+    np.testing.assert_allclose(turned[::-1], found)
+    with pytest.raises(LearnError, match="learned nothing yet"):
+        few.head  # noqa: B018
+    with pytest.raises(TrainingDataError, match="all its texts in one fold"):
+        few.out_of_fold(SMALL, SMALL_LABELS, [0] * 4 + [1] * 4)
+
+
 def test_a_stream_has_the_same_decisions_block_by_block() -> None:
     few = FewShot(FakeModel()).fit(SMALL, SMALL_LABELS)
     texts = [f"rain {n}" if n % 3 else f"goal {n}" for n in range(600)]

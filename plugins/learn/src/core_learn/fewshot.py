@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Self
 
@@ -76,37 +76,75 @@ class FewShot:
         """
         known, classes = _classes(texts, y, labels)
         states = self._all_states([*texts, *PROBES])
+        probes = {layer: found[len(texts) :] for layer, found in states.items()}
 
         # In the order of the texts, so that what is learned does not depend on another.
         order = sorted(range(len(texts)), key=lambda row: (texts[row], classes[row]))
-        classes = classes[order]
         rows = {layer: found[order] for layer, found in states.items()}
+        self._head, self.trials = self._learned(rows, classes[order], known, probes)
+        return self
 
+    def out_of_fold(
+        self,
+        texts: Sequence[str],
+        y: Sequence[str],
+        folds: Sequence[int],
+        labels: Sequence[str] | None = None,
+    ) -> Array:
+        """The probabilities of each text, by heads that learned from other folds alone: [n, K].
+
+        ``folds[i]`` is the number of text i's. Layer, kind and strength are chosen anew for each
+        fold, so that nothing flatters. The model is asked once; nothing is kept. Raises like `fit`.
+        """
+        known, classes = _classes(texts, y, labels)
+        states, place = self._all_states(texts), np.array(folds)
+        order = np.array(sorted(range(len(texts)), key=lambda row: (texts[row], classes[row])))
+        found = np.empty((len(texts), len(known)))
+        for fold in np.unique(place):
+            rest, left_out = order[place[order] != fold], np.flatnonzero(place == fold)
+            if len(np.unique(classes[rest])) < len(known):
+                raise TrainingDataError(
+                    "A label has all its texts in one fold, so that nothing is learned of it from "
+                    "the others. Give more texts, or fewer folds."
+                )
+            rows = {layer: each[rest] for layer, each in states.items()}
+            head, _ = self._learned(rows, classes[rest], known, rows)
+            found[left_out] = _probabilities(head, states[head.layer][left_out])
+        return found
+
+    def _learned(
+        self,
+        rows: Mapping[int, Array],
+        classes: Classes,
+        known: tuple[str, ...],
+        probes: Mapping[int, Array],
+    ) -> tuple[Head, list[Trial]]:
+        """The head that these rows' states teach, by layer, and all that was tried."""
         # Without two rows of each class nothing can be left out, and nothing be chosen.
-        self.trials = list(trials(rows, classes, len(known), self.kinds))
-        if self.trials:
-            chosen = self._chosen(len(texts))
+        tried = list(trials(rows, classes, len(known), self.kinds))
+        if tried:
+            chosen = self._chosen(tried, len(classes))
         else:
             kind, strength, scale = _DEFAULT
             chosen = Trial(max(rows), kind, strength, math.nan, math.nan, scale)
 
         path, _ = KINDS[chosen.kind]
         [linear] = path(rows[chosen.layer], classes, len(known), [chosen.strength])
-        self._head = Head(
+        head = Head(
             labels=known,
             template=self.template,
             layer=chosen.layer,
             num_layers=self.model.info.num_layers,
             weights=linear.weights,
             bias=linear.bias,
-            probes=states[chosen.layer][len(texts) :],
+            probes=probes[chosen.layer],
             scale=chosen.scale,
             kind=chosen.kind,
             strength=chosen.strength,
-            rows=len(texts),
-            accuracy=chosen.accuracy if self.trials else None,
+            rows=len(classes),
+            accuracy=chosen.accuracy if tried else None,
         )
-        return self
+        return head, tried
 
     def predict_proba(self, texts: Sequence[str]) -> Array:
         """The probabilities of ``head.labels`` for each text: [n, K].
@@ -114,7 +152,7 @@ class FewShot:
         Raises the error of the first text that the model cannot read.
         """
         found = self._results(texts, (self.head.layer,))
-        return self._probabilities(self._rows(found)[:, 0])
+        return _probabilities(self.head, self._rows(found)[:, 0])
 
     def predict(self, texts: Sequence[str]) -> list[str]:
         """The likeliest label of each text."""
@@ -130,7 +168,7 @@ class FewShot:
         """
         found = self._results(texts, (self.head.layer,), config)
         sound = [result for result in found if result.error is None]
-        likely = iter(self._probabilities(self._rows(sound)[:, 0]) if sound else ())
+        likely = iter(_probabilities(self.head, self._rows(sound)[:, 0]) if sound else ())
         return [
             core.Decision(level="L2", error=result.error)
             if result.error
@@ -175,9 +213,9 @@ class FewShot:
 
     # ------------------------------------------------------------ states
 
-    def _chosen(self, rows: int) -> Trial:
-        sooner = early_exit(self.trials, rows) if self.early_exit else None
-        return sooner or best(self.trials, rows)
+    def _chosen(self, tried: Sequence[Trial], rows: int) -> Trial:
+        sooner = early_exit(tried, rows) if self.early_exit else None
+        return sooner or best(tried, rows)
 
     def _all_states(self, texts: Sequence[str]) -> dict[int, Array]:
         """The states of texts at every layer that is tried, [n, H] each."""
@@ -213,11 +251,6 @@ class FewShot:
         flat = [np.frombuffer(result.states or b"", np.float32) for result in found]
         return np.array(flat, np.float64).reshape(len(found), layers, self.model.info.hidden_size)
 
-    def _probabilities(self, states: Array) -> Array:
-        scores = states @ self.head.weights + self.head.bias
-        found: Array = np.exp(log_probabilities(scores, self.head.scale))
-        return found
-
     def _decision(self, shares: list[float]) -> core.Decision:
         labels, (second, first) = self.head.labels, sorted(shares)[-2:]
         best = labels[shares.index(first)]
@@ -248,6 +281,12 @@ class FewShot:
                 f"{len(PROBES)} texts are {apart:.0%} of their spread away from what they were, "
                 f"and {_FOREIGN:.0%} are allowed. {advice}"
             )
+
+
+def _probabilities(head: Head, states: Array) -> Array:
+    """What a head makes of states: [n, K]."""
+    found: Array = np.exp(log_probabilities(states @ head.weights + head.bias, head.scale))
+    return found
 
 
 def _checked(texts: object) -> list[str]:
