@@ -185,5 +185,6 @@ class ClassifyReturnsWhatItHas(Classifier):
             except ModelClosedError:
                 return done
             done += super()._results(prompts[start : start + 8])
-            time.sleep(0.02 if len(prompts) > 8 else 0)
+            # Long beside what a busy machine makes of the time until close().
+            time.sleep(0.1 if len(prompts) > 8 else 0)
         return done
