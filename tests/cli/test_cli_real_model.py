@@ -75,3 +75,46 @@ def test_backends_names_the_blas(real: InferCli) -> None:
     assert status["available"] is True, status["reason"]
     assert status["devices"][0]["kind"] == "cpu"
     assert status["devices"][0]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("model", "backend"),
+    [("smollm2_dir", "mlx_cpu"), pytest.param("smollm2_gguf", "llama_cpp", marks=pytest.mark.slow)],
+)
+def test_a_head_is_learned_and_asked_alike_among_any_neighbours(
+    real: InferCli, model: str, backend: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Four headlines of each label are learned; others come in two orders, and one comes alone."""
+    lines = HEADLINES.read_text(encoding="utf-8").splitlines()
+    of_each: dict[str, list[str]] = {}
+    for line in lines:
+        of_each.setdefault(json.loads(line)["label"], []).append(line)
+    gold = [line for own in of_each.values() for line in own[:4]]
+    judged = [line for own in of_each.values() for line in own[4:7]]
+    for name, rows in {"gold": gold, "judged": judged, "turned": judged[::-1]}.items():
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows), encoding="utf-8")
+
+    head = tmp_path / "head.safetensors"
+    common = ("-m", request.getfixturevalue(model), "--backend", backend)
+    flags = ("-i", tmp_path / "gold.jsonl", "--gold", "label", "-o", head)
+    learned = real.finish("learn", *common, *flags)
+    assert learned.exit_code == 0, learned.stderr
+    assert "right on 1" in learned.stderr or "right on 9" in learned.stderr
+
+    asked = ("classify", *common, "--head", head, "--json")
+    texts = [json.loads(line)["text"] for line in judged]
+    whole = real.finish(*asked, "-i", tmp_path / "judged.jsonl")
+    turned = real.finish(*asked, "-i", tmp_path / "turned.jsonl", "-o", tmp_path / "out.jsonl")
+    alone = real.finish(*asked, texts[0])
+    assert (whole.exit_code, turned.exit_code, alone.exit_code) == (0, 0, 0), turned.stderr
+
+    told = {row["text"]: row for row in map(json.loads, whole.stdout.splitlines())}
+    right = sum(
+        told[json.loads(line)["text"]]["label"] == json.loads(line)["label"] for line in judged
+    )
+    assert right >= 11
+    others = [*(tmp_path / "out.jsonl").read_text().splitlines(), *alone.stdout.splitlines()]
+    for row in map(json.loads, others):
+        first = told[row["text"]] if "text" in row else told[texts[0]]
+        assert (row["label"], row["level"]) == (first["label"], "L2")
+        assert row["probabilities"] == pytest.approx(first["probabilities"], abs=1e-4)

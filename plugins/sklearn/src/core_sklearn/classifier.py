@@ -10,7 +10,8 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 import core
 from core import validate
@@ -19,7 +20,7 @@ from core.tasks.template import behind
 from core.tuning.methods import Method, Said
 from core_learn import FewShot
 from core_sklearn.estimating import TextEstimator
-from core_sklearn.logprobs import Array, checked, said
+from core_sklearn.logprobs import Array, said
 
 LEVELS: tuple[Level, ...] = ("raw", "L0", "L1", "L2")
 
@@ -73,10 +74,14 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
         and ValueError for what holds no texts, and the errors of `core.Task` and `core_learn`.
         """
         level = validate.one_of("level", self.level, LEVELS)
-        texts, names = checked(X, type(self).__name__), self._names(y)
+        texts, y = self._texts(X, reset=True), _target(y)
+        names = self._names(y)
         places = None if y is None else self._places(texts, y)
         if level in ("L1", "L2") and places is None:
-            raise ValueError(f"level={level!r} is fitted on classes, and y is None. Give them.")
+            raise ValueError(
+                f"level={level!r} requires y to be passed, but the target y is None. Give the "
+                "texts' classes."
+            )
 
         self.calibration_, self.head_ = None, None
         if level == "L2":
@@ -97,7 +102,7 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
         Raises the error of the first text that the model cannot read.
         """
         check_is_fitted(self, "classes_")
-        texts, model = checked(X, type(self).__name__), self._model()
+        texts, model = self._texts(X), self._model()
         if self.head_ is not None:
             return FewShot.with_head(self.head_, model).predict_proba(texts)
         if self.calibration_ is not None:
@@ -125,9 +130,17 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
         """The labels of the classes, which are noted, in their order."""
         given = self.labels
         if given is None and y is None:
-            raise ValueError("Without y and without labels nobody knows the classes. Give either.")
+            raise ValueError(
+                "This classifier requires y to be passed, but the target y is None, and there are "
+                "no labels either: nobody knows the classes. Give either."
+            )
         if given is None:
-            self.classes_ = np.unique(np.asarray(y))
+            self.classes_ = np.unique(y)
+            if len(self.classes_) < 2:
+                raise ValueError(
+                    f"y has 1 class, {self.classes_[0]!r:.40}: to classify takes two. Give texts "
+                    "of others, or labels."
+                )
             return tuple(str(each) for each in self.classes_.tolist())
         if isinstance(given, Mapping):
             self.classes_ = np.array(sorted(given))
@@ -137,7 +150,7 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
 
     def _places(self, texts: Sequence[str], y: Any) -> list[int]:
         """The number of each text's class. Raises ValueError for one that is none."""
-        given = np.asarray(y).tolist()
+        given = y.tolist()
         if len(given) != len(texts):
             raise ValueError(f"There are {len(texts)} texts and {len(given)} classes.")
         known = {each: place for place, each in enumerate(self.classes_.tolist())}
@@ -178,3 +191,12 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
         domain = behind(self.template, "text")
         found: list[list[float]] = said(self._model(), bare, [domain]).tolist()
         return found
+
+
+def _target(y: Any) -> Any:
+    """The classes of the texts as one column. Raises ValueError for numbers that are no classes."""
+    if y is None:
+        return None
+    found = column_or_1d(y, warn=True)
+    check_classification_targets(found)
+    return found

@@ -8,6 +8,7 @@ from typing import Any
 from sklearn.base import BaseEstimator, clone
 
 import core
+from core_sklearn.logprobs import checked
 from core_sklearn.models import is_path, loaded
 
 
@@ -20,6 +21,10 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _model(self) -> Any:
         return loaded(self.model, self.backend, self.options)
+
+    def _texts(self, X: Any, *, reset: bool = False) -> list[str]:
+        """The texts of an input; ``reset`` in `fit`. Raises TypeError and ValueError."""
+        return checked(X, type(self).__name__)
 
     def __sklearn_clone__(self) -> Any:
         """A clone with the same model: scikit-learn would copy a loaded one, weights and all."""

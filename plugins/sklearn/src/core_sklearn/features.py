@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import core
 from core_sklearn.estimating import TextEstimator
-from core_sklearn.logprobs import Array, checked, said
+from core_sklearn.logprobs import Array, said
 
 
 class LogProbFeatures(TransformerMixin, TextEstimator):  # type: ignore[misc]
@@ -44,7 +44,7 @@ class LogProbFeatures(TransformerMixin, TextEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn nothing: look at the texts and the labels. Raises what is wrong with them."""
-        checked(X, type(self).__name__)
+        self._texts(X, reset=True)
         words = {label: tuple(each) for label, each in (self.words or {}).items()}
         self.task_ = core.Task(
             self.template, tuple(self.labels), words=words, label_prefix=self.label_prefix
@@ -57,7 +57,7 @@ class LogProbFeatures(TransformerMixin, TextEstimator):  # type: ignore[misc]
         Raises the error of the first text that the model cannot read.
         """
         check_is_fitted(self, "task_")
-        return said(self._model(), self.task_, checked(X, type(self).__name__))
+        return said(self._model(), self.task_, self._texts(X))
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """The labels."""
