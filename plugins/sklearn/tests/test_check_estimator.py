@@ -86,7 +86,7 @@ class Numbers:
 
 
 class NumberClassifier(Numbers, LabelClassifier):
-    def __init__(self, model: Any = "", level: str = "raw", labels: Any = None) -> None:
+    def __init__(self, model: Any = "", level: Any = "raw", labels: Any = None) -> None:
         super().__init__(model, labels=labels, level=level)
 
 
