@@ -9,9 +9,10 @@ on each part of the rows, and looked at on the rest.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
-from core.calibration import Adjustment, quality, threshold_for
+from core.calibration import Adjustment, Threshold, quality, threshold_for
 from core.errors import CalibrationError
 from core.labels import softmax
 from core.tuning.methods import Method, Row, Said
@@ -23,41 +24,50 @@ Candidate = tuple[Said, Method]
 
 
 def folds_of(texts: Sequence[str], gold: Sequence[int] | None, count: int = FOLDS) -> list[int]:
-    """The fold of each row: labels are dealt out evenly, and the rows' order does not matter."""
+    """The fold of each row: labels are dealt out evenly, and the rows' order does not matter.
+
+    Equal texts are in one fold.
+    """
     order = sorted(range(len(texts)), key=lambda row: (_digest(texts[row]), texts[row]))
     dealt: dict[int, int] = {}
-    found = [0] * len(texts)
+    fold_of: dict[str, int] = {}
     for row in order:
+        if texts[row] in fold_of:
+            continue  # an equal text in another fold would have been seen
         label = 0 if gold is None else gold[row]
         # Each label begins one fold later than the one before it, so that folds are of one size.
-        found[row] = (dealt.get(label, 0) + label) % count
+        fold_of[texts[row]] = (dealt.get(label, 0) + label) % count
         dealt[label] = dealt.get(label, 0) + 1
-    return found
+    return [fold_of[text] for text in texts]
 
 
 def out_of_fold(candidate: Candidate, gold: Sequence[int], folds: Sequence[int]) -> list[Row]:
     """The adjusted rows, each by what the rows of the other folds say."""
-    found = _left_out(candidate, range(len(folds)), gold, folds)
+    said, method = candidate
+    fit = partial(method.adjustment, said, gold=gold)
+    found = left_out(said.rows, range(len(folds)), folds, fit)
     return [found[row] for row in range(len(folds))]
 
 
-def _left_out(
-    candidate: Candidate, rows: Sequence[int], gold: Sequence[int], folds: Sequence[int]
+def left_out(
+    said: Sequence[Row],
+    rows: Iterable[int],
+    folds: Sequence[int],
+    fit: Callable[[Sequence[int]], Adjustment],
 ) -> dict[int, Row]:
-    """The same of some rows, by their numbers."""
-    said, _ = candidate
+    """Some rows by their numbers, each adjusted by what ``fit`` makes of the other folds' rows."""
+    numbers = [*rows]
     found: dict[int, Row] = {}
-    for fold in sorted({folds[row] for row in rows}):
-        adjust = _fitted(candidate, [row for row in rows if folds[row] != fold], gold)
-        found |= {row: adjust(said.rows[row]) for row in rows if folds[row] == fold}
+    for fold in sorted({folds[row] for row in numbers}):
+        adjust = _fitted(fit, [row for row in numbers if folds[row] != fold])
+        found |= {row: adjust(said[row]) for row in numbers if folds[row] == fold}
     return found
 
 
-def _fitted(candidate: Candidate, rows: Sequence[int], gold: Sequence[int]) -> Adjustment:
-    """What a method makes of some rows; nothing where it cannot be fitted on them."""
-    said, method = candidate
+def _fitted(fit: Callable[[Sequence[int]], Adjustment], rows: Sequence[int]) -> Adjustment:
+    """What can be made of some rows; nothing where they cannot be fitted."""
     try:
-        return method.adjustment(said, rows, gold)
+        return fit(rows)
     except CalibrationError:
         return Adjustment()
 
@@ -79,25 +89,30 @@ def nested(candidates: Sequence[Candidate], gold: Sequence[int], folds: Sequence
         inside = [row for row in everything if folds[row] != fold]
         right = [gold[row] for row in inside]
         merits = []
-        for each in candidates:
-            left_out = _left_out(each, inside, gold, folds)
-            merits.append(merit([left_out[row] for row in inside], right))
-        best = candidates[merits.index(max(merits))]
-        adjust = _fitted(best, inside, gold)
-        found |= {row: adjust(best[0].rows[row]) for row in everything if folds[row] == fold}
+        for said, method in candidates:
+            judged = left_out(said.rows, inside, folds, partial(method.adjustment, said, gold=gold))
+            merits.append(merit([judged[row] for row in inside], right))
+        said, method = candidates[merits.index(max(merits))]
+        adjust = _fitted(partial(method.adjustment, said, gold=gold), inside)
+        found |= {row: adjust(said.rows[row]) for row in everything if folds[row] == fold}
     return [found[row] for row in everything]
 
 
 def coverage(rows: Sequence[Row], gold: Sequence[int]) -> float:
     """The share of the rows that can be kept at an error rate of 5 %, with 95 % confidence.
 
-    By `core.calibration.threshold_for`; 0 where no threshold promises it.
+    0 where no threshold promises it.
     """
+    found = threshold_on(rows, gold, _ERROR_RATE)
+    return 0.0 if found is None else found.coverage
+
+
+def threshold_on(rows: Sequence[Row], gold: Sequence[int], error_rate: float) -> Threshold | None:
+    """The threshold of the best labels' probabilities; see `core.calibration.threshold_for`."""
     shares = [softmax(row) for row in rows]
     best = [max(each) for each in shares]
     right = [each.index(max(each)) == label for each, label in zip(shares, gold, strict=True)]
-    found = threshold_for(best, right, _ERROR_RATE)
-    return 0.0 if found is None else found.coverage
+    return threshold_for(best, right, error_rate)
 
 
 def _digest(text: str) -> str:

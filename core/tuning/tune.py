@@ -9,7 +9,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from core.agreement.measures import wilson
-from core.calibration import CONTENT_FREE, Level, quality, threshold_for
+from core.calibration import CONTENT_FREE, Level, quality
 from core.errors import CalibrationError, EmptyPromptError, PromptTooLongError, TaskError
 from core.labels import softmax
 from core.options import GenerateConfig
@@ -17,7 +17,16 @@ from core.protocols import TextModel
 from core.support import checked_prompts
 from core.tasks.fitting import calibration_of, domain_prompts
 from core.tasks.task import Task
-from core.tuning.judging import FOLDS, Candidate, coverage, folds_of, merit, nested, out_of_fold
+from core.tuning.judging import (
+    FOLDS,
+    Candidate,
+    coverage,
+    folds_of,
+    merit,
+    nested,
+    out_of_fold,
+    threshold_on,
+)
 from core.tuning.methods import LEVELS, Method, Row, Said, methods_of
 from core.tuning.trial import Expectation, Trial, Tuning
 
@@ -54,7 +63,8 @@ def tune(
     methods = methods_of(levels or LEVELS[: 2 if gold is None else 3], gold is not None)
 
     # Every prompt is asked once. What one candidate cannot be asked counts for none.
-    asked = [_asked(model, task, listed, config) for task in candidates]
+    priors = {method.prior for method in methods}
+    asked = [_asked(model, task, listed, priors, config) for task in candidates]
     kept = [row for row in range(len(listed)) if all(row in rows for _, rows in asked)]
     if len(kept) < _FEWEST:
         raise CalibrationError(
@@ -134,9 +144,16 @@ def _each_label(labels: Sequence[str], right: Sequence[int]) -> None:
 
 
 def _asked(
-    model: TextModel, task: Task, texts: Sequence[str], config: GenerateConfig | None
+    model: TextModel,
+    task: Task,
+    texts: Sequence[str],
+    priors: Collection[str],
+    config: GenerateConfig | None,
 ) -> tuple[Said, dict[int, Row]]:
-    """What the model says of a candidate, and its rows by the number of the text."""
+    """What the model says of a candidate, and its rows by the number of the text.
+
+    Prompts without a text are asked for the ``priors`` that go by them alone.
+    """
     start = time.perf_counter()
     decisions = task.classify(model, texts, config)
     seconds = time.perf_counter() - start
@@ -150,11 +167,12 @@ def _asked(
         if decision.logprobs is not None
     }
     masses = [each.label_mass for each in decisions if each.label_mass is not None]
-    free = [each.logprobs for each in task.classify(model, CONTENT_FREE, config)]
+    without = CONTENT_FREE if "content-free" in priors else ()
+    free = [each.logprobs for each in task.classify(model, without, config)]
     said = Said(
         rows=[],
         content_free=[[*each.values()] for each in free if each is not None],
-        domain=_domain(model, task, config),
+        domain=_domain(model, task, config) if "pmi" in priors else [],
         label_mass=fmean(masses) if masses else 0.0,
         seconds=seconds,
     )
@@ -266,10 +284,7 @@ def _fitted(task: Task, model: TextModel, said: Said, method: Method, right: Seq
 
 
 def _threshold(rows: Sequence[Row], right: Sequence[int], error_rate: float) -> float:
-    shares = [softmax(row) for row in rows]
-    best = [max(each) for each in shares]
-    good = [each.index(max(each)) == label for each, label in zip(shares, right, strict=True)]
-    threshold = threshold_for(best, good, error_rate)
+    threshold = threshold_on(rows, right, error_rate)
     if threshold is None:
         raise CalibrationError(
             f"No threshold keeps the errors below {error_rate:g} on these rows. Give more rows, "

@@ -110,6 +110,14 @@ def test_what_makes_no_sense_is_told(
     assert told in " ".join(done.output.split())
 
 
+def test_a_file_of_templates_that_is_no_text_is_told(run: Run, rows: Path, tmp_path: Path) -> None:
+    file = tmp_path / "templates.txt"
+    file.write_bytes(b"\xff\xfe{text}")
+    done = run("tune", "-i", rows, "--templates", file, "--labels", "a,b")
+    assert done.exit_code == 2
+    assert "is not UTF-8" in done.output
+
+
 def test_an_existing_task_is_not_written_over(run: Run, rows: Path, tmp_path: Path) -> None:
     file = tmp_path / "task.toml"
     file.write_text("mine")

@@ -187,6 +187,14 @@ def test_folds_hold_as_many_of_each_label(gold: list[int], draw: random.Random) 
     assert again == [folds[n] for n in order]
 
 
+def test_equal_texts_are_in_one_fold() -> None:
+    texts = [f"text {n % 7}" for n in range(40)]
+    folds = folds_of(texts, [n % 2 for n in range(40)])
+    assert all(
+        len({f for f, t in zip(folds, texts, strict=True) if t == text}) == 1 for text in texts
+    )
+
+
 # ------------------------------------------------------------------------ what cannot be tuned
 
 

@@ -42,7 +42,7 @@ def refuse(flags: Mapping[str, Any]) -> None:
 def template_of(flags: Mapping[str, Any]) -> Template | None:
     """The template that was given, by itself or in a file. Raises `click.UsageError`."""
     if flags["template_file"] is not None:
-        template = Template(_read(flags["template_file"]))
+        template = Template(read_text(flags["template_file"]))
     elif flags["template"] is not None:
         template = Template.typed(flags["template"])
     else:
@@ -75,7 +75,8 @@ def refuse_for_requests(flags: Mapping[str, Any]) -> None:
             )
 
 
-def _read(name: str) -> str:
+def read_text(name: str) -> str:
+    """A file that holds templates. Raises `click.UsageError` for one that is none."""
     with open(name, "rb") as stream:
         data = stream.read(2**24 + 1)
     if len(data) > 2**24:

@@ -26,19 +26,23 @@ from core.cli.tasks.gold_rows import Texts
 from core.labels import softmax
 from core.protocols import Capability, TextModel
 from core.tasks import Task
+from core.tuning.judging import FOLDS, folds_of, left_out
 
 PRIORS, FITTED = ("batch", "content-free", "pmi"), ("temperature", "isotonic")
-_FOLDS = 5
 Row = Sequence[float]  # the labels' log-probabilities behind one text
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the model said of the rows to one question: raw, and the place of the right answer."""
+    """What the model said of the rows to one question: raw, and the place of the right answer.
+
+    ``folds`` are those that the rows are judged by.
+    """
 
     question: str
-    rows: list[Row]
+    rows: Sequence[Row]
     gold: list[int]
+    folds: list[int]
 
 
 def run(flags: Mapping[str, Any]) -> None:
@@ -139,7 +143,7 @@ def _judged(
         row for each in asked for row in _out_of_fold(each, methods, flags["strength"], fitted)
     ]
     output.say(f"raw: {_told(quality(before, gold))}")
-    output.say(f"{fitted.level}: {_told(quality(after, gold))}, of {_FOLDS} folds held out")
+    output.say(f"{fitted.level}: {_told(quality(after, gold))}, of {FOLDS} folds held out")
     if flags["error_rate"] is None:
         return fitted
     # With several labels, the threshold is that of yes, which stands first.
@@ -150,15 +154,18 @@ def _judged(
 def _asked(plain: Task, model: TextModel, rows: Texts) -> list[Asked]:
     """What the model says raw to each question, of the rows that it can be asked about."""
     assert rows.gold is not None
-    found = [Asked(question, [], []) for question in plain.questions]
-    for decision, right in zip(plain.classify(model, rows.texts), rows.gold, strict=True):
-        if decision.error is not None:
-            continue
-        for each in found:
-            part = decision.parts[each.question] if each.question else decision
-            each.rows.append([*(part.logprobs or {}).values()])
-            holds = 0 if each.question in right else 1
-            each.gold.append(holds if each.question else plain.labels.index(right))
+    decisions = plain.classify(model, rows.texts)
+    known = [row for row, decision in enumerate(decisions) if decision.error is None]
+    texts, right = [rows.texts[row] for row in known], [rows.gold[row] for row in known]
+    found = []
+    for question in plain.questions:
+        parts = [decisions[n].parts[question] if question else decisions[n] for n in known]
+        said = [[*(part.logprobs or {}).values()] for part in parts]
+        if question:  # yes stands first
+            gold = [0 if question in holding else 1 for holding in right]
+        else:
+            gold = [plain.labels.index(label) for label in right]
+        found.append(Asked(question, said, gold, folds_of(texts, gold)))
     return found
 
 
@@ -166,21 +173,17 @@ def _out_of_fold(
     asked: Asked, methods: Sequence[str], strength: float | None, fitted: Task
 ) -> list[Row]:
     """The adjusted rows, each fifth by what the others say; a prior of no rows is that of all."""
-    found: dict[int, Row] = {}
-    rows, gold = asked.rows, asked.gold
-    for fold in range(_FOLDS):
-        rest = [n for n in range(len(rows)) if n % _FOLDS != fold]
-        known, right = [rows[n] for n in rest], [gold[n] for n in rest]
-        if not rest:
-            continue
+
+    def fit(rows: Sequence[int]) -> Adjustment:
+        known, right = [asked.rows[n] for n in rows], [asked.gold[n] for n in rows]
         prior = _prior(known, strength) if "batch" in methods else _of(fitted, asked.question)
-        adjust = prior
         if FITTED[0] in methods:
-            adjust = fit_temperature(known, right, prior)
-        elif FITTED[1] in methods:
-            adjust = fit_isotonic(known, right, prior)
-        found.update((n, adjust(rows[n])) for n in range(fold, len(rows), _FOLDS))
-    return [found.get(n, [*row]) for n, row in enumerate(rows)]
+            return fit_temperature(known, right, prior)
+        return fit_isotonic(known, right, prior) if FITTED[1] in methods else prior
+
+    numbers = range(len(asked.rows))
+    found = left_out(asked.rows, numbers, asked.folds, fit)
+    return [found[n] for n in numbers]
 
 
 def _prior(rows: Sequence[Row], strength: float | None) -> Adjustment:

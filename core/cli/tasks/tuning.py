@@ -14,6 +14,7 @@ from core.agreement.measures import wilson
 from core.calibration import quality
 from core.cli import output, settings
 from core.cli.jobs.job import quoted
+from core.cli.rows import checks
 from core.cli.rows.template import Template
 from core.cli.tasks import gold_rows
 from core.cli.tasks.gold_rows import Texts
@@ -82,8 +83,7 @@ def _tasks(flags: Mapping[str, Any]) -> list[Task]:
     found = [load_task(name) for name in flags["tasks"]]
     templates = [Template.typed(source).source for source in flags["templates"]]
     if flags["template_list"]:
-        with open(flags["template_list"], encoding="utf-8-sig") as file:
-            lines = [line.rstrip("\r\n") for line in file]
+        lines = checks.read_text(flags["template_list"]).split("\n")
         templates += [Template.typed(line).source for line in lines if line.strip()]
     if templates:
         labels = settings.parse_labels(flags["labels"], flags["labels_file"])
