@@ -143,7 +143,11 @@ def test_a_job_reports_them(run: Run, rows: Path, tmp_path: Path) -> None:
     assert found["rows_decided_by_the_prompt"]["moved"] > 20
 
 
-def test_the_command_asks_the_same_question() -> None:
+def test_the_command_asks_the_same_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.txt").write_text("Text: {text}\nTopic:")
     given = {"model": "m m", "file": "in.csv", "form": "csv", "field": "body", "labels": "a,b"}
     asked = mending({**given, "template_file": "t.txt", "label_prefix": ""})
     assert asked == (
@@ -158,6 +162,12 @@ def test_the_command_asks_the_same_question() -> None:
         "infer-cli calibrate -m m -i FILE --task t.toml -o task.toml"
     )
     assert mending({**given, "chat": True}) is None
+    assert mending({**given, "labels": None}) is None  # requests that ask for themselves
+    other = {**given, "form": "jsonl", "template": "{title} {text}", "prompts": ()}
+    assert mending(other) is None
+    adapted = mending({**given, "adapter_path": "a dir", "gold": "label", "form": "auto"})
+    assert adapted is not None
+    assert "--adapter-path 'a dir' --field body --gold label -i in.csv" in adapted
 
 
 def test_a_shown_prompt_says_what_the_model_would_say(run: Run, rows: Path) -> None:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from core.calibration import batch_prior
 from core.cli import output
 from core.cli.jobs.job import quoted
+from core.cli.rows.checks import template_of
+from core.cli.rows.template import TEXT
 from core.cli.writing.records import shown
 from core.errors import CalibrationError
 
@@ -25,6 +27,15 @@ _FEW, _MOST = 20, 0.9  # labelled rows that tell something; the share that one l
 _TINY, _BESIDE = 1e-6, 1e-3  # of all probability; of that of the model's own next token
 _SAMPLE, _MOVED = 512, 0.2  # rows that are kept; the share that a prior may move
 _SHOWN, _LONGEST = 20, 40
+_ALIKE = {
+    "backend": "--backend",
+    "adapter_path": "--adapter-path",
+    "form": "--format",
+    "field": "--field",
+    "gold": "--gold",
+}
+"""Flags that say the same to ``calibrate``, by the names of their values."""
+_UNSAID = {"template": None, "template_file": None, "prompts": (), "form": "auto"}
 
 
 class Doubts:
@@ -79,7 +90,7 @@ class Doubts:
         never = [repr(label) for label, count in counts.items() if not count]
         found = []
         if count > _MOST * labelled:
-            found.append(f"Note: {label!r} takes {_percent(count, labelled)} of the rows.")
+            found.append(f"Note: {label!r} takes {percent(count, labelled)} of the rows.")
         if never:
             found.append(f"Note: never chosen: {', '.join(never[:_SHOWN])}.")
         return found
@@ -89,7 +100,7 @@ class Doubts:
         if moved <= _MOVED * rows:
             return []
         return [
-            f"Note: {_percent(moved, rows)} of {output.counted(rows, 'row')} get another label "
+            f"Note: {percent(moved, rows)} of {output.counted(rows, 'row')} get another label "
             "once what they have in common is taken off: the prompt decides there, not the text."
         ]
 
@@ -107,12 +118,19 @@ class Doubts:
 
 
 def mending(flags: Mapping[str, Any]) -> str | None:
-    """The ``calibrate`` command for the question that these flags ask; None where it asks none."""
-    if flags.get("chat") or flags.get("system") is not None or flags.get("head"):
+    """The ``calibrate`` command for the question that these flags ask; None where it asks none.
+
+    That is so of a head, of chats, and of templates with other fields than the text.
+    """
+    asks = any(flags.get(name) for name in ("task", "labels", "labels_file"))
+    if not asks or flags.get("chat") or flags.get("system") is not None or flags.get("head"):
+        return None
+    template = None if flags.get("task") else template_of({**_UNSAID, **flags})
+    if template is not None and set(template.fields) != {TEXT}:
         return None
     arguments = ["infer-cli", "calibrate", "-m", str(flags["model"])]
-    for name, flag in (("backend", "--backend"), ("form", "--format"), ("field", "--field")):
-        if flags.get(name) not in (None, "auto"):
+    for name, flag in _ALIKE.items():
+        if flags.get(name) not in (None, "", "auto"):
             arguments += [flag, str(flags[name])]
     file = flags.get("file")
     arguments += ["-i", "FILE" if file in (None, "-") else str(file)]
@@ -147,5 +165,6 @@ def _cut(text: str) -> str:
     return repr(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
 
 
-def _percent(count: int, total: int) -> str:
-    return f"{100 * count / total:.0f} %"
+def percent(count: int, total: int) -> str:
+    """A share for people."""
+    return f"{100 * count / total:.0f} %" if total else "-"

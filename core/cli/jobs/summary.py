@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from core.cli import output
-from core.cli.jobs.doubts import Doubts
+from core.cli.jobs.doubts import Doubts, percent
 from core.cli.rows.bulk import Cost
 from core.cli.tasks.many_gold import labels_in
 from core.cli.writing.records import shown
@@ -103,7 +103,7 @@ class Summary:
         for label, count in self.counts.most_common(_SHOWN):
             mean = self._mean_margin(label)
             margin = "" if mean is None else f", mean margin {mean:.2f}"
-            output.say(f"  {label}: {count} ({_percent(count, self.rows)}){margin}")
+            output.say(f"  {label}: {count} ({percent(count, self.rows)}){margin}")
         if len(self.counts) > _SHOWN:
             output.say(f"  and {len(self.counts) - _SHOWN} labels more")
         for line in (*self._failures(), *self._saved()):
@@ -133,7 +133,3 @@ class Summary:
             of = f"{self.cost.cached_tokens:,} of {self.cost.prompt_tokens:,} prompt tokens"
             told.append(f"{of} computed only once")
         return [f"saved: {', '.join(told)}"] if told else []
-
-
-def _percent(count: int, total: int) -> str:
-    return f"{100 * count / total:.0f} %" if total else "-"
