@@ -14,7 +14,6 @@ from core.entry_points import read_group
 from core.protocols import Capability
 
 if TYPE_CHECKING:
-    from core.cli.loading import Loaded
     from core.options import GenerateConfig
     from core.tasks import Decision
 
@@ -58,14 +57,12 @@ def question_of(flags: Mapping[str, Any]) -> Question:
         Capability.HIDDEN_STATES,
         content=hashlib.sha256(Path(path).read_bytes()).hexdigest(),
         prompt=lambda text: head.template.replace("{text}", text),
-        decide=lambda loaded: _asking(learn, path, loaded),
+        decide=lambda loaded: _asking(learn.FewShot.with_head(head, loaded.model, path)),
     )
 
 
-def _asking(learn: Any, path: str, loaded: Loaded) -> Decide:
+def _asking(few: Any) -> Decide:
     from core.options import GenerateConfig
-
-    few = learn.FewShot.load(path, loaded.model)  # one of another model is refused before the work
 
     def decide(texts: Sequence[str], config: GenerateConfig) -> list[Decision]:
         limits = GenerateConfig(cancel=config.cancel, timeout=config.timeout)

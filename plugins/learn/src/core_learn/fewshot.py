@@ -108,6 +108,7 @@ class FewShot:
                     "the others. Give more texts, or fewer folds."
                 )
             rows = {layer: each[rest] for layer, each in states.items()}
+            # By its probes a head is known again, and this one is not kept.
             head, _ = self._learned(rows, classes[rest], known, rows)
             found[left_out] = _probabilities(head, states[head.layer][left_out])
         return found

@@ -84,10 +84,12 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
             )
 
         self.calibration_, self.head_ = None, None
+        self._few: FewShot | None = None
         if level == "L2":
             assert places is not None
             few = FewShot(self._model(), template=self.template)
             self.head_ = few.fit(texts, [names[place] for place in places], names).head
+            self._few = few
             return self
         self.task_ = core.Task(
             self.template, names, words=self._words(), label_prefix=self.label_prefix
@@ -104,7 +106,10 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
         check_is_fitted(self, "classes_")
         texts, model = self._texts(X), self._model()
         if self.head_ is not None:
-            return FewShot.with_head(self.head_, model).predict_proba(texts)
+            if self._few is None or self._few.model is not model:
+                self._few = FewShot.with_head(self.head_, model)  # knows the model by its states
+            shares: Array = self._few.predict_proba(texts)
+            return shares
         if self.calibration_ is not None:
             self.calibration_.check(self.task_.key(model))
         rows = said(model, self.task_, texts)

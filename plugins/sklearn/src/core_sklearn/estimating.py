@@ -40,7 +40,8 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]
             raise core.InvalidOptionError(
                 "model", self.model, "a path or a name, for an estimator that is pickled"
             )
-        return super().__getstate__()
+        state = super().__getstate__()
+        return {**state, "_few": None} if "_few" in state else state  # it has the loaded model
 
     def __sklearn_tags__(self) -> Any:
         """Texts come in, one a row."""
