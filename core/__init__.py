@@ -20,7 +20,7 @@ _HOMES = {
     "core.errors": (
         "AmbiguousBackendError BackendError BackendImportError BackendProcessError "
         "BackendUnavailableError CalibrationError ChatTemplateError ConversionError CoreError "
-        "EmptyPromptError GenerationCancelled GenerationTimeout InvalidModelError "
+        "EmptyPromptError EvaluationError GenerationCancelled GenerationTimeout InvalidModelError "
         "InvalidOptionError LabelError ModelAccessError ModelBusyError ModelClosedError "
         "ModelError ModelNotFoundError OptionError OutOfMemoryError PromptTooLongError "
         "ProtocolMismatchError RequestError TaskError TokenizerError UnknownBackendError "
@@ -30,6 +30,10 @@ _HOMES = {
         "AttentionInspector BatchStreaming ClassifyStreaming DeviceReporting Explaining "
         "HiddenStates MemoryReporting ModelProbe Scoring Submitting Tokenizing Trainable"
     ),
+    "core.evaluation.evaluate": "evaluate",
+    "core.evaluation.items": "Item",
+    "core.evaluation.prompts": "Prompting",
+    "core.evaluation.result": "Evaluation ItemResult",
     "core.options": (
         "CancelToken ClassifyOptions GenerateConfig GenerateOptions LoadConfig LoadOptions "
         "RequestOptions"

@@ -22,6 +22,7 @@ from core.errors import ChatTemplateError as ChatTemplateError
 from core.errors import ConversionError as ConversionError
 from core.errors import CoreError as CoreError
 from core.errors import EmptyPromptError as EmptyPromptError
+from core.errors import EvaluationError as EvaluationError
 from core.errors import GenerationCancelled as GenerationCancelled
 from core.errors import GenerationTimeout as GenerationTimeout
 from core.errors import InvalidModelError as InvalidModelError
@@ -55,6 +56,11 @@ from core.extensions import Scoring as Scoring
 from core.extensions import Submitting as Submitting
 from core.extensions import Tokenizing as Tokenizing
 from core.extensions import Trainable as Trainable
+from core.evaluation.evaluate import evaluate as evaluate
+from core.evaluation.items import Item as Item
+from core.evaluation.prompts import Prompting as Prompting
+from core.evaluation.result import Evaluation as Evaluation
+from core.evaluation.result import ItemResult as ItemResult
 from core.options import CancelToken as CancelToken
 from core.options import ClassifyOptions as ClassifyOptions
 from core.options import GenerateConfig as GenerateConfig
@@ -124,6 +130,8 @@ __all__ = [
     "DeviceReporting",
     "DiscoveredModel",
     "EmptyPromptError",
+    "Evaluation",
+    "EvaluationError",
     "Explaining",
     "GenerateConfig",
     "GenerateMetrics",
@@ -134,6 +142,8 @@ __all__ = [
     "HiddenStates",
     "InvalidModelError",
     "InvalidOptionError",
+    "Item",
+    "ItemResult",
     "LabelError",
     "LoadConfig",
     "LoadOptions",
@@ -150,6 +160,7 @@ __all__ = [
     "OptionError",
     "OutOfMemoryError",
     "PromptTooLongError",
+    "Prompting",
     "ProtocolMismatchError",
     "RenderedPrompt",
     "RequestError",
@@ -180,6 +191,7 @@ __all__ = [
     "backends",
     "default_backend",
     "discover",
+    "evaluate",
     "get_backend",
     "load_calibration",
     "load_model",

@@ -25,6 +25,7 @@
     │   └── ModelClosedError                 used after close()
     ├── TaskError (ValueError)               a task, or its file, is broken
     │   └── CalibrationError                 it cannot be fitted, read, or used here
+    ├── EvaluationError (ValueError)         an item cannot be asked, marked or compared
     ├── ConversionError                      a model could not be converted
     └── RequestError                         one prompt failed; others are not touched
         ├── EmptyPromptError
@@ -210,6 +211,10 @@ class TaskError(CoreError, ValueError):
 
 class CalibrationError(TaskError):
     """A calibration cannot be fitted to these rows, read from this file, or used with this task."""
+
+
+class EvaluationError(CoreError, ValueError):
+    """An item of an evaluation, its prompt, or what it is compared with cannot be used."""
 
 
 # --------------------------------------------------------------------------- one request

@@ -14,6 +14,7 @@ from core.cli.commands.calibrate import calibrate
 from core.cli.commands.chat import chat
 from core.cli.commands.classify import classify
 from core.cli.commands.discover import discover
+from core.cli.commands.evaluate import evaluate
 from core.cli.commands.generate import generate
 from core.cli.commands.info import info
 from core.cli.commands.learn import learn
@@ -100,7 +101,7 @@ def build() -> InferGroup:
         """Local LLM text generation: find models, pick backends, classify or write text."""
 
     assert isinstance(group, InferGroup)
-    asking = (calibrate, chat, classify, generate, learn, tune)
+    asking = (calibrate, chat, classify, evaluate, generate, learn, tune)
     for command in (*asking, backends, discover, info, merge):
         group.add_command(command)
     group.hooks = hooks = Hooks()

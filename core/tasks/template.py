@@ -14,7 +14,7 @@ _PLACES = re.compile(r"\{\{([^\W\d][^{}]*)\}\}|\{([^\W\d][\w .\-]*)\}")
 
 def check_template(template: str, places: set[str]) -> None:
     """Raise `TaskError` unless the template has exactly these places, each once or more."""
-    found = {match[2] for match in _PLACES.finditer(template) if match[2] is not None}
+    found = taken(template)
     for missing in sorted(places - found):
         raise TaskError(
             f"The template {_short(template)} has no {{{missing}}}. Put it where each {missing} "
@@ -26,6 +26,11 @@ def check_template(template: str, places: set[str]) -> None:
             f"{' and '.join(f'{{{place}}}' for place in sorted(places))} alone. Braces that stand "
             f"for themselves are doubled: {{{{{other}}}}}."
         )
+
+
+def taken(template: str) -> set[str]:
+    """The names of the places."""
+    return {match[2] for match in _PLACES.finditer(template) if match[2] is not None}
 
 
 def filled(template: str, **values: str) -> str:

@@ -30,6 +30,7 @@ def test_every_flag_in_the_documentation_exists(infer_cli: InferCli) -> None:
             ["calibrate"],
             ["learn"],
             ["tune"],
+            ["eval"],
             ["generate"],
             ["chat"],
             ["discover"],

@@ -20,6 +20,8 @@ _SHOWN, _CALIBRATION = 12, "expected_calibration_error"
 class Gold:
     """Compares the answers with the field of the input that holds the right labels."""
 
+    key = "gold"
+
     def __init__(self, field: str) -> None:
         self.field = field
         self.agreement = Agreement()

@@ -19,7 +19,7 @@ from core.cli.jobs.journal import Block, Journal
 from core.cli.jobs.target import Target
 from core.cli.reading.forms import FORMS, form_of_name
 from core.cli.reading.parquet_rows import pyarrow_parquet
-from core.cli.rows.bulk import Answered, Asker, Cost
+from core.cli.rows.bulk import Answered, Cost, RowAsker
 from core.cli.rows.identities import Identities
 from core.cli.writing import parquet
 from core.cli.writing.encoders import Encoder
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from core.cli.jobs.summary import Summary
     from core.cli.loading import Loaded
     from core.cli.reading.row import Row
-    from core.cli.rows.requests import RequestAsker
 
 _SYNC_SECONDS = 1.0
 
@@ -119,7 +118,7 @@ class Writer:
     def recall(
         self,
         blocks: Iterator[list[Row]],
-        asker: Asker | RequestAsker,
+        asker: RowAsker,
         summary: Summary,
         identities: Identities,
     ) -> int:

@@ -13,13 +13,10 @@ from core.cli.jobs.gold import Gold
 if TYPE_CHECKING:
     from core.cli.jobs.run import Task
     from core.cli.jobs.summary import Summary
-    from core.cli.rows.bulk import Asker
-    from core.cli.rows.requests import RequestAsker
+    from core.cli.rows.bulk import RowAsker
 
 
-def write(
-    flags: Mapping[str, Any], task: Task, asker: Asker | RequestAsker, summary: Summary
-) -> None:
+def write(flags: Mapping[str, Any], task: Task, asker: RowAsker, summary: Summary) -> None:
     """Write the report to the file that ``--report`` names, and whole or not at all."""
     facts = {
         "command": task.command,

@@ -22,13 +22,15 @@ from core.cli.loading import Loaded, explain, load
 from core.cli.progress import Progress, RowCount
 from core.cli.rows import asking, checks, requests, results, trial
 from core.cli.rows.blocks import blocks
-from core.cli.rows.bulk import Answered, Ask, Asker, Cost, Known
+from core.cli.rows.bulk import Answered, Ask, Asker, Cost, Known, RowAsker
 from core.cli.rows.identities import Identities
 from core.cli.writing.encoders import encoder
 from core.cli.writing.records import Layout
 from core.errors import CoreError
 
 if TYPE_CHECKING:
+    from core.cli.jobs.summary import Marks
+    from core.cli.reading.fields import Fields
     from core.cli.rows.template import Template
     from core.cli.tasks.many_gold import ManyGold
     from core.cli.writing.answers import Kind
@@ -47,7 +49,11 @@ class Task:
     ``fitted`` the options that suit its backend. ``room`` is how
     many tokens of the context a prompt leaves free where it is shortened. ``question`` is what
     stands in no flag and the answers depend on, and ``shown`` the prompt that it makes of a row's.
-    ``gold`` compares the answers with a field of the input.
+    ``gold`` compares the answers with a field of the input, and ``marks`` in another way.
+
+    ``fields`` are where a row has what, and ``asker`` asks rows of which more than the text counts.
+    ``block`` is how many rows are asked together; without it, more and more. ``steady`` keeps
+    nothing of earlier calls, so that what is measured of one is its own.
     """
 
     command: str
@@ -61,6 +67,11 @@ class Task:
     question: str | None = None
     shown: Callable[[str], str] = str
     gold: Callable[[str], Gold | ManyGold] = Gold
+    marks: Marks | None = None
+    fields: Fields | None = None
+    asker: Callable[[Loaded], RowAsker] | None = None
+    block: int | None = None
+    steady: bool = False
 
 
 def run(flags: Mapping[str, Any], task: Task) -> None:
@@ -72,7 +83,7 @@ def run(flags: Mapping[str, Any], task: Task) -> None:
     if flags["output"] is not None:
         job.check_input(flags["file"])
     with ExitStack() as stack:
-        rows = stack.enter_context(asking.opened(flags, template))
+        rows = stack.enter_context(asking.opened(flags, template, task.fields))
         if rows.form == requests.FORM:
             checks.refuse_for_requests(flags)
         work = _job(stack, flags, template, task)
@@ -83,7 +94,7 @@ def run(flags: Mapping[str, Any], task: Task) -> None:
 
         stack.enter_context(interrupts.terminating())
         with _loading(flags):
-            usual = None if work is None else _STEADY
+            usual = _STEADY if task.steady or work is not None else None
             loaded = load(flags["model"], settings.load_config(flags), task.needed, usual)
         stack.enter_context(loaded.model)
         if flags["verbose"]:
@@ -133,7 +144,9 @@ def _asker(
     template: Template | None,
     task: Task,
     rows: asking.Input,
-) -> Asker | requests.RequestAsker:
+) -> RowAsker:
+    if task.asker is not None:
+        return task.asker(loaded)
     if rows.form == requests.FORM:
         created = 0 if rows.name == "stdin" else int(os.stat(rows.name).st_mtime)
         chat = bool(flags["chat"])
@@ -160,7 +173,7 @@ class _Run:
         self,
         flags: Mapping[str, Any],
         task: Task,
-        asker: Asker | requests.RequestAsker,
+        asker: RowAsker,
         rows: asking.Input,
         work: Job | None,
     ) -> None:
@@ -170,7 +183,7 @@ class _Run:
         self._form = flags["to"] or ("jsonl" if flags["as_json"] or self._layout.alone else None)
         self._failures = results.Failures(explained=work is not None or self._form is None)
         gold = None if flags.get("gold") is None else task.gold(flags["gold"])
-        self._summary = Summary(task.config.labels, gold, mending(flags))
+        self._summary = Summary(task.config.labels, task.marks or gold, mending(flags))
         self._count = RowCount(rows.share)
         self._progress = Progress(self._count.text, _progress_of(flags))
         self._stop = interrupts.Stop()
@@ -191,7 +204,7 @@ class _Run:
 
     def _to_stdout(self) -> None:
         sink = results.sink(self._layout, self._form)
-        for block in blocks(self._rows.rows, self._rows.more_waits):
+        for block in blocks(self._rows.rows, self._rows.more_waits, self._task.block):
             output.check_reader()
             with interrupts.noted(self._stop):
                 start = time.perf_counter()
@@ -211,7 +224,7 @@ class _Run:
         if work.form == "text":
             self._asker.forget()  # a line of text does not tell enough to be known again
         with work.opened(coder) as writer:
-            rest = blocks(self._rows.rows)
+            rest = blocks(self._rows.rows, size=self._task.block)
             self._count.skip(writer.recall(rest, self._asker, self._summary, self._identities))
             for block in rest:
                 self._stop.raise_asked()  # behind the last block there is nothing left to stop

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from core.cli import output
 from core.cli.jobs.doubts import Doubts, percent
@@ -14,12 +14,29 @@ from core.cli.tasks.many_gold import labels_in
 from core.cli.writing.records import shown
 
 if TYPE_CHECKING:
-    from core.cli.jobs.gold import Gold
     from core.cli.reading.row import Row
-    from core.cli.tasks.many_gold import ManyGold
     from core.cli.writing.answers import Answer
 
 _SHOWN = 20
+
+
+class Marks(Protocol):
+    """Holds answers against what is right, and says how many are; ``key`` names it in a report."""
+
+    @property
+    def key(self) -> str: ...
+
+    def add(self, rows: Sequence[Row], answers: Sequence[Answer]) -> None:
+        """Count the answers to these rows."""
+        ...
+
+    def tell(self) -> None:
+        """Say on stderr what came of them."""
+        ...
+
+    def to_dict(self) -> dict[str, object]:
+        """The same for a report."""
+        ...
 
 
 class Summary:
@@ -28,7 +45,7 @@ class Summary:
     def __init__(
         self,
         labels: Sequence[str] = (),
-        gold: Gold | ManyGold | None = None,
+        gold: Marks | None = None,
         mending: str | None = None,
     ) -> None:
         self.rows = 0
@@ -93,7 +110,7 @@ class Summary:
             "prompt_tokens": self.cost.prompt_tokens,
             "cached_prompt_tokens": self.cost.cached_tokens,
             "generated_tokens": self.cost.generated_tokens,
-            **({} if self.gold is None else {"gold": self.gold.to_dict()}),
+            **({} if self.gold is None else {self.gold.key: self.gold.to_dict()}),
         }
 
     def tell(self) -> None:

@@ -28,13 +28,14 @@ class Fields:
     """Where a record has what: the ``text``, and the ``identity``; None looks in the usual places.
 
     ``others`` are fields that a template takes. Where it takes no text, none has to be there
-    (``text_wanted``).
+    (``text_wanted``). ``usual`` are the usual places of a text.
     """
 
     text: str | None = None
     identity: str | None = None
     others: tuple[str, ...] = ()
     text_wanted: bool = True
+    usual: tuple[str, ...] = _TEXT_FIELDS
 
     def check(self, line: int, columns: Iterable[str], unit: str = "line") -> None:
         """Raise `click.UsageError` where a table's columns lack what each row has to have."""
@@ -72,7 +73,7 @@ class Fields:
                 raise MissingFieldError(_missing(place, [name], list(record), "--template"))
 
         # The text is in the field that was named, or in the first that usually holds it.
-        names = (self.text,) if self.text is not None else _TEXT_FIELDS
+        names = (self.text,) if self.text is not None else self.usual
         found = next((name for name in names if name in body), None)
         if found is not None and (self.text_wanted or isinstance(body[found], str)):
             return _text(place, found, body[found]), None

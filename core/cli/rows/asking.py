@@ -37,8 +37,10 @@ class Input:
 
 
 @contextmanager
-def opened(flags: Mapping[str, Any], template: Template | None) -> Iterator[Input]:
-    """The rows, from arguments, a file or stdin.
+def opened(
+    flags: Mapping[str, Any], template: Template | None, fields: Fields | None = None
+) -> Iterator[Input]:
+    """The rows, from arguments, a file or stdin; ``fields`` are where they have what.
 
     Raises `click.UsageError` for flags that make no sense together, and where the first sound row
     has no text in the field that it is looked for in: so it will be with all others.
@@ -52,7 +54,8 @@ def opened(flags: Mapping[str, Any], template: Template | None) -> Iterator[Inpu
     name = flags["file"] or "-"
     # With a question for all rows, a request's own words are a row as any other.
     own = template is None and not any(flags.get(name) for name in _QUESTIONS)
-    with source.opened(name, flags["form"], fields_of(flags, template), own) as found:
+    fields = fields or fields_of(flags, template)
+    with source.opened(name, flags["form"], fields, own) as found:
         others = [field for field in (template.fields if template else ()) if field != TEXT]
         if others and found.form == "text":
             raise click.UsageError(

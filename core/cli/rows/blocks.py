@@ -15,12 +15,15 @@ LARGEST_TEXT = 16 * 2**20
 
 
 def blocks(
-    rows: Iterable[Row], more_waits: Callable[[], bool] = lambda: True
+    rows: Iterable[Row], more_waits: Callable[[], bool] = lambda: True, size: int | None = None
 ) -> Iterator[list[Row]]:
-    """The rows by 32, 64, 128, and 256 from then on; or fewer, where no more of them wait."""
+    """The rows by 32, 64, 128, and 256 from then on, or always by ``size``.
+
+    There are fewer in a block where no more of them wait.
+    """
     source = iter(rows)
-    for size in block_sizes(FIRST_BLOCK, LARGEST_BLOCK):
-        block = list(_bounded(islice(source, size), more_waits))
+    for count in block_sizes(size or FIRST_BLOCK, size or LARGEST_BLOCK):
+        block = list(_bounded(islice(source, count), more_waits))
         if not block:
             return
         yield block

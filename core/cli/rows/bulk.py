@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from operator import add
+from typing import Protocol
 
 from core.cli.reading.row import Row
 from core.cli.rows.prompts import PromptMaker
@@ -72,6 +73,35 @@ class Known:
 
 
 Ask = Callable[[Sequence[str], GenerateConfig], Sequence[Result]]
+
+
+class RowAsker(Protocol):
+    """What answers blocks of rows, and how its answers are written."""
+
+    kind: Kind
+
+    @property
+    def backend(self) -> str:
+        """The name of the backend."""
+        ...
+
+    def answered(
+        self, block: Sequence[Row], cancel: threading.Event
+    ) -> tuple[list[Answered], Cost]:
+        """The rows of a block with their answers, in order, and what they cost."""
+        ...
+
+    def recall(self, block: Sequence[Row], answers: Sequence[Answer]) -> None:
+        """Know again what an earlier run of the job knew behind this block."""
+        ...
+
+    def forget(self) -> None:
+        """Know answers within a block only."""
+        ...
+
+    def prompt(self, row: Row) -> str | Exception:
+        """The prompt of a row, or what is wrong with the row."""
+        ...
 
 
 class Asker:

@@ -8,20 +8,17 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from core.cli import output
-from core.cli.rows.bulk import Asker
 from core.extensions import Tokenizing
 
 if TYPE_CHECKING:
     from core.cli.loading import Loaded
     from core.cli.reading.row import Row
-    from core.cli.rows.requests import RequestAsker
+    from core.cli.rows.bulk import RowAsker
 
 _SAMPLE, _COUNTED = 32, 1000
 
 
-def show(
-    asker: Asker | RequestAsker, rows: Iterator[Row], shown: Callable[[str], str] = str
-) -> None:
+def show(asker: RowAsker, rows: Iterator[Row], shown: Callable[[str], str] = str) -> None:
     """Write the first row's prompt, and what the model says behind it.
 
     Raises what kept the row from being a prompt.
@@ -53,7 +50,7 @@ def show(
         output.say(f"{names[0]}: {asker.kind.cells(answered.answer)[0]!r}")
 
 
-def estimate(asker: Asker | RequestAsker, rows: Iterator[Row], loaded: Loaded) -> None:
+def estimate(asker: RowAsker, rows: Iterator[Row], loaded: Loaded) -> None:
     """Say how many rows and tokens there are, and reckon time and memory by a sample."""
     sample: list[Row] = []
     counted = count = bad = tokens = length = 0

@@ -48,6 +48,8 @@ class ManyGold:
     Every label is a question of its own to each row; one without an answer counts as not found.
     """
 
+    key = "gold"
+
     def __init__(self, field: str, labels: Sequence[str]) -> None:
         self.field, self._labels = field, tuple(labels)
         self.missing = self.rows = self.exact = self.failed = 0

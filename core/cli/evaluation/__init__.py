@@ -1,0 +1,1 @@
+"""``infer-cli eval``: items of a file asked, marked, reckoned again, compared."""

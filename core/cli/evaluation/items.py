@@ -1,0 +1,111 @@
+"""Items read from the rows of a file, and examples that stand before them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core.cli import output
+from core.cli.reading import source
+from core.cli.reading.fields import Fields
+from core.cli.reading.row import InputError, MissingFieldError, Row
+from core.errors import EvaluationError
+from core.evaluation.items import QUESTIONS, Item, Names
+from core.evaluation.prompts import among
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LOOKED_AT = 32  # rows of which the first sound one says what kind of items they are
+
+
+def names_of(flags: Mapping[str, Any]) -> Names:
+    """Where a record has what, as the flags say."""
+    return Names(flags["field"], flags["answer_field"], flags["choices_field"])
+
+
+def fields_of(flags: Mapping[str, Any]) -> Fields:
+    """The same for the readers of rows: a row's text is its question."""
+    return Fields(flags["field"], flags["id_field"], usual=QUESTIONS)
+
+
+def item_of(row: Row, names: Names) -> Item:
+    """The item in a row. Raises `InputError` for one that is none."""
+    if row.error is not None:
+        raise row.error
+    try:
+        return names.item(row.fields)
+    except EvaluationError as error:
+        raise InputError(f"{row.place}: {error}") from None
+
+
+def first_of(flags: Mapping[str, Any]) -> Item | None:
+    """The first sound item of a file; None of stdin, which can be read only once.
+
+    Raises `click.UsageError` for a file without items.
+    """
+    if flags["file"] in (None, "-"):
+        return None
+    found: list[Exception] = []
+    for row in _rows(flags["file"], flags, _LOOKED_AT):
+        try:
+            return item_of(row, names_of(flags))
+        except (InputError, MissingFieldError) as error:
+            found.append(error)
+    if not found:
+        raise click.UsageError(f"{flags['file']} holds no items.")
+    raise click.UsageError(
+        f"None of the first {output.counted(len(found), 'row')} of {flags['file']} is an item: "
+        f"{found[0]} Name the fields with --field, --answer-field and --choices-field."
+    )
+
+
+def examples_of(flags: Mapping[str, Any]) -> tuple[Item, ...]:
+    """The first ``--shots`` examples of ``--few-shot``. Raises `click.UsageError` for too few."""
+    name, wanted = flags["few_shot"], flags["shots"]
+    if name is None:
+        if wanted:
+            raise click.UsageError("--shots takes its examples from a file: --few-shot FILE.")
+        return ()
+    try:
+        found = [item_of(row, names_of(flags)) for row in _rows(name, flags, wanted)]
+    except InputError as error:
+        raise click.UsageError(f"--few-shot {name}: {error}") from None
+    if not found or (wanted and len(found) < wanted):
+        raise click.UsageError(
+            f"{name} holds {output.counted(len(found), 'example')}"
+            + (f", and --shots asks for {wanted}." if found else ".")
+        )
+    return tuple(found)
+
+
+def warn_of_examples(flags: Mapping[str, Any], examples: Sequence[Item]) -> None:
+    """Say on stderr before the work how many items the examples give away."""
+    if not examples or flags["file"] in (None, "-"):
+        return
+    held = 0
+    for row in _rows(flags["file"], flags, flags["limit"]):
+        try:
+            held += among(examples, item_of(row, names_of(flags)))
+        except InputError:
+            continue
+    if held:
+        output.warn(
+            f"{output.counted(held, 'item')} of {flags['file']} "
+            f"{'is' if held == 1 else 'are'} among the examples of {flags['few_shot']}, which give "
+            "the answer away."
+        )
+
+
+def _rows(name: str, flags: Mapping[str, Any], limit: int | None) -> list[Row]:
+    own = flags["form"] if name == flags["file"] else "auto"
+    with source.opened(name, own, fields_of({**flags, "id_field": None})) as found:
+        if found.form == "text":
+            raise click.UsageError(
+                f"{name} is plain text. Items have a question and an answer each: JSON lines, a "
+                "JSON array, CSV, TSV or Parquet."
+            )
+        return list(islice(found.rows(), limit))

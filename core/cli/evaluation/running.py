@@ -1,0 +1,197 @@
+"""From the flags of ``eval`` to a run over items."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core.cli import exits, settings
+from core.cli.commands.generate import answering
+from core.cli.evaluation import items
+from core.cli.evaluation.asker import ItemAsker, Marks, kind
+from core.cli.jobs import job
+from core.cli.jobs.run import Task, run
+from core.cli.rows import checks
+from core.cli.rows.template import Template
+from core.errors import EvaluationError
+from core.evaluation.asking import ALL, Asker, checked_samples
+from core.evaluation.evaluate import metric_of, with_ends
+from core.evaluation.marking import Marking, Metric
+from core.evaluation.prompts import Prompting, fingerprint
+from core.protocols import Capability
+
+if TYPE_CHECKING:
+    from core.cli.loading import Loaded
+    from core.options import GenerateConfig
+
+_BLOCK, _LARGEST = 32, 1024
+_UNUSED: dict[str, Any] = {
+    "prompts": (),
+    "truncate": None,
+    "dedupe": False,
+    "template": None,
+    "template_file": None,
+    "chat": False,
+    "system": None,
+}
+"""Flags that rows have, and items have in another way."""
+
+
+def evaluate(flags: Mapping[str, Any]) -> Marks:
+    """Ask, mark and write all items of ``-i``; then say what came of them.
+
+    Raises `click.UsageError` for flags that make no sense together, and `CommandFailed` where items
+    failed, or fewer than ``--fail-under`` are right.
+    """
+    _refuse(flags)
+    prompting = prompting_of(flags)
+    metric = _metric(flags)
+    marking = _marking(flags, metric)
+    sizes, samples = flags["gen_batch_size"] or (ALL,), flags["num_samples"]
+    config = with_ends(settings.answer_config(flags), metric, prompting)
+    checked_samples(samples, sizes, config)
+    if flags["pass_at"] and max(flags["pass_at"]) > samples:
+        raise click.UsageError(f"--pass-at {max(flags['pass_at'])} wants as many --num-samples.")
+    items.warn_of_examples(flags, prompting.examples)
+
+    askers: list[Asker] = []
+
+    def asker(loaded: Loaded) -> ItemAsker:
+        if prompting.chat:
+            _need_templates(loaded)
+        askers.append(
+            Asker(
+                loaded.model,
+                prompting,
+                marking,
+                batch_sizes=sizes,
+                samples=samples,
+                generate=answering(loaded),
+            )
+        )
+        return ItemAsker(loaded, askers[0], items.names_of(flags), _told(loaded, config, metric))
+
+    marks = Marks(flags["pass_at"], lambda: askers[0].speeds if askers else {})
+    task = Task(
+        command="eval",
+        needed=Capability.SCORING if metric == "choice" else Capability.GENERATE,
+        config=config,
+        kind=kind(),
+        ask=answering,
+        generate=answering,
+        question=_question(flags, prompting, marking, sizes),
+        marks=marks,
+        fields=items.fields_of(flags),
+        asker=asker,
+        block=_block(sizes),
+        steady=len(sizes) > 1,
+    )
+    run({**flags, **_UNUSED}, task)
+    if flags["fail_under"] is not None:
+        check_accuracy(marks, flags["fail_under"])
+    return marks
+
+
+def check_accuracy(marks: Marks, least: float) -> None:
+    """Raise `CommandFailed` where fewer items are right."""
+    accuracy = marks.tally.accuracy
+    if accuracy is None or accuracy < least:
+        raise exits.CommandFailed(
+            f"{0 if accuracy is None else 100 * accuracy:.1f} % are right, and --fail-under asks "
+            f"for {100 * least:g} %."
+        )
+
+
+def prompting_of(flags: Mapping[str, Any]) -> Prompting:
+    """How items are put to the model. Raises `click.UsageError`."""
+    template = None
+    if flags["template_file"] is not None:
+        template = checks.read_text(flags["template_file"])
+    elif flags["template"] is not None:
+        template = Template.typed(flags["template"]).source
+    found = Prompting(
+        template=template,
+        examples=items.examples_of(flags),
+        letters=flags["letters"],
+        chat=flags["chat"] or flags["system"] is not None,
+        system=flags["system"],
+        **settings.given({"prefix": flags["answer_prefix"]}, ("prefix",)),
+    )
+    try:
+        found.check()
+    except EvaluationError as error:
+        raise click.UsageError(str(error)) from None
+    return found
+
+
+def _refuse(flags: Mapping[str, Any]) -> None:
+    checks.refuse({**flags, "prompts": ()})
+    if flags["output"] and job.form_of_output(flags) not in ("jsonl", "json"):
+        raise click.UsageError(
+            "An evaluation is written as JSON, which tells all of an item: -o OUT.jsonl. For a "
+            "table: --to csv on stdout."
+        )
+
+
+def _metric(flags: Mapping[str, Any]) -> Metric:
+    """What the answers are marked by; where nothing says it, the first item does."""
+    asked: Metric | None = flags["metric"]
+    first = items.first_of(flags)
+    if asked is None and first is None and not flags["letters"]:
+        raise click.UsageError("Items of stdin want --metric: choice, exact or numeric.")
+    if asked is not None or flags["letters"]:
+        return asked or "choice"
+    assert first is not None
+    return metric_of(first)
+
+
+def _marking(flags: Mapping[str, Any], metric: Metric) -> Marking:
+    try:
+        extract = None if flags["extract"] is None else re.compile(flags["extract"])
+    except re.error as error:
+        raise click.BadParameter(f"it is no pattern: {error}.", param_hint="'--extract'") from None
+    return Marking(metric, not flags["ignore_case"], not flags["ignore_punctuation"], extract)
+
+
+def _told(loaded: Loaded, config: GenerateConfig, metric: Metric) -> GenerateConfig:
+    """With the tokens' log-probabilities, which say how sure an answer is, where there are some."""
+    told = metric != "choice" and Capability.LOGPROBS in loaded.backend.capabilities
+    return replace(config, return_logprobs=True) if told else config
+
+
+def _need_templates(loaded: Loaded) -> None:
+    from core.cli.rows.prompts import PromptMaker
+
+    PromptMaker(loaded.model, loaded.backend.name, chat=True).check()
+
+
+def _block(sizes: Sequence[int]) -> int | None:
+    """Rows that are asked together: such that each batch size fills its batches."""
+    if [*sizes] == [ALL]:
+        return None
+    least = math.lcm(*(size or 1 for size in sizes))
+    if least > _LARGEST:
+        return max(sizes)
+    return least * max(1, _BLOCK // least)
+
+
+def _question(
+    flags: Mapping[str, Any], prompting: Prompting, marking: Marking, sizes: Sequence[int]
+) -> str:
+    """All that the marks depend on and that stands in no other flag of a job."""
+    extract = None if marking.extract is None else marking.extract.pattern
+    return json.dumps(
+        {
+            "prompt": fingerprint(prompting),
+            "metric": [marking.metric, marking.case, marking.punctuation, extract],
+            "fields": [flags["answer_field"], flags["choices_field"]],
+            "batch sizes": [*sizes],
+            "samples": flags["num_samples"],
+        }
+    )

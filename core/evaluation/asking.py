@@ -1,0 +1,269 @@
+"""Items asked of a model: texts behind prompts, or how likely each choice is; batch by batch."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from core.agreement.measures import share
+from core.errors import CoreError, EvaluationError, InvalidOptionError
+from core.evaluation.items import Item
+from core.evaluation.marking import Marking, majority
+from core.evaluation.prompts import Prompting, among
+from core.evaluation.result import ItemResult, Sample
+from core.extensions import Scoring
+from core.labels import softmax
+from core.options import GenerateConfig
+from core.protocols import Capability, TextModel
+from core.support import unsupported
+from core.types import BatchResult, Score
+
+T = TypeVar("T")
+Generate = Callable[[Sequence[str], GenerateConfig], Sequence[Any]]
+"""Prompts in, and a `BatchResult` for each out."""
+ALL = 0
+"""A batch size: as many as there are, of which the backend makes what suits it."""
+
+
+@dataclass(slots=True)
+class Speed:
+    """What one batch size took: items, tokens that were generated, and seconds.
+
+    Of the prompts' tokens, ``cached_tokens`` had not to be computed.
+    """
+
+    items: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+
+    def to_dict(self) -> dict[str, float | None]:
+        """The rates for JSON; None where nothing was measured."""
+        return {
+            "seconds": self.seconds,
+            "items_per_second": share(self.items, self.seconds),
+            "generated_tokens_per_second": share(self.tokens, self.seconds),
+        }
+
+
+class Asker:
+    """Asks items, each at every batch size, and marks the answers.
+
+    The first batch size gives the results, the others are held against it. Of ``samples`` texts per
+    item, number i is what the seed ``config.seed + i`` draws. ``generate`` stands for the model's
+    own ``batch_generate``.
+    """
+
+    def __init__(
+        self,
+        model: TextModel,
+        prompting: Prompting,
+        marking: Marking,
+        *,
+        batch_sizes: Sequence[int] = (ALL,),
+        samples: int = 1,
+        generate: Generate | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        prompting.check()
+        self.model, self.prompting, self.marking = model, prompting, marking
+        self.speeds = {size: Speed() for size in batch_sizes}
+        self._samples, self._clock, self._warm = samples, clock, False
+        self._generate = generate or model.batch_generate
+
+    def prompt(self, item: Item) -> str:
+        """What the model reads of an item. Raises `CoreError` for one that it cannot."""
+        return self.prompting.prompt(item, self.model)
+
+    def answered(self, items: Sequence[Item], config: GenerateConfig) -> list[ItemResult]:
+        """The marked items, in order."""
+        prompts: list[str | CoreError] = [self._prompt_or_error(item) for item in items]
+        asked = [n for n, prompt in enumerate(prompts) if isinstance(prompt, str)]
+        texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+        ask = self._chosen if self.marking.metric == "choice" else self._written
+
+        if len(self.speeds) > 1 and not self._warm:
+            ask([items[n] for n in asked[:1]], texts[:1], config)  # the first pass is slower
+            self._warm = True
+        rounds = [
+            list(self._in_batches(size, [items[n] for n in asked], texts, config, ask))
+            for size in self.speeds
+        ]
+        marked = iter(zip(*rounds, strict=True))
+        return [
+            self._failed(item, prompt) if isinstance(prompt, CoreError) else self._one(next(marked))
+            for item, prompt in zip(items, prompts, strict=True)
+        ]
+
+    def _prompt_or_error(self, item: Item) -> str | CoreError:
+        if self.marking.metric == "choice" and not item.choices:
+            return EvaluationError("The item has no choices to choose from.")
+        if self.marking.metric != "choice" and not self.marking.gold(item):
+            return EvaluationError(f"The answer {item.answers[0]!r:.80} holds no number.")
+        try:
+            return self.prompt(item)
+        except CoreError as error:
+            return error
+
+    def _in_batches(
+        self,
+        size: int,
+        items: Sequence[Item],
+        prompts: Sequence[str],
+        config: GenerateConfig,
+        ask: Callable[[Sequence[Item], Sequence[str], GenerateConfig], Sequence[ItemResult]],
+    ) -> Iterator[ItemResult]:
+        speed = self.speeds[size]
+        for start in range(0, len(items), size or max(len(items), 1)):
+            end = start + (size or len(items))
+            before = self._clock()
+            found = ask(items[start:end], prompts[start:end], config)
+            speed.seconds += self._clock() - before
+            speed.items += len(found)
+            speed.prompt_tokens += self.model.metrics.prompt_tokens
+            speed.cached_tokens += self.model.metrics.cached_prompt_tokens
+            speed.tokens += sum(sample.tokens for each in found for sample in each.samples)
+            yield from found
+
+    def _one(self, rounds: Sequence[ItemResult]) -> ItemResult:
+        """The first size's result with what the others say of the item."""
+        first, *others = rounds
+        if not others:
+            return first
+        again = {
+            size: (bool(each.right), _answer(each) == _answer(first))
+            for size, each in zip([*self.speeds][1:], others, strict=True)
+        }
+        failed = next((each.error for each in rounds if each.error is not None), None)
+        if failed is not None:
+            return replace(first, right=None, error=failed)
+        return replace(first, again=again)
+
+    def _failed(self, item: Item, error: Exception) -> ItemResult:
+        return ItemResult(item.answers[0], error=error, among_examples=self._given_away(item))
+
+    def _given_away(self, item: Item) -> bool:
+        return among(self.prompting.examples, item)
+
+    # ----------------------------------------------------------------------- texts
+
+    def _written(
+        self, items: Sequence[Item], prompts: Sequence[str], config: GenerateConfig
+    ) -> list[ItemResult]:
+        drawn = self._drawn(prompts, config)
+        return [self._marked(item, found) for item, found in zip(items, drawn, strict=True)]
+
+    def _drawn(self, prompts: Sequence[str], config: GenerateConfig) -> list[list[BatchResult]]:
+        """All samples of each prompt."""
+        if self._samples == 1:
+            return [[result] for result in self._generate(prompts, config)]
+        if config.seed is None:  # equal prompts of one call share all that comes before the draw
+            repeated = [prompt for prompt in prompts for _ in range(self._samples)]
+            flat = iter(self._generate(repeated, config))
+            return [[next(flat) for _ in range(self._samples)] for _ in prompts]
+        rounds = [
+            self._generate(prompts, replace(config, seed=config.seed + number))
+            for number in range(self._samples)
+        ]
+        return [list(results) for results in zip(*rounds, strict=True)]
+
+    def _marked(self, item: Item, results: Sequence[BatchResult]) -> ItemResult:
+        gold = self.marking.gold(item)
+        failed = next((each.error for each in results if each.error is not None), None)
+        if failed is not None:
+            return ItemResult(gold[0], error=failed, among_examples=self._given_away(item))
+        samples = tuple(self._sample(result, gold) for result in results)
+        voted = majority([sample.said for sample in samples])
+        several = len(samples) > 1
+        return ItemResult(
+            gold=gold[0],
+            prediction=samples[0].said,
+            right=samples[0].right,
+            sureness=samples[0].sureness,
+            samples=samples,
+            majority=voted if several else None,
+            majority_right=voted in gold if several else None,
+            among_examples=self._given_away(item),
+        )
+
+    def _sample(self, result: BatchResult, gold: Sequence[str]) -> Sample:
+        said = self.marking.said(result.text)
+        told = [token.logprob for token in result.tokens if token.logprob is not None]
+        return Sample(
+            output=result.text,
+            said=said,
+            right=said in gold,
+            finish_reason=result.finish_reason,
+            tokens=len(result.tokens),
+            sureness=math.exp(math.fsum(told) / len(told)) if told else None,
+        )
+
+    # ----------------------------------------------------------------------- choices
+
+    def _chosen(
+        self, items: Sequence[Item], prompts: Sequence[str], config: GenerateConfig
+    ) -> list[ItemResult]:
+        endings = [
+            self.prompting.endings(item, prompt)
+            for item, prompt in zip(items, prompts, strict=True)
+        ]
+        repeated = [p for p, ends in zip(prompts, endings, strict=True) for _ in ends]
+        limits = GenerateConfig(cancel=config.cancel, timeout=config.timeout)
+        model = scoring(self.model)
+        scores = iter(model.score(repeated, [end for ends in endings for end in ends], limits))
+        return [self._likeliest(item, _take(scores, len(item.choices))) for item in items]
+
+    def _likeliest(self, item: Item, scores: Sequence[Score]) -> ItemResult:
+        gold = item.answers[0]
+        failed = next((each.error for each in scores if each.error is not None), None)
+        if failed is not None:
+            return self._failed(item, failed)
+        sums = [score.logprob for score in scores]
+        shares = softmax(sums)
+        best = _best(sums)
+        # By characters of the choice, without what stands before it: lm-evaluation-harness 0.4.13,
+        # `ConfigurableTask.process_results`.
+        by_length = [each / len(text) for each, text in zip(sums, item.choices, strict=True)]
+        return ItemResult(
+            gold=gold,
+            prediction=item.choices[best],
+            right=best == item.gold,
+            sureness=shares[best],
+            probabilities=dict(zip(item.choices, shares, strict=True)),
+            logprobs=dict(zip(item.choices, sums, strict=True)),
+            right_normalised=_best(by_length) == item.gold,
+            among_examples=self._given_away(item),
+        )
+
+
+def scoring(model: TextModel) -> Scoring:
+    """The model as one that scores. Raises `UnsupportedOperationError` for one that does not."""
+    if isinstance(model, Scoring):
+        return model
+    raise unsupported(Capability.SCORING, type(model).__name__)
+
+
+def checked_samples(samples: int, sizes: Sequence[int], config: GenerateConfig) -> None:
+    """Raise `InvalidOptionError` for samples that would all be the same, or be drawn twice."""
+    if samples > 1 and config.temperature == 0:
+        raise InvalidOptionError(
+            "num_samples", samples, "1 with temperature=0, where all samples are the same"
+        )
+    if samples > 1 and len(sizes) > 1:
+        raise InvalidOptionError("num_samples", samples, "1 with several batch sizes")
+
+
+def _answer(result: ItemResult) -> object:
+    return result.samples[0].output if result.samples else result.prediction
+
+
+def _best(values: Sequence[float]) -> int:
+    return max(range(len(values)), key=values.__getitem__)
+
+
+def _take(source: Iterator[T], count: int) -> list[T]:
+    return [next(source) for _ in range(count)]

@@ -1,0 +1,83 @@
+"""``core.evaluate``: items, a model, and the marks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Unpack
+
+from core import validate
+from core.errors import EvaluationError
+from core.evaluation.asking import ALL, Asker, checked_samples
+from core.evaluation.items import Item
+from core.evaluation.marking import METRICS, Marking, Metric
+from core.evaluation.prompts import Prompting
+from core.evaluation.result import Evaluation
+from core.evaluation.tally import Tally
+from core.options import GenerateConfig, GenerateOptions, resolve_generate
+from core.protocols import TextModel
+
+_ENDS = {"exact": ("\n",), "numeric": ("\n\n",)}
+
+
+def evaluate(
+    model: TextModel,
+    items: Sequence[Item],
+    config: GenerateConfig | None = None,
+    /,
+    *,
+    metric: Metric | None = None,
+    prompting: Prompting | None = None,
+    extract: str | None = None,
+    ignore_case: bool = False,
+    ignore_punctuation: bool = False,
+    batch_sizes: Sequence[int] = (ALL,),
+    num_samples: int = 1,
+    pass_at: Sequence[int] = (),
+    **options: Unpack[GenerateOptions],
+) -> Evaluation:
+    """Ask a model all items, mark its answers, and add the marks up.
+
+    ``metric``: ``choice`` takes the likeliest choice, ``exact`` compares texts, ``numeric`` the
+    numbers in them; without one, items with choices are chosen from. ``prompting`` says how an item
+    is put, `extract` is a pattern of what counts in a text. Each batch size is asked for all items,
+    and the first one's answers count. Texts end at a line break, numeric ones at an empty line, a
+    chat's where the model ends them; ``stop`` says otherwise.
+
+    What is wrong with one item is its ``error``. Raises `EvaluationError` for no items, TypeError
+    and `OptionError` for wrong options, and what the model raises.
+    """
+    found = [*items]
+    if not found:
+        raise EvaluationError("There are no items to ask.")
+    put = prompting or Prompting()
+    kind = metric or ("choice" if put.letters else metric_of(found[0]))
+    validate.one_of("metric", kind, METRICS)
+    request = with_ends(resolve_generate(config, options), kind, put)
+    sizes = tuple(validate.integer("batch_sizes", size, 0) for size in batch_sizes)
+    samples = validate.integer("num_samples", num_samples, 1)
+    checked_samples(samples, sizes, request)
+
+    pattern = None if extract is None else re.compile(extract)
+    marking = Marking(kind, not ignore_case, not ignore_punctuation, pattern)
+    asker = Asker(model, put, marking, batch_sizes=sizes, samples=samples)
+    results = tuple(asker.answered(found, request))
+    tally = Tally(pass_at)
+    for result in results:
+        tally.add(result.to_dict())
+    report = tally.to_dict()
+    interval = report["accuracy_interval"]
+    return Evaluation(results, tally.accuracy, interval and tuple(interval), report)
+
+
+def metric_of(item: Item) -> Metric:
+    """The usual metric of items like this one."""
+    return "choice" if item.choices else "exact"
+
+
+def with_ends(config: GenerateConfig, metric: Metric, prompting: Prompting) -> GenerateConfig:
+    """The options with the usual end of an answer, where they name none."""
+    if config.stop or prompting.chat or metric not in _ENDS:
+        return config
+    return replace(config, stop=_ENDS[metric])

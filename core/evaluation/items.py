@@ -1,0 +1,161 @@
+"""Items of an evaluation: a question, what is right, and choices where there are some."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from string import ascii_uppercase
+
+from core.errors import EvaluationError
+
+QUESTIONS = ("question", "ctx", "query", "problem", "prompt", "text", "input")
+ANSWERS = ("answer", "label", "gold", "answerKey", "target", "solution", "output")
+CHOICES = ("choices", "endings", "options")
+"""Where public data sets have what: HellaSwag, MMLU, ARC, GSM8K and their like."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A question and its right answers, any of which will do.
+
+    With ``choices``, ``answers`` is the right one alone, as it stands among them. ``fields`` are
+    others that a template may take. Raises `EvaluationError` for an item that cannot be marked.
+    """
+
+    question: str
+    answers: tuple[str, ...]
+    choices: tuple[str, ...] = ()
+    fields: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.answers or any(not answer.strip() for answer in self.answers):
+            raise EvaluationError("The item has no answer, or an empty one.")
+        if self.choices:
+            _check_choices(self.choices)
+            if len(self.answers) != 1 or self.answers[0] not in self.choices:
+                raise _outside(self.answers[0], self.choices)
+
+    @property
+    def gold(self) -> int:
+        """The place of the right one among the choices."""
+        return self.choices.index(self.answers[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The fields of a record that hold an item; None looks in the usual places."""
+
+    question: str | None = None
+    answer: str | None = None
+    choices: str | None = None
+
+    def item(self, record: Mapping[str, object]) -> Item:
+        """The item in a record. Raises `EvaluationError` for what is missing or cannot be right.
+
+        Among choices, the answer is the text of one, its number from 0, or its letter. A record
+        with several right answers lists them.
+        """
+        question = _string("question", _found(record, self.question, QUESTIONS, "question"))
+        choices, letters = _choices(_value(record, self.choices, CHOICES))
+        answer = _found(record, self.answer, ANSWERS, "answer")
+        if choices:
+            right: tuple[str, ...] = (choices[_place(answer, choices, letters)],)
+        else:
+            right = tuple(map(_shown, answer if isinstance(answer, list) else [answer]))
+        return Item(question, right, choices, record)
+
+
+def _value(record: Mapping[str, object], name: str | None, usual: Sequence[str]) -> object:
+    if name is not None and name not in record:
+        raise EvaluationError(f"The item has no {name!r}. Its fields are {_names(record)}.")
+    names = usual if name is None else (name,)
+    return next((record[each] for each in names if record.get(each) not in (None, "")), None)
+
+
+def _found(
+    record: Mapping[str, object], name: str | None, usual: Sequence[str], what: str
+) -> object:
+    value = _value(record, name, usual)
+    if value is None or value == []:
+        looked = repr(name) if name is not None else f"any of {', '.join(usual)}"
+        raise EvaluationError(f"The item has no {what} in {looked}.")
+    return value
+
+
+def _choices(value: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The choices, and what the data set calls them where it says so, as ARC does."""
+    if isinstance(value, str):
+        return _choices(_listed(value))
+    letters: object = ()
+    if isinstance(value, Mapping):
+        letters, value = value.get("label"), value.get("text", value)
+    if value is None:
+        return (), ()
+    if not isinstance(value, list | tuple) or not all(isinstance(e, str) for e in value):
+        raise EvaluationError(
+            'The choices are no list of texts. Write ["a", "b"], in a table also a|b.'
+        )
+    named = letters if isinstance(letters, list | tuple) and len(letters) == len(value) else ()
+    return tuple(value), tuple(map(str, named))
+
+
+def _listed(text: str) -> object:
+    if text.lstrip()[:1] in ("[", "{"):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            pass
+    return [part.strip() for part in text.split("|")]
+
+
+def _place(answer: object, choices: Sequence[str], letters: Sequence[str]) -> int:
+    """Which choice is right: by its text before its number, and by that before its letter."""
+    if isinstance(answer, str):
+        if answer in choices:
+            return choices.index(answer)
+        if answer in letters:
+            return letters.index(answer)
+        if answer.isdecimal() and int(answer) < len(choices):
+            return int(answer)
+        letter = answer.strip().rstrip(".)").upper()
+        if len(letter) == 1 and letter in ascii_uppercase[: len(choices)]:
+            return ascii_uppercase.index(letter)
+    elif isinstance(answer, int) and 0 <= answer < len(choices):
+        return int(answer)
+    raise _outside(answer, choices)
+
+
+def _check_choices(choices: Sequence[str]) -> None:
+    seen: dict[str, int] = {}
+    for number, choice in enumerate(choices, 1):
+        plain = unicodedata.normalize("NFC", " ".join(choice.split()))
+        if not plain:
+            raise EvaluationError(f"Choice {number} of the item is empty.")
+        if plain in seen:
+            raise EvaluationError(f"Choices {seen[plain]} and {number} are equal: {choice!r:.80}.")
+        seen[plain] = number
+    if len(choices) < 2:
+        raise EvaluationError(f"The item has one choice only: {choices[0]!r:.80}.")
+
+
+def _outside(answer: object, choices: Sequence[str]) -> EvaluationError:
+    return EvaluationError(
+        f"The answer {answer!r:.80} is none of the {len(choices)} choices: neither the text of "
+        "one, nor its number from 0, nor its letter."
+    )
+
+
+def _string(what: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise EvaluationError(f"The item's {what} is no text: {value!r:.80}.")
+    return value
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _names(record: Mapping[str, object]) -> str:
+    return ", ".join(map(repr, record))[:300] or "none"
