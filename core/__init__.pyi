@@ -44,6 +44,11 @@ from core.errors import UnknownBackendError as UnknownBackendError
 from core.errors import UnsupportedModelError as UnsupportedModelError
 from core.errors import UnsupportedOperationError as UnsupportedOperationError
 from core.errors import UnsupportedOptionError as UnsupportedOptionError
+from core.evaluation.evaluate import evaluate as evaluate
+from core.evaluation.items import Item as Item
+from core.evaluation.prompts import Prompting as Prompting
+from core.evaluation.result import Evaluation as Evaluation
+from core.evaluation.result import ItemResult as ItemResult
 from core.extensions import AttentionInspector as AttentionInspector
 from core.extensions import BatchStreaming as BatchStreaming
 from core.extensions import ClassifyStreaming as ClassifyStreaming
@@ -56,11 +61,6 @@ from core.extensions import Scoring as Scoring
 from core.extensions import Submitting as Submitting
 from core.extensions import Tokenizing as Tokenizing
 from core.extensions import Trainable as Trainable
-from core.evaluation.evaluate import evaluate as evaluate
-from core.evaluation.items import Item as Item
-from core.evaluation.prompts import Prompting as Prompting
-from core.evaluation.result import Evaluation as Evaluation
-from core.evaluation.result import ItemResult as ItemResult
 from core.options import CancelToken as CancelToken
 from core.options import ClassifyOptions as ClassifyOptions
 from core.options import GenerateConfig as GenerateConfig

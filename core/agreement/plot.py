@@ -1,16 +1,12 @@
-"""A report of agreement as one plain SVG: how far probabilities hold, and what is taken for what.
-
-Nothing is behind the drawing, and words and lines follow the viewer's theme, so that it stands on
-a light page as on a dark one.
-"""
+"""A report of agreement as one SVG: how far probabilities hold, and what is taken for what."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 from itertools import chain
 from typing import Any
 
+from core.svg import bar, document, frame, text
 from core.system.visible import visible
 
 MOST_LABELS = 12
@@ -18,15 +14,6 @@ _WIDTH, _SIDE, _TOP = 940, 300, 72  # pixels: all; a panel's square; its upper e
 _LEFT, _RIGHT = 60, 560  # the left edges of both squares
 _COUNTS = 60  # the height of the histogram under the diagram
 _LONGEST = 16  # characters of a label
-_BLUE = "#3b82f6"
-_STYLE = """<style>
-text { font-family: system-ui, sans-serif; fill: #1f2937 }
-line, rect.frame { stroke: #6b7280; fill: none }
-@media (prefers-color-scheme: dark) {
-  text { fill: #e5e7eb }
-  line, rect.frame { stroke: #9ca3af }
-}
-</style>"""
 
 
 def svg(report: Mapping[str, Any], *, labels: int = MOST_LABELS, title: str = "") -> str:
@@ -37,14 +24,12 @@ def svg(report: Mapping[str, Any], *, labels: int = MOST_LABELS, title: str = ""
     """
     height = _TOP + _SIDE + _COUNTS + 62
     drawn = chain(
-        [_text(_LEFT, 22, title or "Agreement with gold labels", 15, weight="bold")],
-        [_text(_LEFT, 42, _summary(report), 12)],
+        [text(_LEFT, 22, title or "Agreement with gold labels", 15, weight="bold")],
+        [text(_LEFT, 42, _summary(report), 12)],
         _reliability(report["bins"]),
         _confusion(report, max(1, labels)),
     )
-    size = f"viewBox='0 0 {_WIDTH} {height}' width='{_WIDTH}' height='{height}'"
-    head = f"<svg xmlns='http://www.w3.org/2000/svg' {size}>"
-    return "\n".join([head, _STYLE, *drawn, "</svg>\n"])
+    return document(_WIDTH, height, drawn)
 
 
 def _summary(report: Mapping[str, Any]) -> str:
@@ -77,23 +62,23 @@ def _reliability(bins: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             f"{_percent(each['accuracy'])} right, {_percent(each['confidence'])} expected"
         )
         tall = each["accuracy"] * _SIDE
-        yield _bar(x, bottom - tall, width, tall, 0.6, told)
+        yield bar(x, bottom - tall, width, tall, 0.6, told)
         tall = each["count"] / most * _COUNTS
-        yield _bar(x, base - tall, width, tall, 0.3, told)
+        yield bar(x, base - tall, width, tall, 0.3, told)
 
-    yield _frame(_LEFT, _TOP, _SIDE, _SIDE)
+    yield frame(_LEFT, _TOP, _SIDE, _SIDE)
     yield (
         f"<line x1='{_LEFT}' y1='{bottom}' x2='{_LEFT + _SIDE}' y2='{_TOP}' "
         "stroke-dasharray='4 4'/>"
     )
     yield f"<line x1='{_LEFT}' y1='{base}' x2='{_LEFT + _SIDE}' y2='{base}'/>"
     for tick in (0.0, 0.5, 1.0):
-        yield _text(_LEFT - 6, bottom - tick * _SIDE + 4, f"{tick:g}", 11, "end")
-        yield _text(_LEFT + tick * _SIDE, base + 14, f"{tick:g}", 11, "middle")
-    yield _text(_LEFT - 6, base - _COUNTS + 8, f"{most:,}", 11, "end")
-    yield _text(_LEFT - 6, base, "rows", 11, "end")
+        yield text(_LEFT - 6, bottom - tick * _SIDE + 4, f"{tick:g}", 11, "end")
+        yield text(_LEFT + tick * _SIDE, base + 14, f"{tick:g}", 11, "middle")
+    yield text(_LEFT - 6, base - _COUNTS + 8, f"{most:,}", 11, "end")
+    yield text(_LEFT - 6, base, "rows", 11, "end")
     words = "accuracy over the probability of the chosen label" if most else "no probabilities"
-    yield _text(_LEFT + _SIDE / 2, base + 32, words, 12, "middle")
+    yield text(_LEFT + _SIDE / 2, base + 32, words, 12, "middle")
 
 
 # --------------------------------------------------------------------------- confusion
@@ -107,21 +92,21 @@ def _confusion(report: Mapping[str, Any], most: int) -> Iterator[str]:
     side = _SIDE / max(len(columns), 1)
     for row, gold in enumerate(shown):
         y = _TOP + row * side
-        yield _text(_RIGHT - 6, y + side / 2 + 4, _short(gold), 11, "end")
+        yield text(_RIGHT - 6, y + side / 2 + 4, _short(gold), 11, "end")
         for column, answer in enumerate(columns):
             yield from _cell(report, gold, answer, _RIGHT + column * side, y, side)
     for column, answer in enumerate(columns):
         x, y = _RIGHT + (column + 0.5) * side, _TOP + len(shown) * side + 12
         word = "no answer" if answer is None else _short(answer)
-        yield _text(x, y, word, 11, "end", turned=True)
+        yield text(x, y, word, 11, "end", turned=True)
 
-    yield _frame(_RIGHT, _TOP, len(columns) * side, len(shown) * side)
-    yield _text(_RIGHT, _TOP - 6, "gold labels in rows, answers in columns", 12)
+    yield frame(_RIGHT, _TOP, len(columns) * side, len(shown) * side)
+    yield text(_RIGHT, _TOP - 6, "gold labels in rows, answers in columns", 12)
     left_out = len(ranked) - len(shown)
     if left_out:
         hidden = sum(report["labels"][label]["support"] for label in ranked[most:])
         words = f"{left_out:,} more labels, with {hidden:,} rows, are not shown"
-        yield _text(_RIGHT + _SIDE, _TOP + _SIDE + _COUNTS + 46, words, 12, "end")
+        yield text(_RIGHT + _SIDE, _TOP + _SIDE + _COUNTS + 46, words, 12, "end")
 
 
 def _cell(
@@ -136,9 +121,9 @@ def _cell(
     of_all = rows / report["labels"][gold]["support"]
     got = "no answer" if answer is None else visible(answer)
     told = f"{visible(gold)} as {got}: {rows:,} rows, {_percent(of_all)}"
-    yield _bar(x, y, side, side, 0.08 + 0.57 * of_all, told)
+    yield bar(x, y, side, side, 0.08 + 0.57 * of_all, told)
     size = 11 if side > 30 else 8
-    yield _text(x + side / 2, y + side / 2 + 4, _compact(rows), size, "middle")
+    yield text(x + side / 2, y + side / 2 + 4, _compact(rows), size, "middle")
 
 
 def _rows(report: Mapping[str, Any], label: str) -> int:
@@ -147,47 +132,9 @@ def _rows(report: Mapping[str, Any], label: str) -> int:
     return rows
 
 
-# --------------------------------------------------------------------------- elements
-
-
-def _bar(x: float, y: float, width: float, height: float, opacity: float, told: str) -> str:
-    return (
-        f"<rect x='{x:.1f}' y='{y:.1f}' width='{width:.1f}' height='{height:.1f}' fill='{_BLUE}' "
-        f"fill-opacity='{opacity:.2f}'><title>{_safe(told)}</title></rect>"
-    )
-
-
-def _frame(x: float, y: float, width: float, height: float) -> str:
-    size = f"width='{width:.1f}' height='{height:.1f}'"
-    return f"<rect class='frame' x='{x}' y='{y}' {size}/>"
-
-
-def _text(
-    x: float,
-    y: float,
-    words: str,
-    size: int,
-    anchor: str = "start",
-    weight: str = "normal",
-    *,
-    turned: bool = False,
-) -> str:
-    turn = f" transform='rotate(-40 {x:.1f} {y:.1f})'" if turned else ""
-    return (
-        f"<text x='{x:.1f}' y='{y:.1f}' font-size='{size}' font-weight='{weight}' "
-        f"text-anchor='{anchor}'{turn}>{_safe(words)}</text>"
-    )
-
-
-def _safe(words: str) -> str:
-    """Text of any origin as XML: controls as escapes, and without the two that no XML may hold."""
-    text = visible(words).replace("\ufffe", "\ufffd").replace("\uffff", "\ufffd")
-    return escape(text)
-
-
 def _short(label: str) -> str:
-    text = " ".join(visible(label).split()) or "(empty)"
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    plain = " ".join(visible(label).split()) or "(empty)"
+    return plain if len(plain) <= _LONGEST else f"{plain[: _LONGEST - 1]}…"
 
 
 def _compact(rows: float) -> str:

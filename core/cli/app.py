@@ -10,6 +10,7 @@ import click
 import core
 from core.cli import exits, output, streams
 from core.cli.commands.backends import backends
+from core.cli.commands.bench import bench
 from core.cli.commands.calibrate import calibrate
 from core.cli.commands.chat import chat
 from core.cli.commands.classify import classify
@@ -102,7 +103,7 @@ def build() -> InferGroup:
 
     assert isinstance(group, InferGroup)
     asking = (calibrate, chat, classify, evaluate, generate, learn, tune)
-    for command in (*asking, backends, discover, info, merge):
+    for command in (*asking, backends, bench, discover, info, merge):
         group.add_command(command)
     group.hooks = hooks = Hooks()
     hooks.load()

@@ -31,6 +31,7 @@ def test_every_flag_in_the_documentation_exists(infer_cli: InferCli) -> None:
             ["learn"],
             ["tune"],
             ["eval"],
+            ["bench"],
             ["generate"],
             ["chat"],
             ["discover"],

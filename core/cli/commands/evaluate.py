@@ -11,21 +11,6 @@ from core.cli.reading.forms import FORMS
 from core.cli.rows import flags
 
 
-class Numbers(click.ParamType[tuple[int, ...]]):
-    """``1,8,32``: numbers from 1."""
-
-    name = "N,N"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
-        """The numbers, each once. Fails for what is none."""
-        if isinstance(value, tuple):
-            return value
-        parts = [part.strip() for part in str(value).split(",")]
-        if not all(part.isdecimal() and 1 <= int(part) <= 4096 for part in parts):
-            self.fail(f"{value!r} is not of the form N or N,N with N from 1 to 4096.", param, ctx)
-        return tuple(dict.fromkeys(map(int, parts)))
-
-
 @click.command("eval")
 @settings.model_option
 @click.option("-i", "--input", "file", type=flags.FILE_OR_STDIN, help="Items; - is stdin.")
@@ -52,10 +37,13 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 @click.option("--ignore-case", is_flag=True, help="For exact.")
 @click.option("--ignore-punctuation", is_flag=True, help="For exact.")
 @click.option(
-    "--gen-batch-size", type=Numbers(), default=(), help="Ask so many together; several in turns."
+    "--gen-batch-size",
+    type=flags.Numbers(),
+    default=(),
+    help="Ask so many together; several in turns.",
 )
 @click.option("--num-samples", type=click.IntRange(1), default=1, help="Texts for each item.")
-@click.option("--pass-at", type=Numbers(), default=(), help="Chances that one of K is right.")
+@click.option("--pass-at", type=flags.Numbers(), default=(), help="Chances that one of K is right.")
 @click.option(
     "--fail-under",
     type=click.FloatRange(0, 1),

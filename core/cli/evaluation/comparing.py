@@ -13,6 +13,7 @@ import click
 from core.cli import exits, output, settings
 from core.cli.evaluation.asker import share
 from core.cli.evaluation.saved import records, speed_of
+from core.cli.sides import with_side
 
 if TYPE_CHECKING:
     from core.evaluation.comparison import Comparison, Flip
@@ -57,15 +58,9 @@ def _written(side: str, flags: Mapping[str, Any], target: Path) -> str:
 
     if Path(side).is_file() and _is_written(side):
         return side
-    name, equals, value = side.partition("=")
-    changed = {name.replace("-", "_"): value} if equals else {"model": side}
-    if equals and next(iter(changed)) not in _CHANGED:
-        names = ", ".join(f"{each.replace('_', '-')}=..." for each in _CHANGED)
-        raise click.UsageError(
-            f"--compare {side}: give a file that eval has written, a model, or one of {names}."
-        )
-    given = {**flags, **changed, "output": str(target), "report": None, "fail_under": None}
-    if "template" in changed:
+    changed = with_side(side, flags, _CHANGED)
+    given = {**changed, "output": str(target), "report": None, "fail_under": None}
+    if given["template"] != flags["template"]:
         given["template_file"] = None
     settings.need_model(given)
     if given["file"] is None:

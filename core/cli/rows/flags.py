@@ -28,6 +28,21 @@ class Shard(click.ParamType[tuple[int, int]]):
         return int(part), int(parts)
 
 
+class Numbers(click.ParamType[tuple[int, ...]]):
+    """``1,8,32``: numbers from 1."""
+
+    name = "N,N"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
+        """The numbers, each once. Fails for what is none."""
+        if isinstance(value, tuple):
+            return value
+        parts = [part.strip() for part in str(value).split(",")]
+        if not all(part.isdecimal() and 1 <= int(part) <= 4096 for part in parts):
+            self.fail(f"{value!r} is not of the form N or N,N with N from 1 to 4096.", param, ctx)
+        return tuple(dict.fromkeys(map(int, parts)))
+
+
 _ROWS = [
     click.argument("prompts", nargs=-1, metavar="[PROMPT]..."),
     settings.model_option,

@@ -1,0 +1,1 @@
+"""``infer-cli bench``: models loaded, measured in turns, and shown."""

@@ -1,0 +1,124 @@
+"""From the flags of ``bench`` to measurements, and to the form they are shown in."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core.benchmarking import tables
+from core.benchmarking.cases import KINDS, Contestant, cases
+from core.benchmarking.measuring import Measurement, measured
+from core.cli import exits, output, settings
+from core.cli.loading import explain, load
+from core.cli.sides import with_side
+
+if TYPE_CHECKING:
+    from core.cli.loading import Loaded
+
+_COMPARED = ("model", "backend", "adapter_path")
+_STEADY = {"prefix_cache": 0}
+"""What is kept of earlier prompts would be measured instead of the machine."""
+
+
+def run(flags: Mapping[str, Any]) -> None:
+    """Load, measure in turns, show.
+
+    Raises `click.UsageError` for a file that exists, and `CommandFailed` where nothing could be
+    measured.
+    """
+    settings.need_model(flags)
+    for name in ("output", "plot"):
+        place = os.path.dirname(flags[name] or "") or "."
+        if flags[name] and not os.path.isdir(place):
+            raise click.UsageError(f"{flags[name]} cannot be written: there is no {place}.")
+    sides = [dict(flags), *(with_side(side, flags, _COMPARED) for side in flags["compare"])]
+    chosen = cases(flags["only"] or KINDS, flags["pp"], flags["tg"], flags["batch_size"])
+    with ExitStack() as stack:
+        contestants = [_loaded(stack, side, flags["verbose"]) for side in sides]
+        if flags["verbose"] or output.is_terminal():
+            for each in contestants:
+                output.say(f"{each.name}, {each.backend}: loaded in {each.facts['load']:.2f} s")
+        found: list[Measurement] = []
+        for group in measured(
+            contestants,
+            chosen,
+            repetitions=flags["repetitions"],
+            warmup=flags["warmup"],
+            begun=lambda name: output.say(f"{name} ..."),
+        ):
+            found += group
+        facts = {each.name + each.backend: each.facts for each in contestants}
+    _show(found, facts, flags)
+    if not any(each.samples for each in found):
+        raise exits.CommandFailed("Nothing could be measured.")
+
+
+def _loaded(stack: ExitStack, side: Mapping[str, Any], verbose: bool) -> Contestant:
+    loaded: Loaded = load(side["model"], settings.load_config(side), None, _STEADY)
+    stack.enter_context(loaded.model)
+    if verbose:
+        explain(loaded)
+    capabilities = frozenset(loaded.backend.capabilities)
+    name = Path(loaded.location).name
+    facts: dict[str, object] = {"load": loaded.seconds}
+    return Contestant(name, loaded.model, loaded.backend.name, capabilities, facts)
+
+
+def _show(
+    found: Sequence[Measurement],
+    facts: Mapping[str, Mapping[str, object]],
+    flags: Mapping[str, Any],
+) -> None:
+    form = flags["to"] or _form_of(flags["output"])
+    records = [
+        {**each.to_dict(), "load_seconds": facts[each.contestant + each.backend]["load"]}
+        for each in found
+    ]
+    if form == "table" and not flags["output"]:
+        rows = tables.rows(found)
+        kept = [n for n in range(len(tables.COLUMNS)) if any(row[n] for row in rows)]
+        names = [tables.COLUMNS[n].upper() for n in kept]
+        output.write_table(names, [[row[n] for n in kept] for row in rows])
+    else:
+        data = _encoded(form, found, records)
+        if flags["output"]:
+            Path(flags["output"]).write_bytes(data)
+        else:
+            output.write_bytes(data)
+    if flags["plot"]:
+        Path(flags["plot"]).write_text(tables.svg(found), encoding="utf-8")
+    peaks = {each.contestant + each.backend: each for each in found if each.peak_memory}
+    for each in peaks.values():
+        most = max(m.peak_memory for m in found if _same(m, each))
+        output.say(f"{each.contestant}, {each.backend}: peak memory {output.human_size(most)}")
+
+
+def _same(one: Measurement, other: Measurement) -> bool:
+    return (one.contestant, one.backend) == (other.contestant, other.backend)
+
+
+def _form_of(name: str | None) -> str:
+    forms = {".json": "json", ".jsonl": "jsonl", ".csv": "csv", ".md": "md"}
+    return forms.get(Path(name).suffix, "json") if name else "table"
+
+
+def _encoded(form: str, found: Sequence[Measurement], records: list[dict[str, Any]]) -> bytes:
+    if form in ("md", "table"):
+        return tables.markdown(found).encode()
+    if form == "jsonl":
+        return output.json_lines(records)
+    if form == "json":
+        return output.json_lines([records])
+    text = io.StringIO()
+    names = [name for name in records[0] if not name.startswith("samples")]
+    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue().encode()
