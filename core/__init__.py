@@ -28,7 +28,8 @@ _HOMES = {
     ),
     "core.extensions": (
         "AttentionInspector BatchStreaming ClassifyStreaming DeviceReporting Explaining "
-        "HiddenStates MemoryReporting ModelProbe Scoring Submitting Tokenizing Trainable"
+        "HiddenStates MemoryReporting ModelProbe Scoring Submitting TokenPrompts Tokenizing "
+        "Trainable"
     ),
     "core.evaluation.evaluate": "evaluate",
     "core.evaluation.items": "Item",
@@ -49,7 +50,8 @@ _HOMES = {
     "core.tuning.tune": "tune",
     "core.types": (
         "AttentionSnapshot BackendStatus BatchResult Choice ClassifyResult Device "
-        "DiscoveredModel GenerateMetrics HiddenResult MemoryReport Message ModelInfo Score Token"
+        "DiscoveredModel GenerateMetrics HiddenResult MemoryReport Message ModelInfo Score Token "
+        "TokenSequence"
     ),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -60,6 +60,7 @@ from core.extensions import ModelProbe as ModelProbe
 from core.extensions import Scoring as Scoring
 from core.extensions import Submitting as Submitting
 from core.extensions import Tokenizing as Tokenizing
+from core.extensions import TokenPrompts as TokenPrompts
 from core.extensions import Trainable as Trainable
 from core.options import CancelToken as CancelToken
 from core.options import ClassifyOptions as ClassifyOptions
@@ -98,6 +99,7 @@ from core.types import Message as Message
 from core.types import ModelInfo as ModelInfo
 from core.types import Score as Score
 from core.types import Token as Token
+from core.types import TokenSequence as TokenSequence
 
 __version__: str
 __all__ = [
@@ -173,6 +175,8 @@ __all__ = [
     "TextModel",
     "TextModelBase",
     "Token",
+    "TokenPrompts",
+    "TokenSequence",
     "TokenStream",
     "TokenStreamBase",
     "TokenizerError",

@@ -13,6 +13,7 @@ from typing import Protocol, Unpack, runtime_checkable
 from core.option_docs import all_options_named
 from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, RequestOptions
 from core.protocols import TokenStream
+from core.token_ids import TokenIds
 from core.training import TrainConfig, TrainingExample, TrainStep
 from core.types import (
     AttentionSnapshot,
@@ -24,6 +25,7 @@ from core.types import (
     MemoryReport,
     Score,
     Token,
+    TokenSequence,
 )
 
 
@@ -116,6 +118,62 @@ class Scoring(Protocol):
 
         What is wrong with one pair is its score's ``error``; so are `GenerationCancelled` and
         `GenerationTimeout`. Raises TypeError for an unknown keyword, `OptionError` for a value.
+        """
+        ...
+
+
+@all_options_named
+@runtime_checkable
+class TokenPrompts(Protocol):
+    """A model that takes prompts as token ids: for code that has its own way from text to ids.
+
+    The ids are read as they are: no BOS is added, and special tokens are what they stand for. So
+    the ids that `Tokenizing.encode` makes of a text come to what the text comes to.
+    """
+
+    def generate_tokens(
+        self,
+        prompts: TokenIds,
+        config: GenerateConfig | None = None,
+        /,
+        *,
+        attention_mask: TokenIds | None = None,
+        num_samples: int = 1,
+        **options: Unpack[GenerateOptions],
+    ) -> list[TokenSequence]:
+        """``batch_generate`` of ids: one prompt or many, ragged, or padded on the left.
+
+        ``attention_mask`` has 0 for padding and 1 for a prompt's tokens, False and True will do.
+        Each prompt gets ``num_samples`` sequences, side by side, from one prefill of it. With a
+        seed the first of them is what ``generate`` draws with that seed, and the others draw
+        differently, each time alike; greedy ones are equal. What is wrong with one prompt is the
+        ``error`` of its sequences. Raises TypeError for what is no list of ids, `OptionError` for
+        what is no id, and for a mask of another shape or with a hole.
+        """
+        ...
+
+    def stream_tokens(
+        self,
+        prompt: Sequence[int],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> TokenStream:
+        """``generate`` of ids. Raises like ``generate_tokens``."""
+        ...
+
+    def score_tokens(
+        self,
+        prompts: TokenIds,
+        continuations: TokenIds,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> list[Score]:
+        """How likely the ids ``continuations[i]`` are after the ids ``prompts[i]``.
+
+        As ``score``, with no question about which tokens a continuation has: a text from its
+        beginning is scored behind the model's BOS, or another token of the caller's choice.
         """
         ...
 

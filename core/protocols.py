@@ -48,6 +48,7 @@ class Capability(StrEnum):
     BATCH_STREAMING = "batch_streaming"
     CLASSIFY_STREAMING = "classify_streaming"
     SCORING = "scoring"
+    TOKEN_PROMPTS = "token_prompts"
     HIDDEN_STATES = "hidden_states"
     ATTENTION_INSPECTOR = "attention_inspector"
     MODEL_PROBE = "model_probe"

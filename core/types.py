@@ -130,6 +130,50 @@ class BatchResult:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenSequence:
+    """A prompt and what was generated behind it; the token that ended it is left out.
+
+    ``generated[i]`` tells whether ``ids[i]`` was generated. ``logprobs`` has one value per
+    generated token, where they were asked for.
+    """
+
+    ids: tuple[int, ...]
+    generated: tuple[bool, ...]
+    finish_reason: FinishReason
+    error: Exception | None
+    logprobs: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, prompt: Sequence[int], result: BatchResult) -> Self:
+        """The prompt's tokens, then the result's."""
+        new = [token.id for token in result.tokens]
+        found = (token.logprob for token in result.tokens)
+        return cls(
+            ids=(*prompt, *new),
+            generated=(False,) * len(prompt) + (True,) * len(new),
+            finish_reason=result.finish_reason,
+            error=result.error,
+            logprobs=tuple(logprob for logprob in found if logprob is not None),
+        )
+
+    def raise_for_error(self) -> Self:
+        """The sequence itself. Raises its error where the prompt failed."""
+        if self.error is not None:
+            raise self.error
+        return self
+
+    def to_dict(self) -> dict[str, object]:
+        """The sequence for JSON."""
+        return {
+            "ids": list(self.ids),
+            "generated": list(self.generated),
+            "finish_reason": self.finish_reason,
+            "logprobs": list(map(number, self.logprobs)),
+            "error": error_record(self.error),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Score:
     """How likely a continuation is after its prompt, in natural-log probability."""
 

@@ -31,6 +31,8 @@ OPTIONS = {
     "batch_generate": GenerateOptions,
     "batch_stream": GenerateOptions,
     "generate_tokens": GenerateOptions,
+    "stream_tokens": GenerateOptions,
+    "score_tokens": RequestOptions,
     "classify": ClassifyOptions,
     "classify_iter": ClassifyOptions,
     "score": RequestOptions,
@@ -38,12 +40,19 @@ OPTIONS = {
     "inspect_attention": RequestOptions,
 }
 PROTOCOLS = core.TextModel, core.BatchStreaming, core.ClassifyStreaming, core.Scoring
+READERS = core.TokenPrompts, core.HiddenStates, core.AttentionInspector
 MODELS = FakeModel, ReferenceModel, MlxModel, LlamaModel, BridgeModel
 
 
 def entry_points() -> Iterator[Any]:
     yield pytest.param(core.load_model, LoadOptions, id="load_model")
-    for owner in (*MODELS, *PROTOCOLS, core.HiddenStates, core.AttentionInspector):
+    for owner in (
+        *MODELS,
+        *PROTOCOLS,
+        core.TokenPrompts,
+        core.HiddenStates,
+        core.AttentionInspector,
+    ):
         for name, options in OPTIONS.items():
             if hasattr(owner, name):
                 id = f"{owner.__name__}.{name}"

@@ -6,10 +6,11 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from core.agreement.measures import share
 from core.errors import CoreError, EvaluationError, InvalidOptionError
+from core.evaluation.drawing import Drawn, Generate, drawn
 from core.evaluation.items import Item
 from core.evaluation.marking import Marking, majority
 from core.evaluation.prompts import Prompting, among
@@ -19,11 +20,9 @@ from core.labels import softmax
 from core.options import GenerateConfig
 from core.protocols import Capability, TextModel
 from core.support import unsupported
-from core.types import BatchResult, Score
+from core.types import Score
 
 T = TypeVar("T")
-Generate = Callable[[Sequence[str], GenerateConfig], Sequence[Any]]
-"""Prompts in, and a `BatchResult` for each out."""
 ALL = 0
 """A batch size: as many as there are, of which the backend makes what suits it."""
 
@@ -53,8 +52,8 @@ class Speed:
 class Asker:
     """Asks items, each at every batch size, and marks the answers.
 
-    The first batch size gives the results, the others are held against it. Of ``samples`` texts per
-    item, number i is what the seed ``config.seed + i`` draws. ``generate`` stands for the model's
+    The first batch size gives the results, the others are held against it. Each item gets
+    ``samples`` texts (`core.evaluation.drawing`). ``generate`` stands for the model's
     own ``batch_generate``.
     """
 
@@ -154,24 +153,10 @@ class Asker:
     def _written(
         self, items: Sequence[Item], prompts: Sequence[str], config: GenerateConfig
     ) -> list[ItemResult]:
-        drawn = self._drawn(prompts, config)
-        return [self._marked(item, found) for item, found in zip(items, drawn, strict=True)]
+        found = drawn(self.model, prompts, config, self._samples, self._generate)
+        return [self._marked(item, texts) for item, texts in zip(items, found, strict=True)]
 
-    def _drawn(self, prompts: Sequence[str], config: GenerateConfig) -> list[list[BatchResult]]:
-        """All samples of each prompt."""
-        if self._samples == 1:
-            return [[result] for result in self._generate(prompts, config)]
-        if config.seed is None:  # equal prompts of one call share all that comes before the draw
-            repeated = [prompt for prompt in prompts for _ in range(self._samples)]
-            flat = iter(self._generate(repeated, config))
-            return [[next(flat) for _ in range(self._samples)] for _ in prompts]
-        rounds = [
-            self._generate(prompts, replace(config, seed=config.seed + number))
-            for number in range(self._samples)
-        ]
-        return [list(results) for results in zip(*rounds, strict=True)]
-
-    def _marked(self, item: Item, results: Sequence[BatchResult]) -> ItemResult:
+    def _marked(self, item: Item, results: Sequence[Drawn]) -> ItemResult:
         gold = self.marking.gold(item)
         failed = next((each.error for each in results if each.error is not None), None)
         if failed is not None:
@@ -190,15 +175,14 @@ class Asker:
             among_examples=self._given_away(item),
         )
 
-    def _sample(self, result: BatchResult, gold: Sequence[str]) -> Sample:
-        said = self.marking.said(result.text)
-        told = [token.logprob for token in result.tokens if token.logprob is not None]
+    def _sample(self, result: Drawn, gold: Sequence[str]) -> Sample:
+        said, told = self.marking.said(result.text), result.logprobs
         return Sample(
             output=result.text,
             said=said,
             right=said in gold,
             finish_reason=result.finish_reason,
-            tokens=len(result.tokens),
+            tokens=result.tokens,
             sureness=math.exp(math.fsum(told) / len(told)) if told else None,
         )
 

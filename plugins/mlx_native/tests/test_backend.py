@@ -23,6 +23,7 @@ EXTENSIONS = {
     core.Capability.BATCH_STREAMING: core.BatchStreaming,
     core.Capability.CLASSIFY_STREAMING: core.ClassifyStreaming,
     core.Capability.SCORING: core.Scoring,
+    core.Capability.TOKEN_PROMPTS: core.TokenPrompts,
     core.Capability.HIDDEN_STATES: core.HiddenStates,
     core.Capability.ATTENTION_INSPECTOR: core.AttentionInspector,
     core.Capability.MEMORY_REPORTING: core.MemoryReporting,

@@ -13,7 +13,8 @@ from core.errors import GenerationCancelled, GenerationTimeout
 from core.options import GenerateConfig, GenerateOptions
 from core.protocols import Capability
 from core.support import checked_prompts
-from core.types import BatchResult, Conversation, GenerateMetrics, Token
+from core.token_ids import TokenIds, token_prompts
+from core.types import BatchResult, Conversation, GenerateMetrics, Token, TokenSequence
 from core_runtime.engine import Engine
 from core_runtime.generation import Generation, Prompt, checked
 from core_runtime.model import InProcessModel
@@ -21,7 +22,6 @@ from core_runtime.request import Request, Sink
 from core_runtime.rows import checked_ids, ids_error
 from core_runtime.served import ServedModel
 from core_runtime.stream import RequestStream
-from core_runtime.text.token_prompts import TokenIds, TokenSequence, token_prompts
 
 
 class GeneratingModel(InProcessModel):
@@ -119,13 +119,10 @@ class GeneratingModel(InProcessModel):
         num_samples: int = 1,
         **options: Unpack[GenerateOptions],
     ) -> list[TokenSequence]:
-        """`batch_generate` on token ids: one prompt or many, ragged, or padded on the left.
-
-        ``attention_mask`` has 0 for padding and 1 for a prompt's tokens. Each prompt gets
-        ``num_samples`` rows, side by side, from one prefill; with a seed the first of them draws
-        what ``generate`` draws, and the others differ. Raises `OptionError`, `TypeError`.
-        """
-        request = self.checked_generate(Capability.BATCH_GENERATE, config, options)
+        """Continue prompts of token ids; see `core.TokenPrompts`."""
+        request = self.checked_generate(
+            Capability.TOKEN_PROMPTS, config, options, "generate_tokens"
+        )
         samples = validate.integer("num_samples", num_samples, 1)
         prompts_ids = token_prompts(prompts, attention_mask)
         rows = [Prompt(ids, ids_error(self._served, ids), samples) for ids in prompts_ids]
@@ -138,12 +135,35 @@ class GeneratingModel(InProcessModel):
             for index, result in enumerate(results)
         ]
 
+    def stream_tokens(
+        self,
+        prompt: Sequence[int],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> RequestStream:
+        """Continue one prompt of token ids, token by token; see `core.TokenPrompts`."""
+        request = self.checked_generate(Capability.TOKEN_PROMPTS, config, options, "stream_tokens")
+        [ids] = token_prompts([prompt])
+
+        def ids_of(check: Check) -> list[int]:
+            error = ids_error(self._served, ids)
+            if error is not None:
+                raise error
+            return ids
+
+        return self._stream_of(ids_of, request)
+
     def _stream(self, prompt: str, config: GenerateConfig, spent: float = 0.0) -> RequestStream:
+        return self._stream_of(partial(checked_ids, self._served, prompt), config, spent)
+
+    def _stream_of(
+        self, ids_of: Callable[[Check], list[int]], config: GenerateConfig, spent: float = 0.0
+    ) -> RequestStream:
         def make(sink: Sink) -> Request:
             self.check_open()
             clock = RequestClock(config, spent)
-            ids = checked_ids(self._served, prompt, clock.check)
-            return Request(self._served, ids, config, sink, clock)
+            return Request(self._served, ids_of(clock.check), config, sink, clock)
 
         return RequestStream(make, self._engine, self.record)
 

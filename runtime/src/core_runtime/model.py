@@ -21,12 +21,13 @@ from core.protocols import Capability
 from core.support import checked_text, refuse_options
 from core.types import Choice, Conversation, GenerateMetrics, HiddenResult, ModelInfo, Score
 from core_runtime.equal_rows import A, EqualRows, R, Reader
-from core_runtime.rows import Row, ScoreRow, prompt_rows, score_rows
+from core_runtime.rows import Row, ScoreRow, prompt_rows, score_rows, score_token_rows
 from core_runtime.served import ServedModel
 from core_runtime.text.tokenising import Tokenising
 
 _METHODS = {
     Capability.SCORING: "score",
+    Capability.TOKEN_PROMPTS: "score_tokens",
     Capability.HIDDEN_STATES: "hidden_states",
     Capability.ATTENTION_INSPECTOR: "inspect_attention",
 }
@@ -80,14 +81,18 @@ class InProcessModel(TextModelBase):
         return self._served.tokenizer.render_chat(messages, self.check_open)
 
     def checked_generate(
-        self, operation: Capability, config: GenerateConfig | None, options: GenerateOptions
+        self,
+        operation: Capability,
+        config: GenerateConfig | None,
+        options: GenerateOptions,
+        method: str = "",
     ) -> GenerateConfig:
-        """The options of a call that generates.
+        """The options of a call that generates; ``method`` is its name where it is another one.
 
         Raises `core.ModelClosedError`, TypeError, `core.OptionError`.
         """
         self.check_open()
-        request = resolve_generate(config, options, operation.value)
+        request = resolve_generate(config, options, method or operation.value)
         refuse_options(request, operation, self._backend, self._capabilities, self.unsupported)
         return request
 
@@ -106,7 +111,8 @@ class InProcessModel(TextModelBase):
         """The options of a call that only reads, ``score`` say; raises like `checked_generate`."""
         self.check_open()
         request = resolve_request(config, options, _METHODS[operation])
-        refuse_options(request, operation, self._backend, self._capabilities, self.unsupported)
+        reading = Capability.SCORING if operation is Capability.TOKEN_PROMPTS else operation
+        refuse_options(request, reading, self._backend, self._capabilities, self.unsupported)
         return request
 
     def score_rows(
@@ -114,6 +120,13 @@ class InProcessModel(TextModelBase):
     ) -> tuple[list[ScoreRow], dict[int, Score]]:
         """The pairs of a call of ``score`` that can run, and the results of the others."""
         rows, errors = score_rows(self._served, prompts, continuations, clock.check)
+        return rows, {index: Score(error=error) for index, error in errors.items()}
+
+    def score_token_rows(
+        self, pairs: Sequence[tuple[list[int], list[int]]], clock: RequestClock
+    ) -> tuple[list[ScoreRow], dict[int, Score]]:
+        """The same for a call of ``score_tokens``."""
+        rows, errors = score_token_rows(self._served, pairs, clock.check)
         return rows, {index: Score(error=error) for index, error in errors.items()}
 
     def hidden_rows(

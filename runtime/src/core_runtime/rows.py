@@ -239,6 +239,35 @@ def score_rows(
     return rows, errors
 
 
+def score_token_rows(
+    model: ServedModel, pairs: Sequence[tuple[list[int], list[int]]], check: Check
+) -> tuple[list[ScoreRow], dict[int, CoreError]]:
+    """`score_rows` of token ids, which are scored as they are."""
+    rows: list[ScoreRow] = []
+    errors: dict[int, CoreError] = {}
+    for index, (prompt, continuation) in enumerate(pairs):
+        found = _token_row(model, index, prompt, continuation, check)
+        if isinstance(found, CoreError):
+            errors[index] = found
+        else:
+            rows.append(found)
+    return rows, errors
+
+
+def _token_row(
+    model: ServedModel, index: int, prompt: list[int], continuation: list[int], check: Check
+) -> ScoreRow | CoreError:
+    try:
+        check()
+    except STOPPED as stopped:
+        return stopped.with_traceback(None)
+    error = ids_error(model, prompt)
+    if error is not None or not continuation:
+        return error or RequestError("The continuation has no token. Give it at least one.")
+    row = ScoreRow(index, [*prompt, *continuation[:-1]], len(prompt) - 1, continuation)
+    return ids_error(model, row.ids) or ids_error(model, continuation[-1:]) or row
+
+
 def _score_row(
     model: ServedModel, index: int, prompt: str, continuation: str, check: Check
 ) -> ScoreRow | CoreError:

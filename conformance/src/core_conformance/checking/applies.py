@@ -43,6 +43,7 @@ _PROTOCOLS: dict[Capability, type] = {
     Capability.BATCH_STREAMING: extensions.BatchStreaming,
     Capability.CLASSIFY_STREAMING: extensions.ClassifyStreaming,
     Capability.SCORING: extensions.Scoring,
+    Capability.TOKEN_PROMPTS: extensions.TokenPrompts,
     Capability.HIDDEN_STATES: extensions.HiddenStates,
     Capability.ATTENTION_INSPECTOR: extensions.AttentionInspector,
     Capability.MEMORY_REPORTING: extensions.MemoryReporting,

@@ -25,6 +25,7 @@ from core.extensions import (
     HiddenStates,
     Scoring,
     Submitting,
+    TokenPrompts,
 )
 from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
 from core.protocols import Capability, TokenStream
@@ -74,6 +75,7 @@ _FORMS = (
     Capability.BATCH_STREAMING,
     Capability.CLASSIFY_STREAMING,
     Capability.SCORING,
+    Capability.TOKEN_PROMPTS,
     Capability.HIDDEN_STATES,
     Capability.ATTENTION_INSPECTOR,
 )
@@ -183,6 +185,25 @@ def score_checks_at_the_call(subject: Subject) -> None:
 
 
 @check(
+    "tokens.call",
+    "generate_tokens, stream_tokens and score_tokens MUST raise at the call for a keyword that "
+    "they do not know and for a wrong value",
+    Capability.TOKEN_PROMPTS,
+)
+def token_prompts_check_at_the_call(subject: Subject) -> None:
+    model: Any = subject.model
+    _checks_at_the_call(
+        "generate_tokens", partial(model.generate_tokens, [1, 2]), "labels", "temperature"
+    )
+    _checks_at_the_call(
+        "stream_tokens", partial(model.stream_tokens, [1, 2]), "labels", "temperature"
+    )
+    with unless_refused("timeout"):
+        call = partial(model.score_tokens, [[1]], [[2]])
+        _checks_at_the_call("score_tokens", call, "temperature", "timeout")
+
+
+@check(
     "hidden.call",
     "hidden_states MUST raise at the call for a keyword that it does not know and for a wrong "
     "value",
@@ -277,7 +298,7 @@ def _checks_at_the_call(name: str, call: Callable[..., object], foreign: str, kn
 @check(
     "cancel.every-operation",
     "A cancel that is set already MUST stop chat, submit, batch_stream, classify_iter, score, "
-    "hidden_states and inspect_attention as well.",
+    "generate_tokens, stream_tokens, score_tokens, hidden_states and inspect_attention as well.",
     _FORMS,
 )
 def cancel(subject: Subject) -> None:
@@ -287,8 +308,8 @@ def cancel(subject: Subject) -> None:
 
 @check(
     "cancel.timeout-every-operation",
-    "timeout MUST stop chat, submit, batch_stream, classify_iter, score, hidden_states and "
-    "inspect_attention as well.",
+    "timeout MUST stop chat, submit, batch_stream, classify_iter, score, generate_tokens, "
+    "stream_tokens, score_tokens, hidden_states and inspect_attention as well.",
     _FORMS,
 )
 def timeout(subject: Subject) -> None:
@@ -348,6 +369,18 @@ def _score(model: Any, options: dict[str, Any]) -> list[Exception | None]:
     return [score.error for score in scores]
 
 
+def _token_prompts(model: Any, options: dict[str, Any]) -> list[Exception | None]:
+    tokens = cast("TokenPrompts", model)
+    try:
+        found = tokens.generate_tokens([[1, 2], [3]], max_tokens=_MANY, **options)
+        scores = tokens.score_tokens([[1, 2], [3]], [[2], [1]], **options)
+    except (GenerationCancelled, GenerationTimeout) as error:
+        must(False, f"generate_tokens or score_tokens raised {error!r}: it has to be each row's")
+        return []
+    stream = ending(lambda: tokens.stream_tokens([1, 2], max_tokens=_MANY, **options))
+    return [*(row.error for row in found), *(score.error for score in scores), stream.error]
+
+
 def _hidden_states(model: Any, options: dict[str, Any]) -> list[Exception | None]:
     try:
         found = cast("HiddenStates", model).hidden_states(PROMPTS, **options)
@@ -368,6 +401,7 @@ _ENDS: dict[Capability, Callable[[Any, dict[str, Any]], list[Exception | None]]]
     Capability.BATCH_STREAMING: _batch_stream,
     Capability.CLASSIFY_STREAMING: _classify_iter,
     Capability.SCORING: _score,
+    Capability.TOKEN_PROMPTS: _token_prompts,
     Capability.HIDDEN_STATES: _hidden_states,
     Capability.ATTENTION_INSPECTOR: _inspect_attention,
 }

@@ -18,6 +18,7 @@ from core.extensions import (
     Scoring,
     Submitting,
     Tokenizing,
+    TokenPrompts,
     Trainable,
 )
 from core.models.files import model_formats
@@ -34,6 +35,7 @@ _OF_MODELS: dict[Capability, type] = {
     Capability.BATCH_STREAMING: BatchStreaming,
     Capability.CLASSIFY_STREAMING: ClassifyStreaming,
     Capability.SCORING: Scoring,
+    Capability.TOKEN_PROMPTS: TokenPrompts,
     Capability.HIDDEN_STATES: HiddenStates,
     Capability.ATTENTION_INSPECTOR: AttentionInspector,
     Capability.MEMORY_REPORTING: MemoryReporting,

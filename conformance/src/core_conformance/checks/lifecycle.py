@@ -44,6 +44,11 @@ _EXTENSIONS: dict[Capability, dict[str, Callable[[Any], object]]] = {
         "classify_iter": lambda model: next(model.classify_iter(PROMPTS[:1]))
     },
     Capability.SCORING: {"score": lambda model: model.score(PROMPTS[:1], [" b"])},
+    Capability.TOKEN_PROMPTS: {
+        "generate_tokens": lambda model: model.generate_tokens([[1, 2]], max_tokens=1),
+        "stream_tokens": lambda model: next(model.stream_tokens([1, 2], max_tokens=1)),
+        "score_tokens": lambda model: model.score_tokens([[1]], [[2]]),
+    },
     Capability.HIDDEN_STATES: {"hidden_states": lambda model: model.hidden_states(PROMPTS[:1])},
     Capability.ATTENTION_INSPECTOR: {
         "inspect_attention": lambda model: model.inspect_attention(PROMPTS[0])

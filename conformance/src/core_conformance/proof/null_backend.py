@@ -23,6 +23,7 @@ from core.types import (
     ModelInfo,
     Score,
     Token,
+    TokenSequence,
 )
 
 PASSES = frozenset(
@@ -124,6 +125,20 @@ class NullModel:
         return iter(())
 
     def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
+        """Empty results."""
+        return [Score() for _ in prompts]
+
+    def generate_tokens(self, prompts: Any, config: object = None, /, **options: Any) -> list[Any]:
+        """Empty sequences."""
+        return [TokenSequence((), (), "stop", None) for _ in prompts]
+
+    def stream_tokens(self, prompt: Any, config: object = None, /, **options: Any) -> Any:
+        """An empty stream."""
+        return self.generate("")
+
+    def score_tokens(
+        self, prompts: Any, continuations: Any, config: object = None, /, **options: Any
+    ) -> list[Score]:
         """Empty results."""
         return [Score() for _ in prompts]
 

@@ -197,6 +197,7 @@ POOR_MODELS = (
             sampling.top-p-tiny sampling.typical-p-tiny scoring.greedy streaming.close
             streaming.max-tokens streaming.reasons streaming.text streaming.tokens submitting.begins
             submitting.close submitting.options text.unicode
+            tokens.padding tokens.samples tokens.stream tokens.texts
             """
         ),
     ),

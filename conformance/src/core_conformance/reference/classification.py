@@ -11,7 +11,7 @@ from core.errors import RequestError
 from core.labels import LabelTrie, build_trie, label_paths, label_texts, score_labels, with_scores
 from core.options import GenerateConfig
 from core.types import ClassifyResult, HiddenResult, Score, Token
-from core_conformance.reference.engine import Engine, check_text
+from core_conformance.reference.engine import Engine, GivenIds, check_ids, check_text
 from core_conformance.reference.language import log_softmax
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.sampling import sample
@@ -123,7 +123,25 @@ def score(engine: Engine, clock: RequestClock, prompt: str, continuation: str) -
         start, ids = _tokens(engine, prompt, continuation)
     except RequestError as error:
         return Score(error=error)
+    return _scored(engine, start, ids)
 
+
+def score_ids(
+    engine: Engine, clock: RequestClock, prompt: Sequence[int], continuation: Sequence[int]
+) -> Score:
+    """The same of token ids."""
+    try:
+        clock.check()
+        head = engine.prompt_ids(GivenIds(prompt))
+        ids = [*head, *check_ids(continuation, "continuation")]
+        engine.check_length(len(ids) - 1)
+    except RequestError as error:
+        return Score(error=error)
+    return _scored(engine, len(head), ids)
+
+
+def _scored(engine: Engine, start: int, ids: Sequence[int]) -> Score:
+    """The score of the ids from ``start`` on."""
     found = []
     greedy = True
     for position, logits in enumerate(

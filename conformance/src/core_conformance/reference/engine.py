@@ -10,9 +10,10 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
+from typing import Self
 
 from core.clock import RequestClock
-from core.errors import ModelBusyError, PromptTooLongError
+from core.errors import EmptyPromptError, ModelBusyError, PromptTooLongError, RequestError
 from core.options import GenerateConfig
 from core.support import text_error
 from core.text_stream import TokenAssembler
@@ -20,7 +21,7 @@ from core.types import FinishReason, Token
 from core_conformance.reference.language import Language, log_softmax
 from core_conformance.reference.meter import LEDGER, TOKEN_BYTES, Meter
 from core_conformance.reference.sampling import sample
-from core_conformance.reference.vocabulary import EOS, Detokenizer, encode
+from core_conformance.reference.vocabulary import EOS, VOCAB_SIZE, Detokenizer, encode
 
 _POLL_SECONDS = 0.01  # how often one that waits looks whether it still wants its turn
 PREFILL_CHUNK = 32
@@ -136,8 +137,11 @@ class Engine:
 
     def prompt_ids(self, prompt: str) -> list[int]:
         """The ids of a prompt. Raises `RequestError` for one that cannot run."""
-        check_text(prompt)
-        ids = encode(prompt)
+        if isinstance(prompt, GivenIds):
+            ids = check_ids(prompt.ids)
+        else:
+            check_text(prompt)
+            ids = encode(prompt)
         self.check_length(len(ids))
         return ids
 
@@ -187,6 +191,26 @@ class Engine:
         """Raise when the row has to stop."""
         self.check_open()
         row.clock.check()
+
+
+class GivenIds(str):
+    """A prompt that came as token ids: these are read, and not the text."""
+
+    ids: Sequence[int]
+
+    def __new__(cls, ids: Sequence[int]) -> Self:
+        prompt = super().__new__(cls, " ".join(map(str, ids)))
+        prompt.ids = ids
+        return prompt
+
+
+def check_ids(ids: Sequence[int], name: str = "prompt") -> list[int]:
+    """The ids of a prompt. Raises `RequestError` for none, and for one that stands for nothing."""
+    if not ids:
+        raise EmptyPromptError(f"The {name} has no token. Give it at least one.")
+    if max(ids) >= VOCAB_SIZE:
+        raise RequestError(f"The {name} has the token id {max(ids)}, of {VOCAB_SIZE} that exist.")
+    return list(ids)
 
 
 def check_text(text: str, name: str = "prompt") -> None:

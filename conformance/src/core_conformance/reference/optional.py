@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Unpack
 
+from core import validate
 from core.chat import RenderedPrompt
 from core.clock import RequestClock
-from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, RequestOptions
+from core.options import (
+    ClassifyOptions,
+    GenerateConfig,
+    GenerateOptions,
+    RequestOptions,
+    resolve_generate,
+    resolve_request,
+)
 from core.protocols import Capability, TokenStream
 from core.support import (
     checked_conversation,
@@ -18,6 +27,7 @@ from core.support import (
     checked_stream,
     unicode_error,
 )
+from core.token_ids import TokenIds, token_pairs, token_prompts
 from core.types import (
     AttentionSnapshot,
     Choice,
@@ -27,10 +37,18 @@ from core.types import (
     MemoryReport,
     Score,
     Token,
+    TokenSequence,
 )
 from core_conformance.reference import vocabulary
 from core_conformance.reference.batch import Batch
-from core_conformance.reference.classification import MICRO_BATCH, Classifier, hidden, score
+from core_conformance.reference.classification import (
+    MICRO_BATCH,
+    Classifier,
+    hidden,
+    score,
+    score_ids,
+)
+from core_conformance.reference.engine import GivenIds
 from core_conformance.reference.files import MODEL_TYPE
 from core_conformance.reference.language import HEAD_DIM, NUM_HEADS, NUM_LAYERS
 from core_conformance.reference.meter import LEDGER, Meter
@@ -43,6 +61,7 @@ METHODS = {
     Capability.BATCH_STREAMING: ("batch_stream",),
     Capability.CLASSIFY_STREAMING: ("classify_iter",),
     Capability.SCORING: ("score",),
+    Capability.TOKEN_PROMPTS: ("generate_tokens", "stream_tokens", "score_tokens"),
     Capability.HIDDEN_STATES: ("hidden_states",),
     Capability.ATTENTION_INSPECTOR: ("inspect_attention",),
     Capability.MEMORY_REPORTING: ("memory", "reset_peak_memory"),
@@ -114,6 +133,59 @@ class ReferenceModel(ReferenceCore):
         heads, tails = checked_pairs("score", prompts, continuations)
         return [score(self.engine, clock, *pair) for pair in zip(heads, tails, strict=True)]
 
+    def generate_tokens(
+        self,
+        prompts: TokenIds,
+        config: GenerateConfig | None = None,
+        /,
+        *,
+        attention_mask: TokenIds | None = None,
+        num_samples: int = 1,
+        **options: Unpack[GenerateOptions],
+    ) -> list[TokenSequence]:
+        """Continue prompts of token ids, each ``num_samples`` times."""
+        request = self._checked_tokens(config, options, "generate_tokens")
+        samples = validate.integer("num_samples", num_samples, 1)
+        rows = token_prompts(prompts, attention_mask)
+        texts = [GivenIds(row) for row in rows]
+        drawn = [
+            self.batch_class(self.engine, texts, _of_sample(request, sample)).results()
+            for sample in range(samples)
+        ]
+        return [
+            TokenSequence.of(row, results[place])
+            for place, row in enumerate(rows)
+            for results in drawn
+        ]
+
+    def stream_tokens(
+        self,
+        prompt: Sequence[int],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> TokenStream:
+        """``generate`` of token ids."""
+        request = self._checked_tokens(config, options, "stream_tokens")
+        [row] = token_prompts([prompt])
+        return self.stream(GivenIds(row), request)
+
+    def score_tokens(
+        self,
+        prompts: TokenIds,
+        continuations: TokenIds,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> list[Score]:
+        """``score`` of token ids."""
+        request = self._checked(
+            Capability.TOKEN_PROMPTS, lambda: resolve_request(config, options, "score_tokens")
+        )
+        clock = RequestClock(request)
+        pairs = token_pairs(prompts, continuations)
+        return [score_ids(self.engine, clock, *pair) for pair in pairs]
+
     def hidden_states(
         self,
         prompts: Sequence[str],
@@ -165,6 +237,13 @@ class ReferenceModel(ReferenceCore):
             Choice("parallel_slots", slots, "as asked at load, or else the default"),
         )
 
+    def _checked_tokens(
+        self, config: GenerateConfig | None, options: GenerateOptions, method: str
+    ) -> GenerateConfig:
+        return self._checked(
+            Capability.TOKEN_PROMPTS, lambda: resolve_generate(config, options, method)
+        )
+
     def _streamed(self, prompts: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
         batch: Batch = self.batch_class(self.engine, prompts, config)
         try:
@@ -184,3 +263,10 @@ class ReferenceModel(ReferenceCore):
             results = classifier.results(rows)
             self.record(meter.metrics())
             yield from results
+
+
+def _of_sample(config: GenerateConfig, sample: int) -> GenerateConfig:
+    """The first sample draws what ``generate`` draws, the others with seeds of their own."""
+    if config.seed is None or not sample:
+        return config
+    return dataclasses.replace(config, seed=config.seed + 1_000_003 * sample)

@@ -58,6 +58,7 @@ class LongPromptsCut(Engine):
         "batch.error-rows",
         "batch.stream-errors",
         "metrics.failed-rows",
+        "tokens.error-rows",
     },
 )
 class OneRowFailsAll(Batch):
@@ -81,6 +82,7 @@ class OneRowFailsAll(Batch):
         "batch.stream-errors",
         "classify.stream-errors",
         "metrics.failed-rows",
+        "tokens.error-rows",
     },
 )
 class EmptyPromptBegins(Engine):

@@ -38,7 +38,9 @@ class TokensInAList(Batch):
         return [dataclasses.replace(result, tokens=tokens) for result, tokens in lists]
 
 
-@saboteur("batch-of-nothing", "batch_generate fails on an empty batch", {"batch.empty"})
+@saboteur(
+    "batch-of-nothing", "batch_generate fails on an empty batch", {"batch.empty", "tokens.results"}
+)
 class BatchOfNothing(Batch):
     def results(self) -> list[BatchResult]:
         max(row.limit for row in self.rows.values())
@@ -48,7 +50,7 @@ class BatchOfNothing(Batch):
 @saboteur(
     "as-they-finish",
     "results come in the order in which rows end",
-    MIXED_UP | {"batch.stops"},
+    {*MIXED_UP | {"batch.stops"}, "tokens.error-rows", "tokens.samples", "tokens.texts"},
 )
 class AsTheyFinish(Batch):
     def results(self) -> list[BatchResult]:
@@ -67,6 +69,8 @@ class AsTheyFinish(Batch):
         "batch.stops",
         "batch.options",
         "batch.stream-options",
+        "tokens.samples",
+        "tokens.texts",
     },
 )
 class RowsSeeEachOther(Engine):
@@ -79,7 +83,14 @@ class RowsSeeEachOther(Engine):
 @saboteur(
     "slot-not-cleared",
     "a row that gets another's slot still sees its last token",
-    {"batch.many", "batch.equals-generate", "batch.order", "batch.seeded", "batch.stop"},
+    {
+        "batch.many",
+        "batch.equals-generate",
+        "batch.order",
+        "batch.seeded",
+        "batch.stop",
+        "tokens.texts",
+    },
 )
 class SlotNotCleared(Batch):
     def _prefilled(self, row: int) -> list[int]:
@@ -125,7 +136,7 @@ def others_with_stops() -> Backend:
 @saboteur(
     "error-is-stop",
     'a row that failed says finish_reason "stop"',
-    {"batch.error-rows", "cancel.timeout-rows"},
+    {"batch.error-rows", "cancel.timeout-rows", "tokens.error-rows"},
 )
 class ErrorIsStop(Batch):
     def _result(self, row: int, tokens: list[Token]) -> BatchResult:

@@ -62,7 +62,7 @@ class CountedInUtf16(Classifier):
 @saboteur(
     "space-at-a-rows-end",
     "white space at the end of a prompt is stripped in a batch of several",
-    {"generated.batches"},
+    {"generated.batches", "tokens.error-rows", "tokens.samples", "tokens.texts"},
 )
 class SpaceAtARowsEnd(Batch):
     def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:

@@ -139,7 +139,14 @@ _noise = count(1)
 @saboteur(
     "never-greedy",
     "a temperature of 0 counts as not given, and the default is another",
-    COMPARES_GREEDY,
+    {
+        *COMPARES_GREEDY,
+        "tokens.error-rows",
+        "tokens.padding",
+        "tokens.samples",
+        "tokens.stream",
+        "tokens.texts",
+    },
 )
 class NeverGreedy(OtherOptions):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
@@ -166,7 +173,10 @@ class NeverCold(OtherOptions):
 @saboteur(
     "seed-ignored",
     "generate does not look at seed",
-    SEEDED | {"batch.options", "batch.stream-options", "chat.options", "submitting.options"},
+    {
+        *SEEDED | {"batch.options", "batch.stream-options", "chat.options", "submitting.options"},
+        "tokens.samples",
+    },
 )
 class SeedIgnored(OtherOptions):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
@@ -183,7 +193,7 @@ class SeedZeroIsNone(OtherOptions):
         return {"seed": config.seed or None}
 
 
-@saboteur("one-seed-for-all", "every seed gives the same draws", ONE_SEED)
+@saboteur("one-seed-for-all", "every seed gives the same draws", {*ONE_SEED, "tokens.samples"})
 class OneSeedForAll(OtherOptions):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
         return {} if config.seed is None else {"seed": 1}
@@ -218,7 +228,7 @@ class ClassifyDrawsAtOne(ClassifiesOtherwise):
 @saboteur(
     "shared-noise",
     "the rows of a batch draw from one stream of random numbers",
-    {"batch.seeded", "batch.options", "batch.stream-options"},
+    {"batch.seeded", "batch.options", "batch.stream-options", "tokens.samples"},
 )
 class SharedNoise(Engine):
     def step(self, rows: Sequence[Generation], meter: Meter) -> list[list[Token]]:

@@ -30,13 +30,21 @@ class Rescores(ReferenceModel):
         raise NotImplementedError
 
 
-@saboteur("mean-score", "a score is the mean over its tokens", {"scoring.results", "labels.scores"})
+@saboteur(
+    "mean-score",
+    "a score is the mean over its tokens",
+    {"scoring.results", "labels.scores", "tokens.scores"},
+)
 class MeanScore(Rescores):
     def changed(self, score: Score) -> Score:
         return dataclasses.replace(score, logprob=score.logprob / len(score.token_logprobs))
 
 
-@saboteur("score-skips-first", "the first token of a continuation is not scored", SKIPPED)
+@saboteur(
+    "score-skips-first",
+    "the first token of a continuation is not scored",
+    {*SKIPPED, "tokens.scores"},
+)
 class ScoreSkipsFirst(Rescores):
     def changed(self, score: Score) -> Score:
         rest = score.token_logprobs[1:] or score.token_logprobs

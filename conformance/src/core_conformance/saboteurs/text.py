@@ -121,7 +121,17 @@ class EndsPrompts(Engine):
         return ids
 
 
-@saboteur("ends-prompts", "every prompt is read with EOS behind it", {"tokenizing.open-ended"})
+@saboteur(
+    "ends-prompts",
+    "every prompt is read with EOS behind it",
+    {
+        "tokenizing.open-ended",
+        "tokens.error-rows",
+        "tokens.samples",
+        "tokens.stream",
+        "tokens.texts",
+    },
+)
 class WithEndedPrompts(ReferenceModel):
     engine_class = EndsPrompts
 
@@ -192,7 +202,7 @@ class SpecialInPlainText(ReferenceModel):
         return super().encode(RenderedPrompt(str.__str__(text), "\u0001"))
 
 
-@saboteur("not-a-list", "encode returns a tuple", {"tokenizing.ids"})
+@saboteur("not-a-list", "encode returns a tuple", {"tokenizing.ids", "tokens.padding"})
 class NotAList(ReferenceModel):
     def encode(self, text: str) -> list[int]:
         ids: object = tuple(super().encode(text))

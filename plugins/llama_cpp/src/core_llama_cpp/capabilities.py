@@ -22,6 +22,7 @@ MODEL_CAPABILITIES = frozenset(
         Capability.SUBMITTING,
         Capability.BATCH_STREAMING,
         Capability.SCORING,
+        Capability.TOKEN_PROMPTS,
         Capability.HIDDEN_STATES,
         Capability.EXPLAINING,
     }

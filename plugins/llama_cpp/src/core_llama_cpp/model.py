@@ -11,6 +11,7 @@ from core.errors import ModelClosedError, UnsupportedOptionError
 from core.options import GenerateConfig, RequestOptions
 from core.protocols import Capability
 from core.support import checked_layers, checked_pairs, checked_prompts
+from core.token_ids import TokenIds, token_pairs
 from core.types import HiddenResult, Score
 from core_llama_cpp.capabilities import MODEL_CAPABILITIES
 from core_llama_cpp.classify.classifier import Classifier
@@ -71,6 +72,21 @@ class LlamaModel(ClassifyingModel):
         with stopping(RequestClock(request)) as clock:
             scorer = Scorer(self._passes, clock)
             return self.read(scorer, *self.score_rows(heads, tails, clock), clock)
+
+    def score_tokens(
+        self,
+        prompts: TokenIds,
+        continuations: TokenIds,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> list[Score]:
+        """`score` of token ids; see `core.TokenPrompts`."""
+        request = self.checked_request(Capability.TOKEN_PROMPTS, config, options)
+        pairs = token_pairs(prompts, continuations)
+        with stopping(RequestClock(request)) as clock:
+            scorer = Scorer(self._passes, clock)
+            return self.read(scorer, *self.score_token_rows(pairs, clock), clock)
 
     def hidden_states(
         self,

@@ -21,6 +21,7 @@ MODEL_CAPABILITIES = frozenset(
         Capability.SUBMITTING,
         Capability.BATCH_STREAMING,
         Capability.SCORING,
+        Capability.TOKEN_PROMPTS,
         Capability.HIDDEN_STATES,
         Capability.ATTENTION_INSPECTOR,
         Capability.MEMORY_REPORTING,

@@ -14,6 +14,7 @@ from core.errors import ModelClosedError
 from core.options import GenerateConfig, RequestOptions
 from core.protocols import Capability
 from core.support import checked_layers, checked_pairs, checked_prompts
+from core.token_ids import TokenIds, token_pairs
 from core.types import AttentionSnapshot, ClassifyResult, HiddenResult, MemoryReport, Score
 from core_mlx_native import memory
 from core_mlx_native.capabilities import MODEL_CAPABILITIES
@@ -28,7 +29,7 @@ from core_mlx_native.network.prefill import prefill
 from core_mlx_native.to_python import float_array
 from core_runtime.classifying import ClassifyingModel
 from core_runtime.owner import OwnerThread
-from core_runtime.rows import Row, checked_ids
+from core_runtime.rows import Row, ScoreRow, checked_ids
 
 
 def inspect(model: LoadedModel, ids: list[int], check: Check) -> AttentionSnapshot:
@@ -93,9 +94,28 @@ class MlxModel(ClassifyingModel):
         heads, tails = checked_pairs("score", prompts, continuations)
 
         with stopping(RequestClock(request)) as clock:
-            task = ScoreTask(self._loaded)
-            scheduler = Scheduler(self._loaded, self._owner, task, clock.check)
-            return self.read(scheduler, *self.score_rows(heads, tails, clock), clock)
+            return self._scores(*self.score_rows(heads, tails, clock), clock)
+
+    def score_tokens(
+        self,
+        prompts: TokenIds,
+        continuations: TokenIds,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> list[Score]:
+        """`score` of token ids; see `core.TokenPrompts`."""
+        request = self.checked_request(Capability.TOKEN_PROMPTS, config, options)
+        pairs = token_pairs(prompts, continuations)
+        with stopping(RequestClock(request)) as clock:
+            return self._scores(*self.score_token_rows(pairs, clock), clock)
+
+    def _scores(
+        self, rows: Sequence[ScoreRow], found: dict[int, Score], clock: RequestClock
+    ) -> list[Score]:
+        task = ScoreTask(self._loaded)
+        scheduler = Scheduler(self._loaded, self._owner, task, clock.check)
+        return self.read(scheduler, rows, found, clock)
 
     def hidden_states(
         self,

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import core
+from core.token_ids import token_prompts
+from core.types import TokenSequence
 from core_mlx_native.backend import Cpu
 from core_mlx_native.decode.prefilling import Prefilling
 from core_mlx_native.model import MlxModel
-from core_runtime.text.token_prompts import TokenSequence, token_prompts
 
 Checkpoint = Callable[..., Path]
 RAGGED = [[5, 9, 40, 7], [66], [80, 81, 82, 83, 84, 85, 86], [66, 67]]

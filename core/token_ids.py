@@ -1,15 +1,13 @@
-"""Prompts as token ids, and full sequences back: for code that evaluates a model."""
+"""Prompts as token ids: one or many, ragged or padded on the left, as lists or as arrays."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from core import validate
 from core.errors import InvalidOptionError
-from core.types import BatchResult, FinishReason
 
 
 class Array(Protocol):
@@ -22,34 +20,6 @@ class Array(Protocol):
 
 TokenIds: TypeAlias = Sequence[int] | Sequence[Sequence[int]] | Array | Sequence[Array]
 """One row of whole numbers, or several."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenSequence:
-    """A prompt and what was generated behind it; the token that ended it is left out.
-
-    ``generated[i]`` tells whether ``ids[i]`` was generated. ``logprobs`` has one value per
-    generated token, when they were asked for.
-    """
-
-    ids: tuple[int, ...]
-    generated: tuple[bool, ...]
-    finish_reason: FinishReason
-    error: Exception | None
-    logprobs: tuple[float, ...] = ()
-
-    @classmethod
-    def of(cls, prompt: Sequence[int], result: BatchResult) -> Self:
-        """The prompt's tokens, then the result's."""
-        new = [token.id for token in result.tokens]
-        found = (token.logprob for token in result.tokens)
-        return cls(
-            ids=(*prompt, *new),
-            generated=(False,) * len(prompt) + (True,) * len(new),
-            finish_reason=result.finish_reason,
-            error=result.error,
-            logprobs=tuple(logprob for logprob in found if logprob is not None),
-        )
 
 
 def token_prompts(prompts: Any, attention_mask: Any = None) -> list[list[int]]:
@@ -65,6 +35,16 @@ def token_prompts(prompts: Any, attention_mask: Any = None) -> list[list[int]]:
     if [len(mask) for mask in masks] != [len(row) for row in rows]:
         raise InvalidOptionError("attention_mask", _shape(masks), f"the shape {_shape(rows)}")
     return [_unpadded(row, mask) for row, mask in zip(rows, masks, strict=True)]
+
+
+def token_pairs(prompts: Any, continuations: Any) -> list[tuple[list[int], list[int]]]:
+    """The ids of each prompt with those of its continuation; raises like `token_prompts`."""
+    heads, tails = token_prompts(prompts), token_prompts(continuations)
+    if len(heads) != len(tails):
+        raise InvalidOptionError(
+            "continuations", [len(tail) for tail in tails], f"{len(heads)}, one for each prompt"
+        )
+    return list(zip(heads, tails, strict=True))
 
 
 def _rows(values: Any, name: str) -> list[list[Any]]:

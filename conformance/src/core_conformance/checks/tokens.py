@@ -1,0 +1,296 @@
+"""Checks of prompts as token ids: what comes out is what the text of the ids comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
+
+from core.errors import EmptyPromptError, InvalidOptionError
+from core.extensions import TokenPrompts
+from core.protocols import Capability
+from core.types import TokenSequence
+from core_conformance.checking import ask
+from core_conformance.checking.ask import EVEN, Answer, generate, score, tokenizing
+from core_conformance.checking.calls import must_raise
+from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.compare import allowance, near
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
+
+_NEEDS = (Capability.TOKEN_PROMPTS, Capability.TOKENIZING)
+_PROMPTS = (ask.LONG, ask.SHORT, ask.QUESTION, *ask.PLAIN[1:4])
+_TOKENS, _SAMPLES, _SEED = 8, 3, 7
+_SILENT = "no prompt that was tried is continued by any token: take a model that says something"
+
+
+@check(
+    "tokens.results",
+    "There MUST be num_samples sequences for each prompt, side by side and in order; each has the "
+    "prompt's ids and those that were generated, and says which are which",
+    *_NEEDS,
+)
+def sequences_are_whole(subject: Subject) -> None:
+    rows = _rows(subject)
+    for found, row in zip(_run(subject, rows), rows, strict=True):
+        _is_whole(subject, found, row)
+    model = _tokens_of(subject)
+    twice = model.generate_tokens(rows, max_tokens=2, num_samples=2)
+    must(len(twice) == 2 * len(rows), f"{len(rows)} prompts, twice, gave {len(twice)} sequences")
+    for place, found in enumerate(twice):
+        _is_whole(subject, found, rows[place // 2])
+    must(model.generate_tokens([]) == [], "generate_tokens([]) is not []")
+    alone = model.generate_tokens(rows[0], max_tokens=2)
+    must(len(alone) == 1, f"one prompt, which is no list of them, gave {len(alone)} sequences")
+
+
+@check(
+    "tokens.texts",
+    "The ids that encode() makes of a text MUST be continued as the text is, in a batch as alone",
+    *_NEEDS,
+    Capability.GENERATE,
+)
+def ids_are_their_text(subject: Subject) -> None:
+    answers = [generate(subject, prompt, _TOKENS) for prompt in _PROMPTS]
+    testable(any(answer.ids for answer in answers), _SILENT)
+    found = [_new(each) for each in _run(subject, _rows(subject))]
+    _alike(subject, answers, found, "behind the ids of its text")
+
+
+@check(
+    "tokens.padding",
+    "Padding on the left that attention_mask marks MUST NOT change a sequence, whatever it is",
+    *_NEEDS,
+)
+def padding_is_not_read(subject: Subject) -> None:
+    rows = _rows(subject)
+    width = max(map(len, rows)) + 3
+    ragged = [_new(each) for each in _run(subject, rows)]
+    testable(any(ragged), _SILENT)
+    mask = [[0] * (width - len(row)) + [1] * len(row) for row in rows]
+    for filler in (0, rows[0][-1]):
+        padded = [[filler] * (width - len(row)) + row for row in rows]
+        found = _tokens_of(subject).generate_tokens(
+            padded, attention_mask=mask, max_tokens=_TOKENS, **_told(subject)
+        )
+        for row, each in zip(rows, found, strict=True):
+            _is_whole(subject, each, row)
+        wrong = [n for n, each in enumerate(found) if _new(each) != ragged[n]]
+        must(
+            len(wrong) <= _ties(subject, rows),
+            f"padded with the id {filler}, the prompts {wrong} are continued by others than alone",
+        )
+
+
+@check(
+    "tokens.mask",
+    "A mask of another shape, one with a hole, padding on the right, and what is no id MUST raise "
+    "InvalidOptionError at the call; what is no list of ids is a TypeError",
+    *_NEEDS,
+)
+def wrong_masks_are_refused(subject: Subject) -> None:
+    model, rows = cast("Any", subject.model), [[1, 2, 3], [3, 2, 1]]
+    for mask in ([[1, 1, 0], [1, 1, 1]], [[1, 0, 1], [1, 1, 1]], [[1, 1], [1, 1]], [[1, 1, 1]]):
+        call = partial(model.generate_tokens, rows, attention_mask=mask, max_tokens=1)
+        must_raise(InvalidOptionError, call, f"generate_tokens with attention_mask={mask}")
+    wrong: Any
+    for wrong in ([[1, -1]], [[1, 0.5]], [["a"]], "abc", 5, None):
+        kind = InvalidOptionError if isinstance(wrong, list) else TypeError
+        call = partial(model.generate_tokens, wrong, max_tokens=1)
+        must_raise(kind, call, f"generate_tokens({wrong!r})")
+    for samples in (0, -1, 1.5):
+        call = partial(model.generate_tokens, rows, num_samples=samples, max_tokens=1)
+        must_raise(InvalidOptionError, call, f"generate_tokens with num_samples={samples}")
+
+
+@check(
+    "tokens.samples",
+    "Samples with a seed MUST be drawn again alike, the first as generate draws it, and not all be "
+    "the same; greedy samples are equal",
+    *_NEEDS,
+    Capability.GENERATE,
+    Capability.SEED,
+)
+def samples_have_their_draws(subject: Subject) -> None:
+    rows, model = _rows(subject)[:4], _tokens_of(subject)
+    drawn: dict[str, Any] = {"seed": _SEED, "num_samples": _SAMPLES, "max_tokens": _TOKENS, **EVEN}
+    once = [_new(each) for each in model.generate_tokens(rows, **drawn)]
+    testable(any(once), _SILENT)
+    again = [_new(each) for each in model.generate_tokens(rows, **drawn)]
+    # Noise may move a draw that falls between two tokens; hardly ever two of them.
+    moved = sum(one != other for one, other in zip(once, again, strict=True))
+    must(moved <= 1, f"{moved} of {len(once)} samples are others when they are drawn again")
+
+    alone = [generate(subject, prompt, _TOKENS, seed=_SEED, **EVEN).ids for prompt in _PROMPTS[:4]]
+    first = once[::_SAMPLES]
+    other = sum(one != two for one, two in zip(first, map(list, alone), strict=True))
+    must(other <= 1, f"of {len(rows)} first samples {other} are not what generate draws")
+    groups = [once[n : n + _SAMPLES] for n in range(0, len(once), _SAMPLES)]
+    must(
+        any(each != group[0] for group in groups for each in group),
+        f"all {_SAMPLES} samples of each prompt are the same",
+    )
+    greedy = model.generate_tokens(rows, num_samples=2, max_tokens=_TOKENS)
+    uneven = sum(_new(one) != _new(two) for one, two in zip(greedy[::2], greedy[1::2], strict=True))
+    must(uneven <= _ties(subject, rows), f"{uneven} prompts have two greedy samples that differ")
+
+
+@check(
+    "tokens.stream",
+    "stream_tokens MUST give the tokens that generate gives behind the text of the ids",
+    *_NEEDS,
+    Capability.GENERATE,
+)
+def streams_are_of_their_text(subject: Subject) -> None:
+    answers = [generate(subject, prompt, _TOKENS) for prompt in _PROMPTS]
+    testable(any(answer.ids for answer in answers), _SILENT)
+    model = _tokens_of(subject)
+    read = [
+        ask.read(model.stream_tokens(row, max_tokens=_TOKENS, **_told(subject)), prompt)
+        for row, prompt in zip(_rows(subject), _PROMPTS, strict=True)
+    ]
+    _alike(subject, answers, [list(answer.ids) for answer in read], "in stream_tokens")
+    must(
+        sum(one.text != two.text for one, two in zip(read, answers, strict=True))
+        <= _ties(subject, _rows(subject)),
+        "the texts of stream_tokens are others than those of generate",
+    )
+
+
+@check(
+    "tokens.scores",
+    "score_tokens MUST say of ids what score says of their texts, and score a text from its "
+    "beginning behind its first token",
+    *_NEEDS,
+    Capability.SCORING,
+)
+def scores_are_of_their_text(subject: Subject) -> None:
+    encode, model = tokenizing(subject).encode, _tokens_of(subject)
+    heads, tails, expected = [], [], []
+    for prompt in _PROMPTS:
+        whole, head = encode(f"{prompt} and so on"), encode(prompt)
+        if whole[: len(head)] == head and len(whole) > len(head):
+            heads.append(head)
+            tails.append(whole[len(head) :])
+            expected.append(score(subject, [prompt], [" and so on"])[0])
+    testable(bool(heads), "the tokenizer joins the words that were tried with the prompt's end")
+    found = model.score_tokens(heads, tails)
+    for row, one, two in zip(tails, found, expected, strict=True):
+        must(
+            one.error is None
+            and len(one.token_logprobs) == len(row)
+            and all(near(subject, *pair) for pair in _pairs(one, two))
+            and near(subject, one.logprob, two.logprob, len(row)),
+            f"score_tokens says {one!r} of what score says {two!r}",
+        )
+
+    # From the first token on: the parts of a text come to the whole.
+    ids = encode(ask.LONG)
+    [all_of_it] = model.score_tokens([ids[:1]], [ids[1:]])
+    cut = len(ids) // 2
+    parts = model.score_tokens([ids[:1], ids[:cut]], [ids[1:cut], ids[cut:]])
+    together = sum(part.logprob for part in parts)
+    must(
+        all_of_it.error is None and near(subject, all_of_it.logprob, together, len(ids)),
+        f"a text from its first token scores {all_of_it.logprob:.4f}, in two parts {together:.4f}",
+    )
+
+
+@check(
+    "tokens.error-rows",
+    "An empty prompt and an id beyond the vocabulary MUST be the errors of their rows, an "
+    "EmptyPromptError the first; the others finish",
+    *_NEEDS,
+)
+def errors_stay_in_their_rows(subject: Subject) -> None:
+    row, beyond = _rows(subject)[0], subject.model.info.vocab_size
+    [alone] = _run(subject, [row])
+    found = _tokens_of(subject).generate_tokens(
+        [[], row, [1, beyond]], max_tokens=_TOKENS, **_told(subject)
+    )
+    must(len(found) == 3, f"three prompts gave {len(found)} sequences")
+    must(
+        isinstance(found[0].error, EmptyPromptError) and found[0].finish_reason == "error",
+        f"a prompt without ids is {found[0]!r}: an EmptyPromptError was expected",
+    )
+    must(
+        found[2].error is not None,
+        f"a prompt with the id {beyond}, of {beyond} that there are, has no error",
+    )
+    must(
+        found[1].error is None and (_new(found[1]) == _new(alone) or bool(_ties(subject, [row]))),
+        f"beside two broken prompts, one is continued by {_new(found[1])}, alone {_new(alone)}",
+    )
+    scores = _tokens_of(subject).score_tokens([[], row, row], [[1], row[-1:], []])
+    errors = [each.error for each in scores]
+    must(
+        isinstance(errors[0], EmptyPromptError) and errors[1] is None and errors[2] is not None,
+        f"score_tokens of no prompt, a sound pair, and no continuation has the errors {errors!r}",
+    )
+
+
+def _tokens_of(subject: Subject) -> TokenPrompts:
+    return cast("TokenPrompts", subject.model)
+
+
+def _rows(subject: Subject) -> list[list[int]]:
+    return [tokenizing(subject).encode(prompt) for prompt in _PROMPTS]
+
+
+def _told(subject: Subject) -> dict[str, Any]:
+    return ask.evidence(subject)
+
+
+def _run(subject: Subject, rows: Sequence[Sequence[int]]) -> list[TokenSequence]:
+    """Greedy sequences of sound prompts: one for each, and no error."""
+    found: Any = _tokens_of(subject).generate_tokens(rows, max_tokens=_TOKENS)
+    well_formed(
+        isinstance(found, list) and len(found) == len(rows),
+        f"generate_tokens() of {len(rows)} prompts did not give a list of as many sequences",
+    )
+    for each in found:
+        well_formed(
+            isinstance(each, TokenSequence) and each.error is None,
+            f"generate_tokens() gave a sound prompt {each!r}",
+        )
+    sequences: list[TokenSequence] = found
+    return sequences
+
+
+def _is_whole(subject: Subject, found: TokenSequence, row: Sequence[int]) -> None:
+    new = len(found.ids) - len(row)
+    must(
+        list(found.ids[: len(row)]) == list(row)
+        and found.generated == (False,) * len(row) + (True,) * new,
+        f"the sequence {found!r} is not the prompt {list(row)} and what comes behind it",
+    )
+    size = subject.model.info.vocab_size
+    must(all(0 <= id < size for id in found.ids), f"{found!r} has ids beyond the vocabulary")
+
+
+def _new(found: TokenSequence) -> list[int]:
+    return [id for id, mine in zip(found.ids, found.generated, strict=True) if mine]
+
+
+def _alike(
+    subject: Subject, answers: Sequence[Answer], found: Sequence[list[int]], where: str
+) -> None:
+    """At a tie greedy decoding may go either way; elsewhere tokens are the same."""
+    ties = allowance(subject, [(answer, answer) for answer in answers], always=0)
+    wrong = [n for n, answer in enumerate(answers) if list(answer.ids) != found[n]]
+    must(
+        len(wrong) <= ties,
+        f"{where}, the prompts {[_PROMPTS[n] for n in wrong]!r} are continued by other tokens",
+    )
+
+
+def _ties(subject: Subject, rows: Sequence[Sequence[int]]) -> int:
+    """How many of these rows may differ between two runs, for their best tokens are as likely."""
+    if not subject.declares(Capability.GENERATE):
+        return 1
+    answers = [generate(subject, prompt, _TOKENS) for prompt in _PROMPTS[: len(rows)]]
+    return allowance(subject, [(answer, answer) for answer in answers], always=0)
+
+
+def _pairs(one: Any, other: Any) -> list[tuple[float, float]]:
+    return list(zip(one.token_logprobs, other.token_logprobs, strict=False))

@@ -1,0 +1,81 @@
+"""Texts drawn from a model: one for each prompt, or several from one prefill of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from core.errors import CoreError
+from core.extensions import Tokenizing, TokenPrompts
+from core.options import GenerateConfig
+from core.protocols import TextModel
+from core.types import BatchResult, TokenSequence
+
+Generate = Callable[[Sequence[str], GenerateConfig], Sequence[Any]]
+"""Prompts in, and a `BatchResult` for each out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One text: how many ``tokens`` it has, and their log-probabilities where they are told."""
+
+    text: str
+    tokens: int
+    logprobs: tuple[float, ...]
+    finish_reason: str
+    error: Exception | None = None
+
+    @classmethod
+    def of(cls, result: BatchResult) -> Drawn:
+        """What ``batch_generate`` made."""
+        told = (token.logprob for token in result.tokens)
+        logprobs = tuple(value for value in told if value is not None)
+        size = len(result.tokens)
+        return cls(result.text, size, logprobs, result.finish_reason, result.error)
+
+
+def drawn(
+    model: TextModel,
+    prompts: Sequence[str],
+    config: GenerateConfig,
+    samples: int,
+    generate: Generate,
+) -> list[list[Drawn]]:
+    """The samples of each prompt. With a seed the first is what ``generate`` draws with it."""
+    if samples == 1:
+        return [[Drawn.of(result)] for result in generate(prompts, config)]
+    if isinstance(model, TokenPrompts) and isinstance(model, Tokenizing):
+        return [_at_once(model, model, prompt, config, samples) for prompt in prompts]
+    if config.seed is None:
+        repeated = [prompt for prompt in prompts for _ in range(samples)]
+        flat = iter(generate(repeated, config))
+        return [[Drawn.of(next(flat)) for _ in range(samples)] for _ in prompts]
+    rounds = [
+        generate(prompts, replace(config, seed=config.seed + number)) for number in range(samples)
+    ]
+    return [[Drawn.of(result) for result in each] for each in zip(*rounds, strict=True)]
+
+
+def _at_once(
+    model: TokenPrompts, tokenizer: Tokenizing, prompt: str, config: GenerateConfig, samples: int
+) -> list[Drawn]:
+    """All samples of a prompt from one prefill, which they go on from side by side."""
+    try:
+        ids = tokenizer.encode(prompt)
+        found = model.generate_tokens([ids], config, num_samples=samples)
+        return [_read(tokenizer, ids, sequence, config.stop) for sequence in found]
+    except CoreError as error:
+        return [Drawn("", 0, (), "error", error)] * samples
+
+
+def _read(
+    tokenizer: Tokenizing, prompt: Sequence[int], sequence: TokenSequence, stop: Sequence[str]
+) -> Drawn:
+    """The text behind the prompt, up to a stop string, which the last token may hold a part of."""
+    before, whole = tokenizer.decode(prompt), tokenizer.decode(sequence.ids)
+    new = sequence.ids[len(prompt) :]
+    text = whole[len(before) :] if whole.startswith(before) else tokenizer.decode(new)
+    ends = [place for each in stop if (place := text.find(each)) >= 0]
+    text = text[: min(ends)] if ends else text
+    return Drawn(text, len(new), sequence.logprobs, sequence.finish_reason, sequence.error)
