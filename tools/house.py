@@ -23,6 +23,7 @@ HOUSES = {  # from the roof down: each imports those below it only
     "core_llama_cpp": "plugins/llama_cpp/src/core_llama_cpp",
     "core_mlx_lm_bridge": "plugins/mlx_lm_bridge/src/core_mlx_lm_bridge",
     "core_learn": "plugins/learn/src/core_learn",
+    "core_lm_eval": "plugins/lm_eval/src/core_lm_eval",
     "core_sklearn": "plugins/sklearn/src/core_sklearn",
     "core_conformance": "conformance/src/core_conformance",
     "core_runtime": "runtime/src/core_runtime",

@@ -51,9 +51,10 @@ def sequences_are_whole(subject: Subject) -> None:
     Capability.GENERATE,
 )
 def ids_are_their_text(subject: Subject) -> None:
+    rows = _rows(subject)
     answers = [generate(subject, prompt, _TOKENS) for prompt in _PROMPTS]
     testable(any(answer.ids for answer in answers), _SILENT)
-    found = [_new(each) for each in _run(subject, _rows(subject))]
+    found = [_new(each) for each in _run(subject, rows)]
     _alike(subject, answers, found, "behind the ids of its text")
 
 
@@ -142,17 +143,17 @@ def samples_have_their_draws(subject: Subject) -> None:
     Capability.GENERATE,
 )
 def streams_are_of_their_text(subject: Subject) -> None:
+    rows, model = _rows(subject), _tokens_of(subject)
     answers = [generate(subject, prompt, _TOKENS) for prompt in _PROMPTS]
     testable(any(answer.ids for answer in answers), _SILENT)
-    model = _tokens_of(subject)
     read = [
         ask.read(model.stream_tokens(row, max_tokens=_TOKENS, **_told(subject)), prompt)
-        for row, prompt in zip(_rows(subject), _PROMPTS, strict=True)
+        for row, prompt in zip(rows, _PROMPTS, strict=True)
     ]
     _alike(subject, answers, [list(answer.ids) for answer in read], "in stream_tokens")
     must(
         sum(one.text != two.text for one, two in zip(read, answers, strict=True))
-        <= _ties(subject, _rows(subject)),
+        <= _ties(subject, rows),
         "the texts of stream_tokens are others than those of generate",
     )
 
@@ -167,8 +168,8 @@ def streams_are_of_their_text(subject: Subject) -> None:
 def scores_are_of_their_text(subject: Subject) -> None:
     encode, model = tokenizing(subject).encode, _tokens_of(subject)
     heads, tails, expected = [], [], []
-    for prompt in _PROMPTS:
-        whole, head = encode(f"{prompt} and so on"), encode(prompt)
+    for prompt, head in zip(_PROMPTS, _rows(subject), strict=True):
+        whole = encode(f"{prompt} and so on")
         if whole[: len(head)] == head and len(whole) > len(head):
             heads.append(head)
             tails.append(whole[len(head) :])
@@ -234,7 +235,9 @@ def _tokens_of(subject: Subject) -> TokenPrompts:
 
 
 def _rows(subject: Subject) -> list[list[int]]:
-    return [tokenizing(subject).encode(prompt) for prompt in _PROMPTS]
+    rows = [tokenizing(subject).encode(prompt) for prompt in _PROMPTS]
+    well_formed(all(rows), "encode() gave no id for a text")
+    return rows
 
 
 def _told(subject: Subject) -> dict[str, Any]:
