@@ -1,15 +1,16 @@
 """How fast a multiple-choice task is answered, beside ``mlx_lm.evaluate``; what ``eval`` adds.
 
-The texts of benchmarks/labelled/topics.jsonl, each with six choices, on SmolLM2-135M in float32. All run in
-turns on one machine, MLX behind the same BLAS for us and for mlx-lm, and medians are compared::
+The texts of benchmarks/labelled/topics.jsonl, each with six choices, on SmolLM2-135M in float32.
+All run in turns on one machine, MLX behind the same BLAS for us and for mlx-lm, and medians are
+compared::
 
     pip install mlx-lm==0.32.2 lm-eval==0.4.13
     python benchmarks/evaluate.py [--items 64] [--runs 3] [--model DIR] [--json FILE]
 
 ``task``: items/s of lm-eval's requests through `core_lm_eval.CoreLM` and through mlx-lm's own
-`MLXLM`, and how many of their choices agree. ``overhead``: seconds of ``infer-cli eval`` (its report,
-without the start of the program) and of `core.evaluate`, over those of ``model.score`` on the same
-pairs, less one.
+`MLXLM`, and how many of their choices agree. ``overhead``: seconds of ``infer-cli eval`` (its
+report, without the start of the program) and of `core.evaluate`, over those of ``model.score`` on
+the same pairs, less one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The figures of ``infer-cli bench`` for both real models on this CPU, beside those of the peers.
 
-Our backends, mlx-lm by its own functions and llama.cpp by the loop of llama-bench take turns in one
-process, with the same number of threads; MLX has the same BLAS in front for us and for mlx-lm::
+Our two backends in the process, mlx-lm by its own functions and llama.cpp by the loop of
+llama-bench take turns, with the same number of threads; MLX has the same BLAS in front for us and
+for mlx-lm. The backend mlx_lm, whose worker has no BLAS here, would take most of the time: it runs
+behind the others, once::
 
     python benchmarks/record_bench.py [--model NAME] [--repetitions 5] [--pp 512] [--tg 128]
     python benchmarks/record_bench.py --table
@@ -130,12 +132,18 @@ def contestants(stack: ExitStack, name: str) -> list[Contestant]:
     files = fetch(name)
     directory, gguf = Path(files.directory), Path(files.gguf or "")
     found: list[Contestant] = []
-    for backend, path in (("mlx_cpu", directory), ("llama_cpp", gguf), ("mlx_lm", directory)):
-        own: dict[str, object] = {} if backend == "mlx_lm" else {"prefix_cache": 0}
-        model = stack.enter_context(core.load_model(path, backend=backend, options=own))
-        capabilities = core.get_backend(backend).capabilities
-        found.append(Contestant(path.name, model, backend, frozenset(capabilities)))
+    for backend, path in (("mlx_cpu", directory), ("llama_cpp", gguf)):
+        found.append(ours(stack, backend, path, {"prefix_cache": 0}))
     return [*found, MlxLm(directory, found[0].model), LlamaBench(gguf, found[1].model)]
+
+
+def ours(
+    stack: ExitStack, backend: str, path: Path, options: dict[str, object] | None = None
+) -> Contestant:
+    """A model by one of our backends."""
+    model = stack.enter_context(core.load_model(path, backend=backend, options=options or {}))
+    capabilities = core.get_backend(backend).capabilities
+    return Contestant(path.name, model, backend, frozenset(capabilities))
 
 
 def record(name: str, args: argparse.Namespace) -> None:
@@ -149,6 +157,11 @@ def record(name: str, args: argparse.Namespace) -> None:
             begun=lambda case: print(case, file=sys.stderr),
         ):
             found += group
+    slow = cases(("pp", "tg", "sampling", "ttft"), pp=args.pp, tg=args.tg)
+    with ExitStack() as stack:
+        alone = ours(stack, "mlx_lm", Path(fetch(name).directory))
+        for [each] in measured([alone], slow, repetitions=1, warmup=0):
+            found.append(each)
     known = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     known[name] = {
         "machine": machine.describe(usable_cores()),

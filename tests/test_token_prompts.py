@@ -104,8 +104,9 @@ def test_samples_of_an_evaluation_come_from_one_prefill(model: Any) -> None:
         assert len(set(texts)) > 1
         plain = model.generate(asked.question, max_tokens=6, temperature=1.5, seed=5, stop=["zz"])
         assert texts[0] == plain.text()
-    # The last prompt was computed once for its four samples.
-    assert model.metrics.prompt_tokens == len(model.encode("b"))
+    # Each prompt was computed once for its four samples.
+    asked_for = sum(len(model.encode(item.question)) for item in items)
+    assert model.metrics.prompt_tokens == asked_for
 
 
 def test_sequences_are_told_and_raised() -> None:

@@ -21,8 +21,8 @@ CHAIN = GenerateConfig(
 )
 """The whole chain, with llama.cpp's usual values."""
 LABELS = ("finance", "sports", "science", "technology")
-CLASSIFIED, BEGUN = 64, 16
-"""Tokens of a prompt that is classified, and of one that a text goes on from."""
+CLASSIFIED, BEGUN, WRITTEN = 64, 16, 32
+"""Tokens of a prompt that is classified, of one that a text goes on from, and of a row's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +73,13 @@ class Sample:
 def cases(
     kinds: Sequence[Kind] = KINDS, pp: int = 512, tg: int = 128, sizes: Sequence[int] = (1, 8, 32)
 ) -> list[Case]:
-    """All cases of these kinds, batches at each size; no prompt is longer than ``pp``."""
+    """All cases of these kinds, batches at each size; none is longer than ``pp`` and ``tg``."""
     found: list[Case] = []
     for kind in (each for each in KINDS if each in kinds):
         if kind == "classify":
             found += [Case(kind, min(CLASSIFIED, pp), 0, rows) for rows in sizes]
         elif kind == "generate":
-            found += [Case(kind, min(BEGUN, pp), tg, rows) for rows in sizes]
+            found += [Case(kind, min(BEGUN, pp), min(WRITTEN, tg), rows) for rows in sizes]
         elif kind in ("tg", "sampling"):
             found.append(Case(kind, min(BEGUN, pp), tg))
         else:

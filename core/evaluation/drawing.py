@@ -46,7 +46,7 @@ def drawn(
     if samples == 1:
         return [[Drawn.of(result)] for result in generate(prompts, config)]
     if isinstance(model, TokenPrompts) and isinstance(model, Tokenizing):
-        return [_at_once(model, model, prompt, config, samples) for prompt in prompts]
+        return _at_once(model, model, prompts, config, samples)
     if config.seed is None:
         repeated = [prompt for prompt in prompts for _ in range(samples)]
         flat = iter(generate(repeated, config))
@@ -58,15 +58,29 @@ def drawn(
 
 
 def _at_once(
-    model: TokenPrompts, tokenizer: Tokenizing, prompt: str, config: GenerateConfig, samples: int
-) -> list[Drawn]:
-    """All samples of a prompt from one prefill, which they go on from side by side."""
+    model: TokenPrompts,
+    tokenizer: Tokenizing,
+    prompts: Sequence[str],
+    config: GenerateConfig,
+    samples: int,
+) -> list[list[Drawn]]:
+    """All samples of all prompts: those of one go on side by side from one prefill of it."""
+    encoded = [_ids(tokenizer, prompt) for prompt in prompts]
+    rows = [ids for ids in encoded if not isinstance(ids, CoreError)]
+    sequences = iter(model.generate_tokens(rows, config, num_samples=samples) if rows else ())
+    return [
+        [Drawn("", 0, (), "error", ids)] * samples
+        if isinstance(ids, CoreError)
+        else [_read(tokenizer, ids, next(sequences), config.stop) for _ in range(samples)]
+        for ids in encoded
+    ]
+
+
+def _ids(tokenizer: Tokenizing, prompt: str) -> list[int] | CoreError:
     try:
-        ids = tokenizer.encode(prompt)
-        found = model.generate_tokens([ids], config, num_samples=samples)
-        return [_read(tokenizer, ids, sequence, config.stop) for sequence in found]
+        return tokenizer.encode(prompt)
     except CoreError as error:
-        return [Drawn("", 0, (), "error", error)] * samples
+        return error
 
 
 def _read(

@@ -293,3 +293,26 @@ def test_every_batch_size_comes_to_the_same_with_ragged_prompts(
                 told = [*item["logprobs"].values()]
                 tolerance = 3 * model.info.logit_tolerance + 1e-4
                 assert told == pytest.approx([s.logprob for s in scores], abs=tolerance)
+
+
+def test_items_are_read_from_tables_and_parquet(infer_cli: InferCli, tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = [
+        {"ctx": "a b a", "endings": ["a", "b", "ab"], "label": 1},
+        {"ctx": "ab b", "endings": ["no", "b"], "label": 0},
+    ]
+    place = tmp_path / "model"
+    place.mkdir()
+    asked = ("-m", checkpoint(place), "--backend", "mlx_cpu", "--keep", "none", "--json")
+    lines, table, parquet = (tmp_path / f"items.{form}" for form in ("jsonl", "csv", "parquet"))
+    lines.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    cells = [(row["ctx"], "|".join(row["endings"]), row["endings"][row["label"]]) for row in rows]  # type: ignore[index,arg-type,call-overload]
+    table.write_text("ctx,endings,label\n" + "".join(f"{','.join(row)}\n" for row in cells))
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), parquet)
+    found = [evaluated(infer_cli, *asked, "-i", file) for file in (lines, table, parquet)]
+    assert [done.exit_code for done in found] == [0, 0, 0], found[-1].output
+    marks = [[(item["gold"], item["logprobs"]) for item in items_of(done.stdout)] for done in found]
+    assert marks[0] == marks[1] == marks[2]
+    assert [gold for gold, _ in marks[0]] == ["b", "no"]

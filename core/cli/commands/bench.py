@@ -33,7 +33,7 @@ def bench(**given: Any) -> None:
 
     pp512 is a prompt of 512 tokens, tg128 are 128 tokens one by one, tg128+chain the same with all
     samplers, ttft512 the seconds to the first token, classify@8 labels for 8 prompts of 64 tokens,
-    generate@8 texts of 128 tokens behind 8 short ones. What is compared takes turns.
+    generate@8 texts of 32 tokens behind 8 short ones. What is compared takes turns.
     """
     from core.cli.benchmarking import running
 

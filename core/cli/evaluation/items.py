@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +100,7 @@ def warn_of_examples(flags: Mapping[str, Any], examples: Sequence[Item]) -> None
         )
 
 
-def _rows(name: str, flags: Mapping[str, Any], limit: int | None) -> list[Row]:
+def _rows(name: str, flags: Mapping[str, Any], limit: int | None) -> Iterator[Row]:
     own = flags["form"] if name == flags["file"] else "auto"
     with source.opened(name, own, fields_of({**flags, "id_field": None})) as found:
         if found.form == "text":
@@ -108,4 +108,4 @@ def _rows(name: str, flags: Mapping[str, Any], limit: int | None) -> list[Row]:
                 f"{name} is plain text. Items have a question and an answer each: JSON lines, a "
                 "JSON array, CSV, TSV or Parquet."
             )
-        return list(islice(found.rows(), limit))
+        yield from islice(found.rows(), limit)
