@@ -299,7 +299,7 @@ def test_items_are_read_from_tables_and_parquet(infer_cli: InferCli, tmp_path: P
     import pyarrow
     import pyarrow.parquet
 
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"ctx": "a b a", "endings": ["a", "b", "ab"], "label": 1},
         {"ctx": "ab b", "endings": ["no", "b"], "label": 0},
     ]
@@ -308,7 +308,7 @@ def test_items_are_read_from_tables_and_parquet(infer_cli: InferCli, tmp_path: P
     asked = ("-m", checkpoint(place), "--backend", "mlx_cpu", "--keep", "none", "--json")
     lines, table, parquet = (tmp_path / f"items.{form}" for form in ("jsonl", "csv", "parquet"))
     lines.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    cells = [(row["ctx"], "|".join(row["endings"]), row["endings"][row["label"]]) for row in rows]  # type: ignore[index,arg-type,call-overload]
+    cells = [(row["ctx"], "|".join(row["endings"]), row["endings"][row["label"]]) for row in rows]
     table.write_text("ctx,endings,label\n" + "".join(f"{','.join(row)}\n" for row in cells))
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), parquet)
     found = [evaluated(infer_cli, *asked, "-i", file) for file in (lines, table, parquet)]

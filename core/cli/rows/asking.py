@@ -53,7 +53,8 @@ def opened(
         return
     name = flags["file"] or "-"
     # With a question for all rows, a request's own words are a row as any other.
-    own = template is None and not any(flags.get(name) for name in _QUESTIONS)
+    asks = fields is not None or template is not None
+    own = not asks and not any(flags.get(name) for name in _QUESTIONS)
     fields = fields or fields_of(flags, template)
     with source.opened(name, flags["form"], fields, own) as found:
         others = [field for field in (template.fields if template else ()) if field != TEXT]
