@@ -1,16 +1,17 @@
 """How fast a multiple-choice task is answered, beside ``mlx_lm.evaluate``; what ``eval`` adds.
 
-The texts of benchmarks/labelled/topics.jsonl, each with six choices, on SmolLM2-135M in float32.
-All run in turns on one machine, MLX behind the same BLAS for us and for mlx-lm, and medians are
-compared::
+SmolLM2-135M in float32, all in turns on one machine, MLX behind the same BLAS for us and for
+mlx-lm; medians are compared. ``labels`` are the texts of benchmarks/labelled/topics.jsonl, each
+with the six topics as choices; ``endings`` have HellaSwag's shape: four sentences of one topic, and
+four others, one of that topic, as what may follow::
 
     pip install mlx-lm==0.32.2 lm-eval==0.4.13
     python benchmarks/evaluate.py [--items 64] [--runs 3] [--model DIR] [--json FILE]
 
-``task``: items/s of lm-eval's requests through `core_lm_eval.CoreLM` and through mlx-lm's own
-`MLXLM`, and how many of their choices agree. ``overhead``: seconds of ``infer-cli eval`` (its
-report, without the start of the program) and of `core.evaluate`, over those of ``model.score`` on
-the same pairs, less one.
+Of each: items/s of lm-eval's requests through `core_lm_eval.CoreLM`, through mlx-lm's own `MLXLM`,
+and of `core.evaluate`, and how many of the first two's choices agree. ``overhead``: seconds of
+``infer-cli eval`` (its report, without the start of the program) and of `core.evaluate`, over those
+of ``model.score`` on the same pairs, less one.
 """
 
 from __future__ import annotations
@@ -38,14 +39,31 @@ import core  # noqa: E402
 from benchmarks.classify_parts.contestants import MODELS, fetch  # noqa: E402
 
 TEXTS = Path(__file__).parent / "labelled" / "topics.jsonl"
-TEMPLATE = "{question} This text is about"
+LABELS, ENDINGS = "{question} This text is about", "{question}"
 
 
-def items(count: int) -> list[core.Item]:
+def labelled(count: int) -> list[core.Item]:
     """The first texts, each with all labels as choices."""
     rows = [json.loads(line) for line in TEXTS.read_text().splitlines()]
     labels = tuple(sorted({row["label"] for row in rows}))
     return [core.Item(row["text"], (row["label"],), labels) for row in rows[:count]]
+
+
+def endings(count: int) -> list[core.Item]:
+    """Four sentences of a topic; a fifth one is right, and three of other topics are wrong."""
+    by_label: dict[str, list[str]] = {}
+    for line in TEXTS.read_text().splitlines():
+        row = json.loads(line)
+        by_label.setdefault(row["label"], []).append(row["text"])
+    labels, found = sorted(by_label), list[core.Item]()
+    for number in range(count):
+        label = labels[number % len(labels)]
+        own = [by_label[label][(5 * number + n) % len(by_label[label])] for n in range(5)]
+        others = [by_label[other][number % len(by_label[other])] for other in labels]
+        wrong = [text for other, text in zip(labels, others, strict=True) if other != label][:3]
+        choices = [*wrong[: number % 4], own[4], *wrong[number % 4 :]]
+        found.append(core.Item(" ".join(own[:4]), (own[4],), tuple(choices)))
+    return found
 
 
 def in_turns(calls: dict[str, Callable[[], float]], runs: int) -> dict[str, float]:
@@ -66,13 +84,14 @@ def timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def task(path: str, asked: Sequence[core.Item], runs: int) -> dict[str, Any]:
+def task(path: str, asked: Sequence[core.Item], template: str, runs: int) -> dict[str, Any]:
     """lm-eval's requests through both."""
     instance = importlib.import_module("lm_eval.api.instance").Instance
     theirs = importlib.import_module("mlx_lm.evaluate").MLXLM(path, use_chat_template=False)
     with core.load_model(path, backend="mlx_cpu", options={"prefix_cache": 0}) as model:
         ours = importlib.import_module("core_lm_eval").CoreLM(model)
-        prompts = [TEMPLATE.replace("{question}", item.question) for item in asked]
+        prompts = [template.replace("{question}", item.question) for item in asked]
+        put = core.Prompting(template)
         requests = [
             instance("loglikelihood", {}, (prompt, f" {choice}"), 0)
             for prompt, item in zip(prompts, asked, strict=True)
@@ -83,14 +102,22 @@ def task(path: str, asked: Sequence[core.Item], runs: int) -> dict[str, Any]:
         def run(name: str, lm: Any) -> Callable[[], float]:
             return lambda: timed(lambda: found.__setitem__(name, lm.loglikelihood(requests)))
 
-        seconds = in_turns({"core": run("core", ours), "mlx_lm": run("mlx_lm", theirs)}, runs)
+        seconds = in_turns(
+            {
+                "core_lm_eval": run("core_lm_eval", ours),
+                "mlx_lm.evaluate": run("mlx_lm.evaluate", theirs),
+                "core.evaluate": lambda: timed(lambda: core.evaluate(model, asked, prompting=put)),
+            },
+            runs,
+        )
     size = len(asked[0].choices)
     best = {name: _best([value for value, _ in values], size) for name, values in found.items()}
-    agree = sum(one == other for one, other in zip(best["core"], best["mlx_lm"], strict=True))
+    agree = sum(one == other for one, other in zip(*best.values(), strict=True))
+    theirs_took = seconds["mlx_lm.evaluate"]
     return {
         "items": len(asked),
         "items_per_second": {name: len(asked) / value for name, value in seconds.items()},
-        "ratio": seconds["mlx_lm"] / seconds["core"],
+        "times_mlx_lm": {name: theirs_took / value for name, value in seconds.items()},
         "choices_that_agree": agree,
     }
 
@@ -102,7 +129,7 @@ def _best(values: Sequence[float], size: int) -> list[int]:
 
 def overhead(path: str, asked: Sequence[core.Item], runs: int) -> dict[str, float]:
     """What is spent beside the model's own work."""
-    prompting = core.Prompting(TEMPLATE)
+    prompting = core.Prompting(ENDINGS)
     pairs = [
         (prompt, ending)
         for item in asked
@@ -138,7 +165,7 @@ def _of_command(path: str, asked: Sequence[core.Item], folder: Path) -> float:
         for item in asked
     ]
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    flags = ["--backend", "mlx_cpu", "-O", "prefix_cache=0", "--template", TEMPLATE]
+    flags = ["--backend", "mlx_cpu", "-O", "prefix_cache=0", "--template", ENDINGS]
     command = [sys.executable, "-m", "core", "eval", "-m", path, "-i", str(file), *flags]
     out = ["-o", str(folder / "out.jsonl"), "--overwrite", "--report", str(report)]
     subprocess.run([*command, *out], check=True, capture_output=True)
@@ -153,10 +180,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     path = args.model or fetch(MODELS[0]).directory
-    asked = items(args.items)
     found = {
-        "task": task(path, asked, args.runs),
-        "overhead": overhead(path, asked, args.runs),
+        "labels": task(path, labelled(args.items), LABELS, args.runs),
+        "endings": task(path, endings(args.items), ENDINGS, args.runs),
+        "overhead": overhead(path, endings(args.items), args.runs),
         "blas": str(BLAS),
     }
     text = json.dumps(found, indent=1)

@@ -98,6 +98,7 @@ def test_samples_of_an_evaluation_come_from_one_prefill(model: Any) -> None:
     put = core.Prompting("{question}")
     found = core.evaluate(model, items, prompting=put, metric="exact", stop=["zz"], **drawn)
     again = core.evaluate(model, items, prompting=put, metric="exact", stop=["zz"], **drawn)
+    spent = model.metrics
     for item, same, asked in zip(found.items, again.items, items, strict=True):
         texts = [sample.output for sample in item.samples]
         assert texts == [sample.output for sample in same.samples]
@@ -106,7 +107,7 @@ def test_samples_of_an_evaluation_come_from_one_prefill(model: Any) -> None:
         assert texts[0] == plain.text()
     # Each prompt was computed once for its four samples.
     asked_for = sum(len(model.encode(item.question)) for item in items)
-    assert model.metrics.prompt_tokens == asked_for
+    assert spent.prompt_tokens == asked_for
 
 
 def test_sequences_are_told_and_raised() -> None:

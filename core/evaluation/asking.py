@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from core.agreement.measures import share
-from core.errors import CoreError, EvaluationError, InvalidOptionError
+from core.errors import (
+    CoreError,
+    EvaluationError,
+    InvalidOptionError,
+    LabelError,
+    UnsupportedOperationError,
+    UnsupportedOptionError,
+)
 from core.evaluation.drawing import Drawn, Generate, drawn
 from core.evaluation.items import Item
 from core.evaluation.marking import Marking, majority
@@ -20,7 +27,7 @@ from core.labels import softmax
 from core.options import GenerateConfig
 from core.protocols import Capability, TextModel
 from core.support import unsupported
-from core.types import Score
+from core.types import ClassifyResult, Score
 
 T = TypeVar("T")
 ALL = 0
@@ -72,6 +79,7 @@ class Asker:
         self.model, self.prompting, self.marking = model, prompting, marking
         self.speeds = {size: Speed() for size in batch_sizes}
         self._samples, self._clock, self._warm = samples, clock, False
+        self._speed = Speed()
         self._generate = generate or model.batch_generate
 
     def prompt(self, item: Item) -> str:
@@ -116,17 +124,21 @@ class Asker:
         config: GenerateConfig,
         ask: Callable[[Sequence[Item], Sequence[str], GenerateConfig], Sequence[ItemResult]],
     ) -> Iterator[ItemResult]:
-        speed = self.speeds[size]
+        speed = self._speed = self.speeds[size]
         for start in range(0, len(items), size or max(len(items), 1)):
             end = start + (size or len(items))
             before = self._clock()
             found = ask(items[start:end], prompts[start:end], config)
             speed.seconds += self._clock() - before
             speed.items += len(found)
-            speed.prompt_tokens += self.model.metrics.prompt_tokens
-            speed.cached_tokens += self.model.metrics.cached_prompt_tokens
             speed.tokens += sum(sample.tokens for each in found for sample in each.samples)
             yield from found
+
+    def _note_cost(self) -> None:
+        """Count the prompts' tokens of the call that has ended."""
+        spent = self.model.metrics
+        self._speed.prompt_tokens += spent.prompt_tokens
+        self._speed.cached_tokens += spent.cached_prompt_tokens
 
     def _one(self, rounds: Sequence[ItemResult]) -> ItemResult:
         """The first size's result with what the others say of the item."""
@@ -154,6 +166,7 @@ class Asker:
         self, items: Sequence[Item], prompts: Sequence[str], config: GenerateConfig
     ) -> list[ItemResult]:
         found = drawn(self.model, prompts, config, self._samples, self._generate)
+        self._note_cost()
         return [self._marked(item, texts) for item, texts in zip(items, found, strict=True)]
 
     def _marked(self, item: Item, results: Sequence[Drawn]) -> ItemResult:
@@ -191,24 +204,64 @@ class Asker:
     def _chosen(
         self, items: Sequence[Item], prompts: Sequence[str], config: GenerateConfig
     ) -> list[ItemResult]:
-        endings = [
-            self.prompting.endings(item, prompt)
-            for item, prompt in zip(items, prompts, strict=True)
-        ]
-        repeated = [p for p, ends in zip(prompts, endings, strict=True) for _ in ends]
+        """The likeliest choices. Items that share theirs are classified, which is the faster way to
+        the same figures: a label's log-probability is its score (`labels.scores` in the suite)."""
         limits = GenerateConfig(cancel=config.cancel, timeout=config.timeout)
-        model = scoring(self.model)
-        scores = iter(model.score(repeated, [end for ends in endings for end in ends], limits))
-        return [self._likeliest(item, _take(scores, len(item.choices))) for item in items]
+        together: dict[tuple[str, ...], list[int]] = {}
+        for place, item in enumerate(items):
+            together.setdefault(self.prompting.names(item), []).append(place)
+
+        found: dict[int, ItemResult] = {}
+        for names, places in together.items():
+            texts = [prompts[place] for place in places]
+            for place, result in zip(places, self._classified(names, texts, limits), strict=False):
+                item = items[place]
+                sums = [(result.logprobs or {}).get(name, -math.inf) for name in names]
+                failed = result.error
+                found[place] = self._failed(item, failed) if failed else self._of(item, sums)
+
+        others = [place for place in range(len(items)) if place not in found]
+        scored = self._scored([(items[place], prompts[place]) for place in others], limits)
+        found.update(zip(others, scored, strict=True))
+        return [found[place] for place in range(len(items))]
+
+    def _classified(
+        self, names: tuple[str, ...], prompts: Sequence[str], limits: GenerateConfig
+    ) -> list[ClassifyResult]:
+        """The results of these labels; none for one item alone, and where they are refused."""
+        if len(prompts) < 2:
+            return []
+        try:
+            found = self.model.classify(
+                prompts, limits, labels=names, label_prefix=self.prompting.prefix
+            )
+        except (LabelError, UnsupportedOperationError, UnsupportedOptionError):
+            return []
+        self._note_cost()
+        return found
+
+    def _scored(
+        self, asked: Sequence[tuple[Item, str]], limits: GenerateConfig
+    ) -> list[ItemResult]:
+        """The likeliest choices of items that share theirs with no other."""
+        if not asked:
+            return []
+        endings = [self.prompting.endings(item, prompt) for item, prompt in asked]
+        repeated = [p for (_, p), ends in zip(asked, endings, strict=True) for _ in ends]
+        flat = [end for ends in endings for end in ends]
+        scores = iter(scoring(self.model).score(repeated, flat, limits))
+        self._note_cost()
+        return [self._likeliest(item, _take(scores, len(item.choices))) for item, _ in asked]
 
     def _likeliest(self, item: Item, scores: Sequence[Score]) -> ItemResult:
-        gold = item.answers[0]
         failed = next((each.error for each in scores if each.error is not None), None)
         if failed is not None:
             return self._failed(item, failed)
-        sums = [score.logprob for score in scores]
-        shares = softmax(sums)
-        best = _best(sums)
+        return self._of(item, [score.logprob for score in scores])
+
+    def _of(self, item: Item, sums: Sequence[float]) -> ItemResult:
+        """The result of the choices' log-probabilities."""
+        gold, shares, best = item.answers[0], softmax(sums), _best(sums)
         # By characters of the choice, without what stands before it: lm-evaluation-harness 0.4.13,
         # `ConfigurableTask.process_results`.
         by_length = [each / len(text) for each, text in zip(sums, item.choices, strict=True)]

@@ -62,8 +62,11 @@ class Prompting:
 
     def endings(self, item: Item, prompt: str) -> list[str]:
         """What may follow the prompt, one for each choice."""
-        names = ascii_uppercase[: len(item.choices)] if self.letters else item.choices
-        return label_texts(prompt, names, self.prefix)
+        return label_texts(prompt, self.names(item), self.prefix)
+
+    def names(self, item: Item) -> tuple[str, ...]:
+        """What the model is asked for: the choices, or their letters."""
+        return tuple(ascii_uppercase[: len(item.choices)]) if self.letters else item.choices
 
     @property
     def used(self) -> str:
