@@ -26,15 +26,15 @@ _HOMES = {
         "ProtocolMismatchError RequestError TaskError TokenizerError UnknownBackendError "
         "UnsupportedModelError UnsupportedOperationError UnsupportedOptionError"
     ),
-    "core.extensions": (
-        "AttentionInspector BatchStreaming ClassifyStreaming DeviceReporting Explaining "
-        "HiddenStates MemoryReporting ModelProbe Scoring Submitting TokenPrompts Tokenizing "
-        "Trainable"
-    ),
     "core.evaluation.evaluate": "evaluate",
     "core.evaluation.items": "Item",
     "core.evaluation.prompts": "Prompting",
     "core.evaluation.result": "Evaluation ItemResult",
+    "core.extensions": (
+        "AttentionInspector BatchStreaming ClassifyStreaming DeviceReporting Explaining "
+        "HiddenStates MemoryReporting ModelProbe Scoring Submitting Tokenizing TokenPrompts "
+        "Trainable"
+    ),
     "core.options": (
         "CancelToken ClassifyOptions GenerateConfig GenerateOptions LoadConfig LoadOptions "
         "RequestOptions"

@@ -9,18 +9,18 @@ from typing import Any, cast
 from core.errors import EmptyPromptError, InvalidOptionError
 from core.extensions import TokenPrompts
 from core.protocols import Capability
-from core.types import TokenSequence
+from core.types import Token, TokenSequence
 from core_conformance.checking import ask
 from core_conformance.checking.ask import EVEN, Answer, generate, score, tokenizing
 from core_conformance.checking.calls import must_raise
 from core_conformance.checking.check import must, testable, well_formed
-from core_conformance.checking.compare import allowance, near
+from core_conformance.checking.compare import near, same_answers, same_draws, same_speech
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _NEEDS = (Capability.TOKEN_PROMPTS, Capability.TOKENIZING)
 _PROMPTS = (ask.LONG, ask.SHORT, ask.QUESTION, *ask.PLAIN[1:4])
-_TOKENS, _SAMPLES, _SEED = 8, 3, 7
+_TOKENS, _STEPS, _SAMPLES, _SEED = 8, 4, 3, 7
 _SILENT = "no prompt that was tried is continued by any token: take a model that says something"
 
 
@@ -51,11 +51,9 @@ def sequences_are_whole(subject: Subject) -> None:
     Capability.GENERATE,
 )
 def ids_are_their_text(subject: Subject) -> None:
-    rows = _rows(subject)
-    answers = [generate(subject, prompt, _TOKENS) for prompt in _PROMPTS]
-    testable(any(answer.ids for answer in answers), _SILENT)
-    found = [_new(each) for each in _run(subject, rows)]
-    _alike(subject, answers, found, "behind the ids of its text")
+    found = _answers(subject, _run(subject, _rows(subject)))
+    asked = [generate(subject, prompt, _TOKENS) for prompt in _PROMPTS]
+    same_speech(subject, _paired(asked, found), "generate, and generate_tokens of its ids")
 
 
 @check(
@@ -66,8 +64,7 @@ def ids_are_their_text(subject: Subject) -> None:
 def padding_is_not_read(subject: Subject) -> None:
     rows = _rows(subject)
     width = max(map(len, rows)) + 3
-    ragged = [_new(each) for each in _run(subject, rows)]
-    testable(any(ragged), _SILENT)
+    ragged = _answers(subject, _run(subject, rows))
     mask = [[0] * (width - len(row)) + [1] * len(row) for row in rows]
     for filler in (0, rows[0][-1]):
         padded = [[filler] * (width - len(row)) + row for row in rows]
@@ -76,10 +73,10 @@ def padding_is_not_read(subject: Subject) -> None:
         )
         for row, each in zip(rows, found, strict=True):
             _is_whole(subject, each, row)
-        wrong = [n for n, each in enumerate(found) if _new(each) != ragged[n]]
-        must(
-            len(wrong) <= _ties(subject, rows),
-            f"padded with the id {filler}, the prompts {wrong} are continued by others than alone",
+        same_speech(
+            subject,
+            _paired(ragged, _answers(subject, found)),
+            f"alone, and padded with the id {filler}",
         )
 
 
@@ -113,27 +110,26 @@ def wrong_masks_are_refused(subject: Subject) -> None:
     Capability.SEED,
 )
 def samples_have_their_draws(subject: Subject) -> None:
-    rows, model = _rows(subject)[:4], _tokens_of(subject)
-    drawn: dict[str, Any] = {"seed": _SEED, "num_samples": _SAMPLES, "max_tokens": _TOKENS, **EVEN}
-    once = [_new(each) for each in model.generate_tokens(rows, **drawn)]
-    testable(any(once), _SILENT)
-    again = [_new(each) for each in model.generate_tokens(rows, **drawn)]
-    # Noise may move a draw that falls between two tokens; hardly ever two of them.
-    moved = sum(one != other for one, other in zip(once, again, strict=True))
-    must(moved <= 1, f"{moved} of {len(once)} samples are others when they are drawn again")
-
-    alone = [generate(subject, prompt, _TOKENS, seed=_SEED, **EVEN).ids for prompt in _PROMPTS[:4]]
+    rows, model = _rows(subject), _tokens_of(subject)
+    drawn: dict[str, Any] = {"seed": _SEED, "num_samples": _SAMPLES, "max_tokens": _STEPS, **EVEN}
+    drawn |= _told(subject)
+    once, again = (
+        _answers(subject, model.generate_tokens(rows, **drawn), _SAMPLES) for _ in range(2)
+    )
+    same_draws(subject, _paired(once, again), "samples with one seed, drawn twice")
+    alone = [generate(subject, prompt, _STEPS, seed=_SEED, **EVEN) for prompt in _PROMPTS]
     first = once[::_SAMPLES]
-    other = sum(one != two for one, two in zip(first, map(list, alone), strict=True))
-    must(other <= 1, f"of {len(rows)} first samples {other} are not what generate draws")
+    same_draws(subject, _paired(alone, first), "what generate draws, and the first sample")
+    testable(any(answer.ids for answer in once), _SILENT)
     groups = [once[n : n + _SAMPLES] for n in range(0, len(once), _SAMPLES)]
     must(
-        any(each != group[0] for group in groups for each in group),
+        any(each.ids != group[0].ids for group in groups for each in group),
         f"all {_SAMPLES} samples of each prompt are the same",
     )
-    greedy = model.generate_tokens(rows, num_samples=2, max_tokens=_TOKENS)
-    uneven = sum(_new(one) != _new(two) for one, two in zip(greedy[::2], greedy[1::2], strict=True))
-    must(uneven <= _ties(subject, rows), f"{uneven} prompts have two greedy samples that differ")
+    greedy = _answers(
+        subject, model.generate_tokens(rows, num_samples=2, max_tokens=_TOKENS, **_told(subject)), 2
+    )
+    same_answers(subject, _paired(greedy[::2], greedy[1::2]), "two greedy samples")
 
 
 @check(
@@ -144,18 +140,19 @@ def samples_have_their_draws(subject: Subject) -> None:
 )
 def streams_are_of_their_text(subject: Subject) -> None:
     rows, model = _rows(subject), _tokens_of(subject)
-    answers = [generate(subject, prompt, _TOKENS) for prompt in _PROMPTS]
-    testable(any(answer.ids for answer in answers), _SILENT)
+    asked = [generate(subject, prompt, _TOKENS) for prompt in _PROMPTS]
     read = [
         ask.read(model.stream_tokens(row, max_tokens=_TOKENS, **_told(subject)), prompt)
         for row, prompt in zip(rows, _PROMPTS, strict=True)
     ]
-    _alike(subject, answers, [list(answer.ids) for answer in read], "in stream_tokens")
-    must(
-        sum(one.text != two.text for one, two in zip(read, answers, strict=True))
-        <= _ties(subject, rows),
-        "the texts of stream_tokens are others than those of generate",
-    )
+    same_speech(subject, _paired(asked, read), "generate, and stream_tokens of its ids")
+    # Where the tokens are the same, so are their texts.
+    wrong = [
+        one.text
+        for one, two in zip(read, asked, strict=True)
+        if one.ids == two.ids != () and (one.text != two.text)
+    ]
+    must(not wrong, f"the tokens of generate have other texts in stream_tokens: {wrong!r}")
 
 
 @check(
@@ -218,10 +215,9 @@ def errors_stay_in_their_rows(subject: Subject) -> None:
         found[2].error is not None,
         f"a prompt with the id {beyond}, of {beyond} that there are, has no error",
     )
-    must(
-        found[1].error is None and (_new(found[1]) == _new(alone) or bool(_ties(subject, [row]))),
-        f"beside two broken prompts, one is continued by {_new(found[1])}, alone {_new(alone)}",
-    )
+    must(found[1].error is None, f"beside two broken prompts, one has {found[1].error!r}")
+    pair = (_answers(subject, [alone])[0], _answers(subject, [found[1]])[0])
+    same_answers(subject, [pair], "alone, and beside two broken prompts")
     scores = _tokens_of(subject).score_tokens([[], row, row], [[1], row[-1:], []])
     errors = [each.error for each in scores]
     must(
@@ -246,7 +242,8 @@ def _told(subject: Subject) -> dict[str, Any]:
 
 def _run(subject: Subject, rows: Sequence[Sequence[int]]) -> list[TokenSequence]:
     """Greedy sequences of sound prompts: one for each, and no error."""
-    found: Any = _tokens_of(subject).generate_tokens(rows, max_tokens=_TOKENS)
+    model = _tokens_of(subject)
+    found: Any = model.generate_tokens(rows, max_tokens=_TOKENS, **_told(subject))
     well_formed(
         isinstance(found, list) and len(found) == len(rows),
         f"generate_tokens() of {len(rows)} prompts did not give a list of as many sequences",
@@ -271,28 +268,21 @@ def _is_whole(subject: Subject, found: TokenSequence, row: Sequence[int]) -> Non
     must(all(0 <= id < size for id in found.ids), f"{found!r} has ids beyond the vocabulary")
 
 
-def _new(found: TokenSequence) -> list[int]:
-    return [id for id, mine in zip(found.ids, found.generated, strict=True) if mine]
+def _answers(subject: Subject, found: Sequence[TokenSequence], samples: int = 1) -> list[Answer]:
+    """What was generated, as the answers of the other checks, behind the texts of their ids."""
+    answers, decode = [], tokenizing(subject).decode
+    for place, each in enumerate(found):
+        new = [id for id, mine in zip(each.ids, each.generated, strict=True) if mine]
+        told = each.logprobs or (None,) * len(new)
+        tokens = tuple(
+            Token(id, decode([id]), logprob) for id, logprob in zip(new, told, strict=False)
+        )
+        answers.append(Answer(tokens, each.finish_reason, _PROMPTS[place // samples]))
+    return answers
 
 
-def _alike(
-    subject: Subject, answers: Sequence[Answer], found: Sequence[list[int]], where: str
-) -> None:
-    """At a tie greedy decoding may go either way; elsewhere tokens are the same."""
-    ties = allowance(subject, [(answer, answer) for answer in answers], always=0)
-    wrong = [n for n, answer in enumerate(answers) if list(answer.ids) != found[n]]
-    must(
-        len(wrong) <= ties,
-        f"{where}, the prompts {[_PROMPTS[n] for n in wrong]!r} are continued by other tokens",
-    )
-
-
-def _ties(subject: Subject, rows: Sequence[Sequence[int]]) -> int:
-    """How many of these rows may differ between two runs, for their best tokens are as likely."""
-    if not subject.declares(Capability.GENERATE):
-        return 1
-    answers = [generate(subject, prompt, _TOKENS) for prompt in _PROMPTS[: len(rows)]]
-    return allowance(subject, [(answer, answer) for answer in answers], always=0)
+def _paired(one: Sequence[Answer], other: Sequence[Answer]) -> list[tuple[Answer, Answer]]:
+    return list(zip(one, other, strict=True))
 
 
 def _pairs(one: Any, other: Any) -> list[tuple[float, float]]:

@@ -90,6 +90,7 @@ class RowsSeeEachOther(Engine):
         "batch.seeded",
         "batch.stop",
         "tokens.texts",
+        "tokens.samples",
     },
 )
 class SlotNotCleared(Batch):

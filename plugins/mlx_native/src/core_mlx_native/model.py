@@ -29,7 +29,7 @@ from core_mlx_native.network.prefill import prefill
 from core_mlx_native.to_python import float_array
 from core_runtime.classifying import ClassifyingModel
 from core_runtime.owner import OwnerThread
-from core_runtime.rows import Row, ScoreRow, checked_ids
+from core_runtime.rows import Row, checked_ids
 
 
 def inspect(model: LoadedModel, ids: list[int], check: Check) -> AttentionSnapshot:
@@ -94,7 +94,8 @@ class MlxModel(ClassifyingModel):
         heads, tails = checked_pairs("score", prompts, continuations)
 
         with stopping(RequestClock(request)) as clock:
-            return self._scores(*self.score_rows(heads, tails, clock), clock)
+            scheduler = Scheduler(self._loaded, self._owner, ScoreTask(self._loaded), clock.check)
+            return self.read(scheduler, *self.score_rows(heads, tails, clock), clock)
 
     def score_tokens(
         self,
@@ -108,14 +109,8 @@ class MlxModel(ClassifyingModel):
         request = self.checked_request(Capability.TOKEN_PROMPTS, config, options)
         pairs = token_pairs(prompts, continuations)
         with stopping(RequestClock(request)) as clock:
-            return self._scores(*self.score_token_rows(pairs, clock), clock)
-
-    def _scores(
-        self, rows: Sequence[ScoreRow], found: dict[int, Score], clock: RequestClock
-    ) -> list[Score]:
-        task = ScoreTask(self._loaded)
-        scheduler = Scheduler(self._loaded, self._owner, task, clock.check)
-        return self.read(scheduler, rows, found, clock)
+            scheduler = Scheduler(self._loaded, self._owner, ScoreTask(self._loaded), clock.check)
+            return self.read(scheduler, *self.score_token_rows(pairs, clock), clock)
 
     def hidden_states(
         self,
