@@ -33,6 +33,8 @@ T = TypeVar("T")
 ALL = 0
 """A batch size: as many as there are, of which the backend makes what suits it."""
 
+_MANY = 8  # items with the same choices, for which a call of their own is worth its while
+
 
 @dataclass(slots=True)
 class Speed:
@@ -228,8 +230,8 @@ class Asker:
     def _classified(
         self, names: tuple[str, ...], prompts: Sequence[str], limits: GenerateConfig
     ) -> list[ClassifyResult]:
-        """The results of these labels; none for one item alone, and where they are refused."""
-        if len(prompts) < 2:
+        """The results of these labels; none for a few items, and where they are refused."""
+        if len(prompts) < _MANY:
             return []
         try:
             found = self.model.classify(
