@@ -184,7 +184,7 @@ def main() -> None:
         "labels": task(path, labelled(args.items), LABELS, args.runs),
         "endings": task(path, endings(args.items), ENDINGS, args.runs),
         "overhead": overhead(path, endings(args.items), args.runs),
-        "blas": str(BLAS),
+        "blas": BLAS.name,
     }
     text = json.dumps(found, indent=1)
     print(text)
