@@ -140,12 +140,14 @@ def test_a_context_too_long_loses_its_beginning(tiny: core.TextModel) -> None:
 
 def test_endings_of_one_context_share_its_prefill(tiny: core.TextModel) -> None:
     model = CoreLM(tiny, batch_size=2)
-    context = "a b ab no a b ab no a b ab no"
+    context = " ".join(["a b ab no"] * 8)
     asked = requests("loglikelihood", *((context, end) for end in (" a", " b", " ab", " no no")))
     found = model.loglikelihood(asked, disable_tqdm=True)
     assert len(found) == 4
     # One call, though only two pairs were asked for at once: contexts are not divided.
-    assert tiny.metrics.prompt_tokens >= 4 * len(model.tok_encode(context))
+    size = len(model.tok_encode(context))
+    assert tiny.metrics.prompt_tokens >= 4 * size
+    assert tiny.metrics.cached_prompt_tokens > 2.5 * size
 
 
 @pytest.mark.parametrize("backend", ["mlx_cpu", "llama_cpp"])
