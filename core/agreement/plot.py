@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from core.svg import bar, document, frame, text
+from core.system.svg import bar, document, frame, text
 from core.system.visible import visible
 
 MOST_LABELS = 12

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from core.benchmarking.prompts import Prompts
@@ -95,7 +95,7 @@ class Contestant:
     model: TextModel
     backend: str
     capabilities: frozenset[Capability]
-    facts: dict[str, object] = field(default_factory=dict)
+    load_seconds: float = 0.0
 
     def offers(self, case: Case) -> bool:
         """Whether its backend has what the case asks for."""

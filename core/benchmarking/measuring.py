@@ -27,6 +27,7 @@ class Measurement:
     samples: tuple[Sample, ...] = ()
     note: str = ""
     peak_memory: int = 0
+    load_seconds: float = 0.0
 
     @property
     def rates(self) -> list[float]:
@@ -66,6 +67,7 @@ class Measurement:
             "samples_ns": nanoseconds,
             "samples_ts": [] if timed else self.rates,
             "peak_memory_bytes": self.peak_memory,
+            "load_seconds": self.load_seconds,
             "note": self.note,
         }
 
@@ -120,10 +122,9 @@ class _Run:
 
     def measurement(self) -> Measurement:
         case, who = self._case, self._contestant
-        if self._failed:
-            return Measurement(who.name, who.backend, case, note=self._failed)
-        samples = tuple(self.samples)
-        return Measurement(who.name, who.backend, case, samples, self._note(), self._peak)
+        samples = () if self._failed else tuple(self.samples)
+        note = self._failed or self._note()
+        return Measurement(who.name, who.backend, case, samples, note, self._peak, who.load_seconds)
 
     def _note(self) -> str:
         if not self._prompts.exact:

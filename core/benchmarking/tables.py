@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from core.benchmarking.measuring import Measurement
-from core.svg import bar, document, text
+from core.system.svg import bar, document, text
 
 COLUMNS = ("model", "backend", "test", "rate", "unit", "ratio", "note")
 _WIDTH, _LEFT, _LINE, _TOP = 860, 300, 22, 56  # pixels

@@ -20,7 +20,7 @@ from core.errors import (
 from core.evaluation.drawing import Drawn, Generate, drawn
 from core.evaluation.items import Item
 from core.evaluation.marking import Marking, majority
-from core.evaluation.prompts import Prompting, among
+from core.evaluation.prompts import Prompting, told_by
 from core.evaluation.result import ItemResult, Sample
 from core.extensions import Scoring
 from core.labels import softmax
@@ -82,6 +82,7 @@ class Asker:
         self.speeds = {size: Speed() for size in batch_sizes}
         self._samples, self._clock, self._warm = samples, clock, False
         self._speed = Speed()
+        self._told = {told_by(example) for example in prompting.examples}
         self._generate = generate or model.batch_generate
 
     def prompt(self, item: Item) -> str:
@@ -160,7 +161,7 @@ class Asker:
         return ItemResult(item.answers[0], error=error, among_examples=self._given_away(item))
 
     def _given_away(self, item: Item) -> bool:
-        return among(self.prompting.examples, item)
+        return told_by(item) in self._told
 
     # ----------------------------------------------------------------------- texts
 
@@ -286,8 +287,13 @@ def scoring(model: TextModel) -> Scoring:
     raise unsupported(Capability.SCORING, type(model).__name__)
 
 
-def checked_samples(samples: int, sizes: Sequence[int], config: GenerateConfig) -> None:
-    """Raise `InvalidOptionError` for samples that would all be the same, or be drawn twice."""
+def checked_samples(
+    samples: int, sizes: Sequence[int], config: GenerateConfig, pass_at: Sequence[int] = ()
+) -> None:
+    """Raise `InvalidOptionError` for samples that would all be the same, be drawn twice, or be
+    fewer than ``pass_at`` asks for."""
+    if pass_at and not 1 <= min(pass_at) <= max(pass_at) <= samples:
+        raise InvalidOptionError("pass_at", [*pass_at], f"numbers from 1 to {samples}, the samples")
     if samples > 1 and config.temperature == 0:
         raise InvalidOptionError(
             "num_samples", samples, "1 with temperature=0, where all samples are the same"

@@ -57,7 +57,7 @@ def evaluate(
     request = with_ends(resolve_generate(config, options), kind, put)
     sizes = tuple(validate.integer("batch_sizes", size, 0) for size in batch_sizes)
     samples = validate.integer("num_samples", num_samples, 1)
-    checked_samples(samples, sizes, request)
+    checked_samples(samples, sizes, request, pass_at)
 
     pattern = None if extract is None else re.compile(extract)
     marking = Marking(kind, not ignore_case, not ignore_punctuation, pattern)

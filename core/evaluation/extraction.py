@@ -22,6 +22,7 @@ _NUMBER = re.compile(
     """,
     re.VERBOSE,
 )
+_LONGEST = 400  # characters of a number: one that a model repeats for ever is none
 _MARKED = (
     re.compile(r"####\s*(.+)"),  # GSM8K's own mark
     re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}"),  # MATH's
@@ -101,6 +102,8 @@ def _numbers(text: str) -> list[Fraction]:
 
 def _value(match: re.Match[str]) -> Fraction | None:
     part = match.groupdict()
+    if len(match[0]) > _LONGEST:
+        return None
     if part["mixed"] is not None:
         value = _ratio(part["over"], part["under"])
         value = None if value is None else value + int(part["mixed"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 
@@ -65,8 +64,18 @@ class Prompting:
         return label_texts(prompt, self.names(item), self.prefix)
 
     def names(self, item: Item) -> tuple[str, ...]:
-        """What the model is asked for: the choices, or their letters."""
-        return tuple(ascii_uppercase[: len(item.choices)]) if self.letters else item.choices
+        """What the model is asked for: the choices, or their letters.
+
+        Raises `EvaluationError` for more choices than there are letters.
+        """
+        if not self.letters:
+            return item.choices
+        if len(item.choices) > len(ascii_uppercase):
+            raise EvaluationError(
+                f"The item has {len(item.choices)} choices, and there are {len(ascii_uppercase)} "
+                "letters. Ask for the choices themselves."
+            )
+        return tuple(ascii_uppercase[: len(item.choices)])
 
     @property
     def used(self) -> str:
@@ -90,6 +99,7 @@ class Prompting:
             )
 
     def _text(self, item: Item) -> str:
+        self.names(item)  # or some choices would have no letter
         lettered = zip(ascii_uppercase, item.choices, strict=False)
         values = {name: _shown(value) for name, value in item.fields.items()}
         values |= {
@@ -105,9 +115,7 @@ class Prompting:
             ) from None
 
     def _answer(self, example: Item) -> str:
-        if self.letters and example.choices:
-            return ascii_uppercase[example.gold]
-        return example.answers[0]
+        return self.names(example)[example.gold] if example.choices else example.answers[0]
 
     def _ending(self, example: Item) -> str:
         [ending] = label_texts(self._text(example), [self._answer(example)], self.prefix)
@@ -127,13 +135,9 @@ def fingerprint(prompting: Prompting) -> dict[str, object]:
     }
 
 
-def among(examples: Sequence[Item], item: Item) -> bool:
-    """Whether an example gives the item's answer away: it has the same question."""
-    plain = " ".join(item.question.split())
-    return any(
-        " ".join(each.question.split()) == plain and each.choices == item.choices
-        for each in examples
-    )
+def told_by(item: Item) -> tuple[object, ...]:
+    """What an example that gives the item's answer away has in common with it."""
+    return " ".join(item.question.split()), item.choices
 
 
 def _shown(value: object) -> str:

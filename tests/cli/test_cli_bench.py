@@ -80,6 +80,13 @@ def test_what_is_compared_has_a_ratio(
     ]
 
 
+def test_one_model_twice_is_told_apart(infer_cli: InferCli, model: tuple[str, ...]) -> None:
+    flags = ("--compare", "backend=scripted", *SMALL, "--only", "tg", "--to", "jsonl")
+    found = [json.loads(line) for line in benched(infer_cli, *model, *flags).stdout.splitlines()]
+    names = [each["model_filename"] for each in found]
+    assert names == ["scripted", "scripted backend=scripted"]
+
+
 @pytest.mark.parametrize(
     ("flags", "told"),
     [

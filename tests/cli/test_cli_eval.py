@@ -116,6 +116,9 @@ def test_a_job_goes_on_and_shards_are_merged_and_reckoned_again(
     assert "right: 88.9 % (56.5 to 98.0)" in told.stderr
     figures = json.loads(evaluated(infer_cli, "--from", merged, "--json").stdout)
     assert (figures["items"], figures["right"]) == (9, 8)
+    few = evaluated(infer_cli, "--from", merged, "--pass-at", "5")
+    assert few.exit_code == 2
+    assert "has not 5 samples of an item" in few.stderr
     below = evaluated(infer_cli, "--from", merged, "--fail-under", "0.9")
     assert below.exit_code == 1
     assert "88.9 % are right, and --fail-under asks for 90 %" in below.stderr
@@ -192,7 +195,11 @@ def test_two_evaluations_are_compared(
         ),
         ([{"question": "1", "answer": "1"}], ("--letters",), "does not offer scoring"),
         ([{"question": "1", "answer": "1"}], ("--num-samples", "2"), "with temperature=0"),
-        ([{"question": "1", "answer": "1"}], ("--pass-at", "2"), "as many --num-samples"),
+        (
+            [{"question": "1", "answer": "1"}],
+            ("--pass-at", "2"),
+            "numbers from 1 to 1, the samples",
+        ),
         ([{"question": "1", "answer": "1"}], ("--shots", "2"), "--few-shot FILE"),
         ([{"question": "1", "answer": "1"}], ("--extract", "("), "is no pattern"),
         ([{"question": "1", "answer": "1"}], ("--gen-batch-size", "0"), "with N from 1"),

@@ -110,6 +110,15 @@ def test_letters_are_scored_and_choices_are_told(scorer: Any) -> None:
     assert found.accuracy == 1.0
 
 
+def test_more_choices_than_letters_are_the_items_own_error(scorer: Any) -> None:
+    many = Item("?", ("c3",), tuple(f"c{n}" for n in range(30)))
+    model = scorer(lambda prompt, end: -1.0 if end == " B" else -2.0)
+    found = core.evaluate(model, [TREES[0], many], prompting=Prompting(letters=True))
+    assert [item.right for item in found.items] == [True, None]
+    assert "30 choices, and there are 26 letters" in str(found.items[1].error)
+    assert core.evaluate(model, [many]).report["failed"] == 0
+
+
 def test_a_model_that_does_not_score_says_so() -> None:
     with pytest.raises(UnsupportedOperationError, match="scoring"):
         core.evaluate(FakeModel(), TREES)
@@ -157,6 +166,8 @@ def test_samples_are_drawn_with_seeds_behind_one_another() -> None:
         {"num_samples": 2},
         {"num_samples": 2, "temperature": 1.0, "batch_sizes": (1, 2)},
         {"num_samples": 0},
+        {"num_samples": 2, "temperature": 1.0, "pass_at": (3,)},
+        {"pass_at": (0,)},
         {"batch_sizes": (-1,)},
         {"metric": "best"},
     ],

@@ -43,6 +43,12 @@ def test_no_text_breaks_it(text: str) -> None:
     assert number is None or Fraction(shown(number)) == number
 
 
+@pytest.mark.parametrize("digits", ["1" * 5000, "0" * 100_000, "1," * 3000, "1" * 390 + "e999"])
+def test_a_model_that_repeats_digits_breaks_nothing(digits: str) -> None:
+    number = number_in(f"#### {digits}")
+    assert number is None or len(shown(number)) < 2000
+
+
 def test_words_are_compared_without_their_blanks() -> None:
     assert words_of(" New\n York ") == "New York"
     assert words_of("e\u0301") == "\u00e9"

@@ -42,9 +42,10 @@ def run(flags: Mapping[str, Any]) -> None:
     chosen = cases(flags["only"] or KINDS, flags["pp"], flags["tg"], flags["batch_size"])
     with ExitStack() as stack:
         contestants = [_loaded(stack, side, flags["verbose"]) for side in sides]
+        _tell_apart(contestants, flags["compare"])
         if flags["verbose"] or output.is_terminal():
             for each in contestants:
-                output.say(f"{each.name}, {each.backend}: loaded in {each.facts['load']:.2f} s")
+                output.say(f"{each.name}, {each.backend}: loaded in {each.load_seconds:.2f} s")
         found: list[Measurement] = []
         for group in measured(
             contestants,
@@ -54,8 +55,7 @@ def run(flags: Mapping[str, Any]) -> None:
             begun=lambda name: output.say(f"{name} ..."),
         ):
             found += group
-        facts = {each.name + each.backend: each.facts for each in contestants}
-    _show(found, facts, flags)
+    _show(found, flags)
     if not any(each.samples for each in found):
         raise exits.CommandFailed("Nothing could be measured.")
 
@@ -66,42 +66,41 @@ def _loaded(stack: ExitStack, side: Mapping[str, Any], verbose: bool) -> Contest
     if verbose:
         explain(loaded)
     capabilities = frozenset(loaded.backend.capabilities)
-    name = Path(loaded.location).name
-    facts: dict[str, object] = {"load": loaded.seconds}
-    return Contestant(name, loaded.model, loaded.backend.name, capabilities, facts)
+    name, backend = Path(loaded.location).name, loaded.backend.name
+    return Contestant(name, loaded.model, backend, capabilities, loaded.seconds)
 
 
-def _show(
-    found: Sequence[Measurement],
-    facts: Mapping[str, Mapping[str, object]],
-    flags: Mapping[str, Any],
-) -> None:
+def _tell_apart(contestants: Sequence[Contestant], sides: Sequence[str]) -> None:
+    """Call one as it was asked for where another has its name: the same model with an adapter."""
+    seen = {(contestants[0].name, contestants[0].backend)}
+    for each, side in zip(contestants[1:], sides, strict=True):
+        if (each.name, each.backend) in seen:
+            each.name = f"{each.name} {side}"
+        seen.add((each.name, each.backend))
+
+
+def _show(found: Sequence[Measurement], flags: Mapping[str, Any]) -> None:
     form = flags["to"] or _form_of(flags["output"])
-    records = [
-        {**each.to_dict(), "load_seconds": facts[each.contestant + each.backend]["load"]}
-        for each in found
-    ]
     if form == "table" and not flags["output"]:
         rows = tables.rows(found)
         kept = [n for n in range(len(tables.COLUMNS)) if any(row[n] for row in rows)]
         names = [tables.COLUMNS[n].upper() for n in kept]
         output.write_table(names, [[row[n] for n in kept] for row in rows])
     else:
-        data = _encoded(form, found, records)
+        data = _encoded(form, found)
         if flags["output"]:
             Path(flags["output"]).write_bytes(data)
         else:
             output.write_bytes(data)
     if flags["plot"]:
         Path(flags["plot"]).write_text(tables.svg(found), encoding="utf-8")
-    peaks = {each.contestant + each.backend: each for each in found if each.peak_memory}
-    for each in peaks.values():
-        most = max(m.peak_memory for m in found if _same(m, each))
-        output.say(f"{each.contestant}, {each.backend}: peak memory {output.human_size(most)}")
-
-
-def _same(one: Measurement, other: Measurement) -> bool:
-    return (one.contestant, one.backend) == (other.contestant, other.backend)
+    peaks: dict[str, int] = {}
+    for each in found:
+        name = f"{each.contestant}, {each.backend}"
+        peaks[name] = max(peaks.get(name, 0), each.peak_memory)
+    for name, most in peaks.items():
+        if most:
+            output.say(f"{name}: peak memory {output.human_size(most)}")
 
 
 def _form_of(name: str | None) -> str:
@@ -109,7 +108,8 @@ def _form_of(name: str | None) -> str:
     return forms.get(Path(name).suffix, "json") if name else "table"
 
 
-def _encoded(form: str, found: Sequence[Measurement], records: list[dict[str, Any]]) -> bytes:
+def _encoded(form: str, found: Sequence[Measurement]) -> bytes:
+    records = [each.to_dict() for each in found]
     if form in ("md", "table"):
         return tables.markdown(found).encode()
     if form == "jsonl":

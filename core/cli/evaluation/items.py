@@ -14,7 +14,7 @@ from core.cli.reading.fields import Fields
 from core.cli.reading.row import InputError, MissingFieldError, Row
 from core.errors import EvaluationError
 from core.evaluation.items import QUESTIONS, Item, Names
-from core.evaluation.prompts import among
+from core.evaluation.prompts import told_by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,10 +86,10 @@ def warn_of_examples(flags: Mapping[str, Any], examples: Sequence[Item]) -> None
     """Say on stderr before the work how many items the examples give away."""
     if not examples or flags["file"] in (None, "-"):
         return
-    held = 0
+    held, told = 0, {told_by(example) for example in examples}
     for row in _rows(flags["file"], flags, flags["limit"]):
         try:
-            held += among(examples, item_of(row, names_of(flags)))
+            held += told_by(item_of(row, names_of(flags))) in told
         except InputError:
             continue
     if held:

@@ -55,9 +55,7 @@ def evaluate(flags: Mapping[str, Any]) -> Marks:
     marking = _marking(flags, metric)
     sizes, samples = flags["gen_batch_size"] or (ALL,), flags["num_samples"]
     config = with_ends(settings.answer_config(flags), metric, prompting)
-    checked_samples(samples, sizes, config)
-    if flags["pass_at"] and max(flags["pass_at"]) > samples:
-        raise click.UsageError(f"--pass-at {max(flags['pass_at'])} wants as many --num-samples.")
+    checked_samples(samples, sizes, config, flags["pass_at"])
     items.warn_of_examples(flags, prompting.examples)
 
     askers: list[Asker] = []

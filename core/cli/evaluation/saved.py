@@ -51,6 +51,9 @@ def reckon(name: str, pass_at: tuple[int, ...]) -> Marks:
     marks = Marks(pass_at)
     for _, record in records(name):
         marks.tally.add(record)
+    known = marks.to_dict().get("pass_at", {})
+    if missing := [k for k in pass_at if str(k) not in known]:
+        raise click.UsageError(f"{name} has not {missing[0]} samples of an item, for --pass-at.")
     return marks
 
 
