@@ -67,12 +67,13 @@ def _chat_choice(result: BatchResult, logprobs: bool) -> dict[str, object]:
     return {
         "index": 0,
         "message": {"role": "assistant", "content": result.text, "refusal": None},
-        "logprobs": _chat_logprobs(result.tokens) if logprobs else None,
+        "logprobs": chat_logprobs(result.tokens) if logprobs else None,
         "finish_reason": finish_reason(result.finish_reason),
     }
 
 
-def _chat_logprobs(tokens: Sequence[Token]) -> dict[str, object]:
+def chat_logprobs(tokens: Sequence[Token]) -> dict[str, object]:
+    """The chosen tokens with their log-probabilities."""
     told = [
         {
             "token": token.text,
@@ -89,14 +90,14 @@ def _completion_choice(result: BatchResult, logprobs: bool) -> dict[str, object]
     return {
         "index": 0,
         "text": result.text,
-        "logprobs": _completion_logprobs(result.tokens) if logprobs else None,
+        "logprobs": completion_logprobs(result.tokens) if logprobs else None,
         "finish_reason": finish_reason(result.finish_reason),
     }
 
 
-def _completion_logprobs(tokens: Sequence[Token]) -> dict[str, object]:
-    """The tokens in columns; ``text_offset`` counts characters of the answer."""
-    offsets, end = [], 0
+def completion_logprobs(tokens: Sequence[Token], begin: int = 0) -> dict[str, object]:
+    """The tokens in columns; ``text_offset`` counts characters of the answer, from ``begin``."""
+    offsets, end = [], begin
     for token in tokens:
         offsets.append(end)
         end += len(token.text)

@@ -1,0 +1,152 @@
+"""The ASGI application: which route is answered by what, and what all requests go through."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from core.errors import GenerationTimeout
+from core.wires import systemone
+from core.wires.errors import OPENAI, SYSTEM_ONE, Dialect, refusal, unknown_model
+from core_server.decisions import decide
+from core_server.generations import complete
+from core_server.guard import Guard
+from core_server.replies import JSON, error_reply, reply
+from core_server.served import Served
+from core_server.settings import Settings
+
+_Answer = Callable[["Server", object], Awaitable[Response]]
+_GONE = 499  # nginx's number for a client that has left
+
+
+class Server:
+    """The served models by name, and the requests that are accepted now."""
+
+    def __init__(self, served: Sequence[Served], settings: Settings) -> None:
+        if not served:
+            raise ValueError("A server needs a model at least.")
+        self.served = {each.name: each for each in served}
+        if len(self.served) < len(served):
+            raise ValueError("Two of the models have one name.")
+        self.settings = settings
+        self.accepted = 0
+
+    def model(self, dialect: Dialect, name: str) -> Served:
+        """The model of this name; the first for the aliases that clients send by themselves."""
+        if name in self.served:
+            return self.served[name]
+        if name in systemone.ALIASES:
+            return next(iter(self.served.values()))
+        raise unknown_model(dialect, name)
+
+    def close(self) -> None:
+        """Close all models."""
+        for each in self.served.values():
+            each.close()
+
+
+def create_app(served: Sequence[Served], settings: Settings | None = None) -> Starlette:
+    """The server of these models; the first is the one of System One's ``jev-latest``."""
+    server = Server(served, settings or Settings())
+
+    @asynccontextmanager
+    async def life(app: Starlette) -> AsyncIterator[None]:
+        yield
+        await asyncio.to_thread(server.close)
+
+    def post(path: str, dialect: Dialect, answer: _Answer) -> Route:
+        return Route(path, partial(_answered, server, dialect, answer), methods=["POST"])
+
+    routes = [
+        post("/v1/systemone", SYSTEM_ONE, partial(decide, "systemone")),
+        post("/v1/decisions", OPENAI, partial(decide, "decisions")),
+        post("/v1/chat/completions", OPENAI, partial(complete, "chat")),
+        post("/v1/completions", OPENAI, partial(complete, "completion")),
+        Route("/v1/models", partial(_models, server)),
+        Route("/health", _health),
+    ]
+    app = Starlette(routes=routes, lifespan=life)
+    app.add_middleware(Guard, settings=server.settings)
+    return app
+
+
+async def _answered(
+    server: Server, dialect: Dialect, answer: _Answer, request: Request
+) -> Response:
+    """Read the body, take a place in the queue, and answer; no error leaves in another shape."""
+    try:
+        body = _parsed(dialect, await _body(dialect, request, server.settings.max_body))
+        if server.accepted >= server.settings.max_queue:
+            told = f"{server.accepted} requests are being answered. Try again in a second."
+            raise dialect.failed(429, "rate_limit_exceeded", told)
+        server.accepted += 1
+        try:
+            return await _while_connected(request, answer(server, body), server.settings.timeout)
+        finally:
+            server.accepted -= 1
+    except Exception as error:  # noqa: BLE001 - each becomes its wire's own
+        return error_reply(refusal(dialect, error))
+
+
+async def _body(dialect: Dialect, request: Request, most: int) -> bytes:
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > most:
+            raise dialect.failed(413, "request_too_large", f"A body has at most {most:,} bytes.")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _parsed(dialect: Dialect, body: bytes) -> object:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise dialect.invalid((), f"The body is no JSON: {error}", "json_invalid") from None
+
+
+async def _while_connected(
+    request: Request, answer: Awaitable[Response], timeout: float | None
+) -> Response:
+    """The answer, unless its time is over or the client leaves, either of which cancels it."""
+    work = asyncio.ensure_future(answer)
+    left = asyncio.ensure_future(_left(request))
+    try:
+        done, _ = await asyncio.wait(
+            {work, left}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+        )
+        if work in done:
+            return await work
+        if left in done:
+            return Response(status_code=_GONE)
+        raise GenerationTimeout(timeout or 0.0)
+    finally:
+        left.cancel()
+        work.cancel()
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _models(server: Server, request: Request) -> Response:
+    """One body that the clients of OpenAI (``data``) and of System One (``models``) read."""
+    data, models = [], []
+    for each in server.served.values():
+        described = f"{each.model.model_type}, on {each.backend or 'this machine'}"
+        data.append({"id": each.name, "object": "model", "created": each.since, "owned_by": "core"})
+        models.append({"name": each.name, "description": described, "release_date": ""})
+    return reply({"object": "list", "data": data, "models": models})
+
+
+async def _health(request: Request) -> Response:
+    return Response(b'{"status":"ok"}', media_type=JSON)

@@ -1,0 +1,55 @@
+"""What stands before every route: the name the server is called by, and its key."""
+
+from __future__ import annotations
+
+import hmac
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from core.wires.errors import OPENAI, SYSTEM_ONE, WireError
+from core_server.replies import error_reply
+from core_server.settings import Settings
+
+_OPEN = "/health"  # for what looks whether the server lives
+
+
+class Guard:
+    """Refuses who calls the server by a foreign name, or without its key.
+
+    The name: a page in a browser can have its own host name resolve to this machine's loopback,
+    and would then read answers as if it had come from here (DNS rebinding).
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app, self._hosts = app, settings.hosts
+        self._key = settings.api_key.encode() if settings.api_key is not None else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it."""
+        if scope["type"] == "http":
+            refused = self._refusal(scope["path"], Headers(scope=scope))
+            if refused is not None:
+                await error_reply(refused)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, path: str, headers: Headers) -> WireError | None:
+        dialect = SYSTEM_ONE if path == "/v1/systemone" else OPENAI
+        if self._hosts and _name(headers.get("host", "")) not in self._hosts:
+            return dialect.failed(403, "forbidden", "This server is not called by that name.")
+        if self._key is None or path == _OPEN:
+            return None
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        # In constant time, so that how long a refusal takes tells nothing of the key.
+        if hmac.compare_digest(given.strip().encode(), self._key) and scheme.lower() == "bearer":
+            return None
+        told = "Send the server's key: Authorization: Bearer KEY."
+        return dialect.failed(401, "authentication_error", told)
+
+
+def _name(host: str) -> str:
+    """The name in a Host header, without its port: ``[::1]:8000`` is ``::1``."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].lower()

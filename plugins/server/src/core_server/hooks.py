@@ -1,0 +1,50 @@
+"""The hook of this plugin: it adds the command ``serve`` to ``infer-cli``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pluggy
+
+if TYPE_CHECKING:
+    import click
+
+hookimpl = pluggy.HookimplMarker("core")
+
+
+@hookimpl
+def core_register_commands(cli: click.Group) -> None:
+    """Add ``infer-cli serve``."""
+    import click
+
+    @cli.command()
+    @click.argument("models", metavar="MODEL...", nargs=-1, required=True)
+    @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+    @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
+    @click.option("--api-key", envvar="INFER_API_KEY", help="Or set INFER_API_KEY.")
+    @click.option(
+        "--max-queue",
+        type=click.IntRange(1),
+        default=512,
+        show_default=True,
+        help="Requests at once; more are told to come again.",
+    )
+    @click.option(
+        "--timeout",
+        type=click.FloatRange(0, min_open=True),
+        default=600.0,
+        show_default=True,
+        help="Seconds that a request may take.",
+    )
+    @click.option("--backend", "-b", default="", help="The backend; chosen by itself if left out.")
+    @click.option("--context-len", type=click.IntRange(0), default=0, help="0: the model's own.")
+    @click.option("--parallel-slots", type=click.IntRange(0), default=0, help="Texts side by side.")
+    @click.option("--chat", is_flag=True, help="Ask questions through the model's chat template.")
+    def serve(models: tuple[str, ...], **given: object) -> None:
+        """Serve models to clients of System One and OpenAI.
+
+        POST /v1/systemone, /v1/decisions, /v1/chat/completions, /v1/completions; GET /v1/models.
+        """
+        from core_server.running import run
+
+        run(models, **given)  # type: ignore[arg-type]

@@ -1,0 +1,58 @@
+"""A model under the name that clients call it by, and the queues in front of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+from core.errors import UnsupportedOperationError
+from core.extensions import Tokenizing
+from core.options import GenerateConfig
+from core.protocols import Capability, TextModel
+from core_server.questions import QuestionQueue
+from core_server.texts import TextQueue
+
+
+class Served:
+    """A loaded model. ``defaults`` are the options of generations that say nothing else.
+
+    ``capabilities`` are those of its backend; without them a model is taken for one that offers
+    all that its methods show.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: TextModel,
+        *,
+        backend: str = "",
+        capabilities: Collection[Capability] = frozenset(Capability),
+        defaults: GenerateConfig | None = None,
+    ) -> None:
+        self.name, self.model, self.backend = name, model, backend
+        self.capabilities = frozenset(capabilities)
+        self.defaults = defaults or GenerateConfig()
+        self.since = int(time.time())
+        self.questions = QuestionQueue(model)
+        self.texts = TextQueue(model, self.capabilities)
+
+    def needs(self, capability: Capability, operation: str) -> None:
+        """Raises `core.UnsupportedOperationError` for what the backend does not offer."""
+        if capability not in self.capabilities:
+            raise UnsupportedOperationError(operation, self.backend, ())
+
+    def tokenizing(self) -> Tokenizing:
+        """The model, which shows its tokenizer. Raises `core.UnsupportedOperationError`."""
+        if isinstance(self.model, Tokenizing):
+            return self.model
+        raise UnsupportedOperationError("chat templates", self.backend, ())
+
+    def length(self, text: str) -> int:
+        """The tokens of a prompt; 0 from a model that does not tell."""
+        return len(self.model.encode(text)) if isinstance(self.model, Tokenizing) else 0
+
+    def close(self) -> None:
+        """End the queues, then the model."""
+        self.questions.close()
+        self.texts.close()
+        self.model.close()

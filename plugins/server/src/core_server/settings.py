@@ -1,0 +1,35 @@
+"""What a server allows, and where it listens."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Limits of a server; without ``api_key`` it asks for none.
+
+    ``max_queue`` are the requests that are accepted at once, those that run included; ``max_body``
+    is in bytes, ``timeout`` in seconds from a request's arrival to the end of its answer.
+    ``hosts`` are the names that a request may call the server by; empty allows every name.
+    """
+
+    api_key: str | None = None
+    max_queue: int = 512
+    max_body: int = 8 << 20
+    timeout: float | None = 600.0
+    chat: bool = False
+    hosts: frozenset[str] = frozenset()
+
+
+def is_local(host: str) -> bool:
+    """Whether only programs of this machine reach an address."""
+    if host in LOCAL_NAMES:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,92 @@
+"""Tokens of a generation, carried from the thread that reads them to the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from core.extensions import Submitting
+from core.options import GenerateConfig
+from core.protocols import Capability, TextModel, TokenStream
+from core.types import FinishReason, GenerateMetrics, Token
+
+_READERS = 256  # threads that read streams: more than any backend runs side by side
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a generation came to, behind its last token."""
+
+    reason: FinishReason
+    metrics: GenerateMetrics
+
+
+class TextQueue:
+    """The generations of all clients on one model, which the backend runs side by side.
+
+    A backend without that gets one at a time.
+    """
+
+    def __init__(self, model: TextModel, capabilities: frozenset[Capability]) -> None:
+        self._model = model
+        together = Capability.SUBMITTING in capabilities or Capability.PARALLEL in capabilities
+        readers = _READERS if together else 1
+        self._pool = ThreadPoolExecutor(readers, thread_name_prefix="core-server-reader")
+        self.generated = self.prompt_tokens = self.cached_tokens = 0
+
+    async def generate(
+        self, prompt: Callable[[], str], config: GenerateConfig
+    ) -> AsyncGenerator[Token | Ended, None]:
+        """The tokens of ``prompt()``, then `Ended`. Closing it early cancels the generation."""
+        loop, cancel = asyncio.get_running_loop(), threading.Event()
+        queue: asyncio.Queue[Token | Ended | BaseException] = asyncio.Queue()
+
+        def put(item: Token | Ended | BaseException) -> None:
+            try:
+                loop.call_soon_threadsafe(queue.put_nowait, item)
+            except RuntimeError:  # the loop has ended
+                cancel.set()
+
+        def read() -> None:
+            try:
+                put(self._read(prompt(), replace(config, cancel=cancel), put))
+            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+                put(error)
+
+        reading = self._pool.submit(read)
+        try:
+            while True:
+                item = await queue.get()
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+                if isinstance(item, Ended):
+                    return
+        finally:
+            cancel.set()
+            reading.cancel()
+
+    def close(self) -> None:
+        """Wait for what is read."""
+        self._pool.shutdown()
+
+    def _read(self, prompt: str, config: GenerateConfig, put: Callable[[Token], None]) -> Ended:
+        stream = self._stream(prompt, config)
+        try:
+            for token in stream:
+                put(token)
+        finally:
+            stream.close()
+        metrics = stream.metrics
+        self.generated += metrics.generated_tokens
+        self.prompt_tokens += metrics.prompt_tokens
+        self.cached_tokens += metrics.cached_prompt_tokens
+        return Ended(stream.finish_reason or "stop", metrics)
+
+    def _stream(self, prompt: str, config: GenerateConfig) -> TokenStream:
+        if isinstance(self._model, Submitting):
+            return self._model.submit(prompt, config)
+        return self._model.generate(prompt, config)

@@ -1,0 +1,310 @@
+"""The server in front of a model that a test has written down, through an HTTP client."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Unpack
+
+import pytest
+from core_server import Served, Settings, create_app
+from starlette.testclient import TestClient
+
+from core.options import ClassifyOptions, GenerateConfig
+from core.protocols import Capability
+from core.testing import FakeModel
+from core.types import ClassifyResult
+
+CHAT = {"model": "fake", "messages": [{"role": "user", "content": "Hello"}]}
+
+
+def probabilities(prompt: str, labels: Sequence[str]) -> Mapping[str, float]:
+    """More for a label that the text names."""
+    text = prompt.rpartition("\n")[2]
+    return {label: 0.6 if label.strip() in text else 0.3 / len(labels) for label in labels}
+
+
+def question(*options: str) -> dict[str, Any]:
+    criteria = dict.fromkeys(options)
+    return {"type": "choice", "instructions": "Which one?", "criteria": criteria}
+
+
+def asked(state: str, *options: str) -> dict[str, Any]:
+    return {"model": "jev-latest", "state": state, "questions": {"q": question(*options)}}
+
+
+@pytest.fixture
+def client() -> Iterator[TestClient]:
+    with TestClient(create_app([Served("fake", FakeModel("Good day", labels=probabilities))])) as c:
+        yield c
+
+
+# --------------------------------------------------------------------------- decisions
+
+
+def test_a_choice_over_system_one_is_what_the_model_says(client: TestClient) -> None:
+    reply = client.post("/v1/systemone", json=asked("a tiger sleeps", "lion", "tiger"))
+    assert reply.status_code == 200
+    answer = reply.json()["answers"]["q"]
+    assert answer["choice"] == "tiger"
+    assert answer["probabilities"]["tiger"] == pytest.approx(0.6 / 0.75)
+    assert answer["x_level"] == "raw"
+    assert reply.json()["usage"]["input_tokens"] > 0
+
+
+def test_the_order_of_the_options_changes_nothing(client: TestClient) -> None:
+    answers = [
+        client.post("/v1/systemone", json=asked("a tiger", *order)).json()["answers"]["q"]
+        for order in (("lion", "tiger", "bear"), ("bear", "lion", "tiger"))
+    ]
+    assert answers[0]["probabilities"] == answers[1]["probabilities"]
+
+
+def test_questions_with_different_labels_are_answered_in_their_order(client: TestClient) -> None:
+    body = asked("a tiger on a boat", "lion", "tiger")
+    body["questions"] = {
+        "one": question("lion", "tiger"),
+        "two": question("car", "boat"),
+        "three": question("lion", "tiger"),
+    }
+    answers = client.post("/v1/systemone", json=body).json()["answers"]
+    assert [*answers] == ["one", "two", "three"]
+    assert [answer["choice"] for answer in answers.values()] == ["tiger", "boat", "tiger"]
+
+
+def test_a_decision_of_openai(client: TestClient) -> None:
+    choices = [{"value": "lion"}, {"value": "tiger"}]
+    asked = {"type": "choice", "name": "n", "instructions": "Which?", "choices": choices}
+    body = {"model": "fake", "input": "a tiger sleeps", "questions": [asked]}
+    [answer] = client.post("/v1/decisions", json=body).json()["answers"]
+    assert answer["name"] == "n"
+    assert answer["choice"] == "tiger"
+
+
+def test_a_model_without_labels_is_refused_by_name() -> None:
+    model = FakeModel("x")
+    served = Served("fake", model, backend="fake", capabilities=model.capabilities)
+    with TestClient(create_app([served])) as client:
+        reply = client.post("/v1/systemone", json=asked("a", "b", "c"))
+    assert reply.status_code == 422
+    assert "does not offer decisions" in reply.text
+
+
+# --------------------------------------------------------------------------- one engine
+
+
+class Held(FakeModel):
+    """A model whose first call waits until it is let go, and that notes the sizes of its calls."""
+
+    def __init__(self) -> None:
+        super().__init__("x", labels=probabilities)
+        self.begun, self.let_go = threading.Event(), threading.Event()
+        self.sizes: list[int] = []
+        self.cancels: list[object] = []
+
+    def classify(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ClassifyOptions],
+    ) -> list[ClassifyResult]:
+        self.sizes.append(len(prompts))
+        self.cancels.append(config and config.cancel)
+        self.begun.set()
+        assert self.let_go.wait(30)
+        return super().classify(prompts, config, **options)
+
+
+def test_what_comes_while_a_call_runs_is_asked_in_one() -> None:
+    model = Held()
+    served = Served("fake", model)
+    with TestClient(create_app([served])) as client, ThreadPoolExecutor(12) as pool:
+
+        def ask(animal: str) -> str:
+            reply = client.post("/v1/systemone", json=asked(f"a {animal}", "lion", "tiger"))
+            return str(reply.json()["answers"]["q"]["choice"])
+
+        first = pool.submit(ask, "lion")
+        assert model.begun.wait(30)
+        others = [pool.submit(ask, animal) for animal in ["tiger", "lion"] * 4]
+        while len(served.questions._requests) < 8:
+            threading.Event().wait(0.001)
+        model.let_go.set()
+        assert [first.result(), *(other.result() for other in others)] == [
+            "lion",
+            *["tiger", "lion"] * 4,
+        ]
+    assert model.sizes == [1, 8]
+    assert (served.questions.calls, served.questions.questions) == (2, 9)
+
+
+def test_a_full_queue_says_when_to_come_again() -> None:
+    model = Held()
+    app = create_app([Served("fake", model)], Settings(max_queue=1))
+    with TestClient(app) as client, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(client.post, "/v1/systemone", json=asked("a lion", "lion", "tiger"))
+        assert model.begun.wait(30)
+        refused = client.post("/v1/systemone", json=asked("a lion", "lion", "tiger"))
+        model.let_go.set()
+        assert first.result().status_code == 200
+        again = client.post("/v1/systemone", json=asked("a lion", "lion", "tiger"))
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    assert refused.json()["detail"]["error_type"] == "rate_limit_exceeded"
+    assert again.status_code == 200
+
+
+def test_a_timeout_is_told_and_cancels_what_nobody_waits_for() -> None:
+    model = Held()
+    with TestClient(create_app([Served("fake", model)], Settings(timeout=0.05))) as client:
+        reply = client.post("/v1/systemone", json=asked("a lion", "lion", "tiger"))
+        [cancel] = model.cancels
+        assert isinstance(cancel, threading.Event)
+        assert cancel.is_set()
+        model.let_go.set()
+    assert reply.status_code == 504
+    assert reply.json()["detail"]["error_type"] == "timeout"
+
+
+def test_a_call_that_fails_is_an_error_of_its_own_requests_alone() -> None:
+    errors = {"broken": RuntimeError("a path of this machine")}
+
+    def classified(prompt: str) -> Exception | None:
+        return next((error for text, error in errors.items() if text in prompt), None)
+
+    model = FakeModel("x", labels=probabilities, errors=classified)
+    with TestClient(create_app([Served("fake", model)])) as client:
+        failed = client.post("/v1/systemone", json=asked("broken", "lion", "tiger"))
+        good = client.post("/v1/systemone", json=asked("a lion", "lion", "tiger"))
+    assert failed.status_code == 500
+    assert "a path of this machine" not in failed.text
+    assert good.status_code == 200
+
+
+# --------------------------------------------------------------------------- texts
+
+
+def test_a_chat_is_answered_whole(client: TestClient) -> None:
+    body = client.post("/v1/chat/completions", json=CHAT | {"logprobs": True}).json()
+    [choice] = body["choices"]
+    assert body["object"] == "chat.completion"
+    assert choice["message"] == {"role": "assistant", "content": "Good day", "refusal": None}
+    assert choice["finish_reason"] == "stop"
+    assert len(choice["logprobs"]["content"]) == len("Good day")
+    assert body["usage"]["completion_tokens"] == len("Good day")
+
+
+@pytest.mark.parametrize("kind", ["chat", "completion"])
+def test_a_stream_says_the_same_as_a_whole_answer(client: TestClient, kind: str) -> None:
+    path = "/v1/chat/completions" if kind == "chat" else "/v1/completions"
+    body = CHAT if kind == "chat" else {"model": "fake", "prompt": "Hello"}
+    whole = client.post(path, json=body | {"max_tokens": 5}).json()
+    options = {"max_tokens": 5, "stream": True, "stream_options": {"include_usage": True}}
+    reply = client.post(path, json=body | options)
+    assert reply.headers["content-type"].startswith("text/event-stream")
+
+    *events, last, end = reply.text.split("\n\n")
+    assert (last, end) == ("data: [DONE]", "")
+    chunks = [json.loads(event.removeprefix("data: ")) for event in events]
+    assert len({chunk["id"] for chunk in chunks}) == 1
+    choices = [chunk["choices"][0] for chunk in chunks[:-1]]
+    said = [c["delta"].get("content", "") if kind == "chat" else c["text"] for c in choices]
+    answer = whole["choices"][0]
+    assert "".join(said) == (answer["message"]["content"] if kind == "chat" else answer["text"])
+    assert [c["finish_reason"] for c in choices if c["finish_reason"]] == ["length"]
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"] == whole["usage"]
+
+
+def test_what_is_wrong_with_a_stream_has_a_status() -> None:
+    model = FakeModel("x" * 50, context_length=16)
+    with TestClient(create_app([Served("fake", model)])) as client:
+        body = {"model": "fake", "prompt": "long " * 20, "stream": True}
+        reply = client.post("/v1/completions", json=body)
+    assert reply.status_code == 400
+    assert reply.json()["error"]["code"] == "context_length_exceeded"
+
+
+def test_an_error_behind_the_first_token_is_an_event() -> None:
+    class Breaks(FakeModel):
+        def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> Any:
+            class Stream:
+                finish_reason = None
+
+                def __iter__(self) -> Iterator[Any]:
+                    yield from FakeModel("ab").generate("x")
+                    raise RuntimeError("secret")
+
+                def close(self) -> None: ...
+
+            return Stream()
+
+    with TestClient(create_app([Served("fake", Breaks("x"))])) as client:
+        body = {"model": "fake", "prompt": "p", "stream": True}
+        reply = client.post("/v1/completions", json=body)
+        whole = client.post("/v1/completions", json=body | {"stream": False})
+    last = json.loads(reply.text.strip().split("\n\n")[-1].removeprefix("data: "))
+    assert last["error"]["code"] == "internal_error"
+    assert whole.status_code == 500
+    assert "secret" not in reply.text + whole.text
+
+
+# --------------------------------------------------------------------------- the door
+
+
+def test_models_are_listed_for_both_clients(client: TestClient) -> None:
+    body = client.get("/v1/models").json()
+    assert [model["id"] for model in body["data"]] == ["fake"]
+    assert [model["name"] for model in body["models"]] == ["fake"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/v1/systemone", 404), ("/v1/chat/completions", 404)]
+)
+def test_a_model_that_is_not_served(client: TestClient, path: str, status: int) -> None:
+    body = asked("a", "b", "c") if path == "/v1/systemone" else CHAT
+    reply = client.post(path, json=body | {"model": "other"})
+    assert reply.status_code == status
+    assert "other" in reply.text
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 5000, b"null", b'{"a": 1e999}'])
+def test_what_is_no_request_is_refused_as_its_wire_does(client: TestClient, body: bytes) -> None:
+    one = client.post("/v1/systemone", content=body)
+    other = client.post("/v1/chat/completions", content=body)
+    assert (one.status_code, other.status_code) == (422, 400)
+    assert one.json()["detail"][0]["msg"]
+    assert other.json()["error"]["message"]
+
+
+def test_the_key_is_asked_for_everywhere_but_at_the_pulse() -> None:
+    app = create_app([Served("fake", FakeModel("x"))], Settings(api_key="secret"))
+    with TestClient(app) as client:
+        for given in ({}, {"authorization": "Bearer wrong"}, {"authorization": "secret"}):
+            reply = client.get("/v1/models", headers=given)
+            assert (reply.status_code, "secret" in reply.text) == (401, False)
+        assert client.get("/v1/models", headers={"authorization": "Bearer secret"}).is_success
+        assert client.get("/health").is_success
+        refused = client.post("/v1/systemone", content=b"{}").json()
+        assert refused["detail"]["error_type"] == "authentication_error"
+
+
+def test_a_foreign_name_is_refused() -> None:
+    settings = Settings(hosts=frozenset({"localhost", "::1"}))
+    with TestClient(create_app([Served("fake", FakeModel("x"))], settings)) as client:
+        assert client.get("/v1/models", headers={"host": "localhost:8000"}).is_success
+        assert client.get("/v1/models", headers={"host": "[::1]:8000"}).is_success
+        assert client.get("/v1/models", headers={"host": "evil.example"}).status_code == 403
+
+
+def test_a_body_beyond_the_limit() -> None:
+    app = create_app([Served("fake", FakeModel("x"))], Settings(max_body=100))
+    with TestClient(app) as client:
+        reply = client.post("/v1/chat/completions", content=b" " * 101)
+    assert reply.status_code == 413
+
+
+def test_capabilities_left_out_are_all() -> None:
+    assert Served("fake", FakeModel("x")).capabilities == frozenset(Capability)
