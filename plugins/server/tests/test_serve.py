@@ -79,7 +79,7 @@ def _judged(address: str, key: str, report: Path) -> list[dict[str, str]]:
     command = [sys.executable, "-c", judge, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert report.exists(), done.stdout[-2000:] + done.stderr[-2000:]
-    requirements: list[dict[str, str]] = json.loads(report.read_text())["requirements"]
+    requirements: list[dict[str, str]] = json.loads(report.read_text())["results"]
     report.unlink()
     return requirements
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Unpack
 
 import pytest
+import uvicorn
 from core_server import Served, Settings, create_app
 from starlette.testclient import TestClient
 
+from core.errors import LabelError
 from core.options import ClassifyOptions, GenerateConfig
-from core.protocols import Capability
+from core.protocols import Capability, TokenStream
 from core.testing import FakeModel
-from core.types import ClassifyResult
+from core.types import ClassifyResult, GenerateMetrics
 
 CHAT = {"model": "fake", "messages": [{"role": "user", "content": "Hello"}]}
 
@@ -183,6 +187,17 @@ def test_a_call_that_fails_is_an_error_of_its_own_requests_alone() -> None:
     assert good.status_code == 200
 
 
+def test_labels_that_the_model_refuses_are_the_requests_fault() -> None:
+    class Refuses(FakeModel):
+        def classify(self, *arguments: Any, **options: Any) -> list[ClassifyResult]:
+            raise LabelError("Two labels have the same tokens.")
+
+    with TestClient(create_app([Served("fake", Refuses("x", labels=probabilities))])) as client:
+        reply = client.post("/v1/systemone", json=asked("a lion", "lion", "tiger"))
+    assert reply.status_code == 422
+    assert "same tokens" in reply.text
+
+
 # --------------------------------------------------------------------------- texts
 
 
@@ -251,7 +266,136 @@ def test_an_error_behind_the_first_token_is_an_event() -> None:
     assert "secret" not in reply.text + whole.text
 
 
+def test_a_stream_holds_its_place_until_it_is_sent() -> None:
+    going, let_go = threading.Event(), threading.Event()
+
+    class Slow(FakeModel):
+        def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> Any:
+            class Stream:
+                finish_reason = "stop"
+                metrics = GenerateMetrics()
+
+                def __iter__(self) -> Iterator[Any]:
+                    yield from FakeModel("a").generate("x")
+                    going.set()
+                    assert let_go.wait(30)
+
+                def close(self) -> None: ...
+
+            return Stream()
+
+    app = create_app([Served("fake", Slow("x"))], Settings(max_queue=1))
+    with TestClient(app) as client, ThreadPoolExecutor(1) as pool:
+        body = {"model": "fake", "prompt": "p", "stream": True}
+        first = pool.submit(client.post, "/v1/completions", json=body)
+        assert going.wait(30)
+        refused = client.post("/v1/completions", json=body)
+        let_go.set()
+        assert first.result().text.endswith("data: [DONE]\n\n")
+        again = client.post("/v1/completions", json=body)
+    assert (refused.status_code, again.status_code) == (429, 200)
+
+
+def test_a_stream_that_takes_too_long_says_so() -> None:
+    seen: list[float | None] = []
+
+    class Notes(FakeModel):
+        def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> TokenStream:
+            seen.append(None if config is None else config.timeout)
+            return super().submit(prompt, config)
+
+    app = create_app([Served("fake", Notes("x"))], Settings(timeout=12.5))
+    with TestClient(app) as client:
+        client.post("/v1/completions", json={"model": "fake", "prompt": "p", "stream": True})
+    assert seen == [12.5]
+
+
+# --------------------------------------------------------------------------- clients that leave
+
+
+@contextmanager
+def listening(served: Served) -> Iterator[tuple[str, int]]:
+    """A server on a thread, by its address."""
+    config = uvicorn.Config(create_app([served]), port=0, log_level="warning")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            threading.Event().wait(0.005)
+        yield server.servers[0].sockets[0].getsockname()
+    finally:
+        server.should_exit = True
+        thread.join(30)
+
+
+def sent(address: tuple[str, int], path: str, body: object) -> socket.socket:
+    connection = socket.create_connection(address)
+    data = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n"
+    connection.sendall(head.encode() + data)
+    return connection
+
+
+def test_a_client_that_leaves_takes_its_question_back() -> None:
+    model = Held()
+    served = Served("fake", model)
+    with listening(served) as address:
+        connection = sent(address, "/v1/systemone", asked("a lion", "lion", "tiger"))
+        assert model.begun.wait(30)
+        other = sent(address, "/v1/systemone", asked("a bear", "bear", "tiger"))
+        while not served.questions._requests:
+            threading.Event().wait(0.001)
+        other.close()  # before it was asked
+        connection.close()  # while it is asked
+        [cancel] = model.cancels
+        assert isinstance(cancel, threading.Event)
+        assert cancel.wait(30)
+        while served.questions._requests:
+            threading.Event().wait(0.001)
+        model.let_go.set()
+    assert model.sizes == [1]
+
+
+def test_a_client_that_leaves_a_stream_stops_it() -> None:
+    stopped = threading.Event()
+
+    class Endless(FakeModel):
+        def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> Any:
+            assert config is not None
+            assert config.cancel is not None
+            cancel = config.cancel
+
+            class Stream:
+                finish_reason = "stop"
+                metrics = GenerateMetrics()
+
+                def __iter__(self) -> Iterator[Any]:
+                    while not cancel.is_set():
+                        yield from FakeModel("a").generate("x")
+
+                def close(self) -> None:
+                    stopped.set()
+
+            return Stream()
+
+    with listening(Served("fake", Endless("x"))) as address:
+        body = {"model": "fake", "prompt": "p", "stream": True}
+        connection = sent(address, "/v1/completions", body)
+        assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+        assert not stopped.is_set()
+        connection.close()
+        assert stopped.wait(30)
+
+
 # --------------------------------------------------------------------------- the door
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/nothing"), ("GET", "/v1/systemone")])
+def test_a_route_that_is_none_is_told_in_json(client: TestClient, method: str, path: str) -> None:
+    reply = client.request(method, path)
+    assert reply.status_code in (404, 405)
+    assert path in reply.json()["error"]["message"]
 
 
 def test_models_are_listed_for_both_clients(client: TestClient) -> None:

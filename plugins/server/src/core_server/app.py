@@ -9,9 +9,11 @@ from functools import partial
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from core.errors import GenerationTimeout
 from core.wires import systemone
@@ -73,7 +75,7 @@ def create_app(served: Sequence[Served], settings: Settings | None = None) -> St
         Route("/v1/models", partial(_models, server)),
         Route("/health", _health),
     ]
-    app = Starlette(routes=routes, lifespan=life)
+    app = Starlette(routes=routes, lifespan=life, exception_handlers={HTTPException: _no_route})
     app.add_middleware(Guard, settings=server.settings)
     return app
 
@@ -89,11 +91,27 @@ async def _answered(
             raise dialect.failed(429, "rate_limit_exceeded", told)
         server.accepted += 1
         try:
-            return await _while_connected(request, answer(server, body), server.settings.timeout)
-        finally:
+            work = answer(server, body)
+            response = await _while_connected(request, work, server.settings.timeout)
+        except BaseException:
             server.accepted -= 1
+            raise
+        return _Accepted(response, server)
     except Exception as error:  # noqa: BLE001 - each becomes its wire's own
         return error_reply(refusal(dialect, error))
+
+
+class _Accepted(Response):
+    """The answer to an accepted request, which holds its place until all of it is sent."""
+
+    def __init__(self, response: Response, server: Server) -> None:
+        self._response, self._server = response, server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._response(scope, receive, send)
+        finally:
+            self._server.accepted -= 1
 
 
 async def _body(dialect: Dialect, request: Request, most: int) -> bytes:
@@ -146,6 +164,12 @@ async def _models(server: Server, request: Request) -> Response:
         data.append({"id": each.name, "object": "model", "created": each.since, "owned_by": "core"})
         models.append({"name": each.name, "description": described, "release_date": ""})
     return reply({"object": "list", "data": data, "models": models})
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    told = f"{request.method} {request.url.path:.200} is not served here: {error.detail}."
+    return error_reply(OPENAI.failed(error.status_code, "not_found", told))
 
 
 async def _health(request: Request) -> Response:

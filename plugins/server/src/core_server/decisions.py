@@ -59,9 +59,13 @@ async def _answers(
     async def ask(labels: tuple[str, ...], group: list[int]) -> list[ClassifyResult]:
         return await served.questions.ask([prompts[place] for place in group], labels)
 
+    asking = [asyncio.ensure_future(ask(*pair)) for pair in places.items()]
+    try:
+        results = await asyncio.gather(*asking)
+    finally:
+        for one_call in asking:  # where one has failed, nobody waits for the others
+            one_call.cancel()
     found: dict[int, ClassifyResult] = {}
-    async with asyncio.TaskGroup() as tasks:
-        asking = [tasks.create_task(ask(*pair)) for pair in places.items()]
-    for group, task in zip(places.values(), asking, strict=True):
-        found.update(zip(group, task.result(), strict=True))
+    for group, of_group in zip(places.values(), results, strict=True):
+        found.update(zip(group, of_group, strict=True))
     return [one.answer(found[place]) for place, one in enumerate(asked)]

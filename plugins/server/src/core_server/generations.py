@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from starlette.responses import Response, StreamingResponse
@@ -40,7 +40,8 @@ async def complete(kind: Literal["chat", "completion"], server: Server, body: ob
     request = (generation.read_chat if kind == "chat" else generation.read_completion)(body)
     served = server.model(OPENAI, request.model)
     served.needs(Capability.CHAT if kind == "chat" else Capability.GENERATE, f"{kind}s")
-    tokens = served.texts.generate(_prompt(served, request), request.config(served.defaults))
+    config = replace(request.config(served.defaults), timeout=server.settings.timeout)
+    tokens = served.texts.generate(_prompt(served, request), config)
     prefix = "chatcmpl" if kind == "chat" else "cmpl"
     facts = _Facts(f"{prefix}-{uuid.uuid4().hex}", int(time.time()), served.name)
     if not request.stream:

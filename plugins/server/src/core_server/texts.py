@@ -35,7 +35,6 @@ class TextQueue:
         together = Capability.SUBMITTING in capabilities or Capability.PARALLEL in capabilities
         readers = _READERS if together else 1
         self._pool = ThreadPoolExecutor(readers, thread_name_prefix="core-server-reader")
-        self.generated = self.prompt_tokens = self.cached_tokens = 0
 
     async def generate(
         self, prompt: Callable[[], str], config: GenerateConfig
@@ -80,11 +79,7 @@ class TextQueue:
                 put(token)
         finally:
             stream.close()
-        metrics = stream.metrics
-        self.generated += metrics.generated_tokens
-        self.prompt_tokens += metrics.prompt_tokens
-        self.cached_tokens += metrics.cached_prompt_tokens
-        return Ended(stream.finish_reason or "stop", metrics)
+        return Ended(stream.finish_reason or "stop", stream.metrics)
 
     def _stream(self, prompt: str, config: GenerateConfig) -> TokenStream:
         if isinstance(self._model, Submitting):
