@@ -9,8 +9,21 @@
 The app is an ASGI application; it closes the models when it ends.
 """
 
-from core_server.app import create_app
-from core_server.served import Served
-from core_server.settings import Settings
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from core_server.app import create_app
+    from core_server.served import Served
+    from core_server.settings import Settings
 
 __all__ = ["Served", "Settings", "create_app"]
+
+_HOMES = {"Served": "served", "Settings": "settings", "create_app": "app"}
+
+
+def __getattr__(name: str) -> object:
+    """A public name, from its module: every start of infer-cli imports this package for a hook."""
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
