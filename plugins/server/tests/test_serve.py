@@ -106,3 +106,10 @@ def test_an_address_that_others_reach_needs_a_key(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "give --api-key" in done.stderr
+
+
+def test_two_models_of_one_name_cannot_be_told_apart(tmp_path: Path) -> None:
+    words = [*SERVE, str(tmp_path / "a" / "mine"), str(tmp_path / "b" / "mine.gguf")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "are called 'mine'" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -145,6 +146,41 @@ def test_what_comes_while_a_call_runs_is_asked_in_one() -> None:
     assert (served.questions.calls, served.questions.questions) == (2, 9)
 
 
+def test_turns_of_a_long_request_and_of_those_behind_it() -> None:
+    """One with 300 questions, and 300 with one: each call has 256, and nobody is passed over."""
+    model = Held()
+    served = Served("fake", model)
+    prompts = [f"a {n}" for n in range(300)]
+
+    async def ask_all() -> list[list[ClassifyResult]]:
+        queue, labels = served.questions, ("lion", "tiger")
+        first = asyncio.create_task(queue.ask(["held"], labels))
+        while not model.begun.is_set():
+            await asyncio.sleep(0.001)
+        others = [asyncio.create_task(queue.ask(prompts, labels))]
+        others += [asyncio.create_task(queue.ask([prompt], labels)) for prompt in prompts]
+        while len(queue._requests) < 301:
+            await asyncio.sleep(0.001)
+        model.let_go.set()
+        return await asyncio.gather(first, *others)
+
+    found = asyncio.run(ask_all())
+    served.close()
+    assert [len(results) for results in found] == [1, 300, *[1] * 300]
+    assert model.sizes == [1, 256, 256, 88]
+    assert all(result.label for results in found for result in results)
+
+
+def test_what_no_future_takes_is_an_error_too() -> None:
+    class Ends(FakeModel):
+        def classify(self, *arguments: Any, **options: Any) -> list[ClassifyResult]:
+            raise StopIteration
+
+    with TestClient(create_app([Served("fake", Ends("x", labels=probabilities))])) as client:
+        reply = client.post("/v1/systemone", json=asked("a lion", "lion", "tiger"))
+    assert reply.status_code == 500
+
+
 def test_a_full_queue_says_when_to_come_again() -> None:
     model = Held()
     app = create_app([Served("fake", model)], Settings(max_queue=1))
@@ -244,7 +280,7 @@ def test_what_is_wrong_with_a_stream_has_a_status() -> None:
 
 def test_an_error_behind_the_first_token_is_an_event() -> None:
     class Breaks(FakeModel):
-        def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> Any:
+        def generate(self, prompt: str, config: GenerateConfig | None = None, /, **_: Any) -> Any:
             class Stream:
                 finish_reason = None
 
@@ -270,7 +306,7 @@ def test_a_stream_holds_its_place_until_it_is_sent() -> None:
     going, let_go = threading.Event(), threading.Event()
 
     class Slow(FakeModel):
-        def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> Any:
+        def generate(self, prompt: str, config: GenerateConfig | None = None, /, **_: Any) -> Any:
             class Stream:
                 finish_reason = "stop"
                 metrics = GenerateMetrics()
@@ -296,13 +332,27 @@ def test_a_stream_holds_its_place_until_it_is_sent() -> None:
     assert (refused.status_code, again.status_code) == (429, 200)
 
 
-def test_a_stream_that_takes_too_long_says_so() -> None:
+def test_a_chat_needs_no_tokenizer_to_be_shown() -> None:
+    """As with mlx_lm, whose models chat and show none."""
+
+    class Closed(FakeModel):
+        encode = decode = render_chat = submit = None  # type: ignore[assignment]
+
+    served = Served("fake", Closed("Good day"), capabilities={Capability.CHAT})
+    with TestClient(create_app([served])) as client:
+        [choice] = client.post("/v1/chat/completions", json=CHAT).json()["choices"]
+    assert choice["message"]["content"] == "Good day"
+
+
+def test_the_timeout_is_the_generations_too() -> None:
     seen: list[float | None] = []
 
     class Notes(FakeModel):
-        def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> TokenStream:
+        def generate(
+            self, prompt: str, config: GenerateConfig | None = None, /, **_: Any
+        ) -> TokenStream:
             seen.append(None if config is None else config.timeout)
-            return super().submit(prompt, config)
+            return super().generate(prompt, config)
 
     app = create_app([Served("fake", Notes("x"))], Settings(timeout=12.5))
     with TestClient(app) as client:
@@ -314,9 +364,9 @@ def test_a_stream_that_takes_too_long_says_so() -> None:
 
 
 @contextmanager
-def listening(served: Served) -> Iterator[tuple[str, int]]:
+def listening(served: Served, settings: Settings | None = None) -> Iterator[tuple[str, int]]:
     """A server on a thread, by its address."""
-    config = uvicorn.Config(create_app([served]), port=0, log_level="warning")
+    config = uvicorn.Config(create_app([served], settings), port=0, log_level="warning")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -361,7 +411,7 @@ def test_a_client_that_leaves_a_stream_stops_it() -> None:
     stopped = threading.Event()
 
     class Endless(FakeModel):
-        def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> Any:
+        def generate(self, prompt: str, config: GenerateConfig | None = None, /, **_: Any) -> Any:
             assert config is not None
             assert config.cancel is not None
             cancel = config.cancel
@@ -448,6 +498,24 @@ def test_a_body_beyond_the_limit() -> None:
     with TestClient(app) as client:
         reply = client.post("/v1/chat/completions", content=b" " * 101)
     assert reply.status_code == 413
+
+
+def test_a_body_that_does_not_come() -> None:
+    served = Served("fake", FakeModel("x"))
+    with listening(served, Settings(body_timeout=0.05)) as address:
+        connection = socket.create_connection(address)
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"
+        connection.sendall(head)
+        assert connection.recv(4096).startswith(b"HTTP/1.1 408")
+        connection.close()
+
+
+def test_a_key_beyond_ascii() -> None:
+    app = create_app([Served("fake", FakeModel("x"))], Settings(api_key="clé"))
+    with TestClient(app) as client:
+        right = {b"authorization": "Bearer clé".encode()}
+        assert client.get("/v1/models", headers=right).status_code == 200
+        assert client.get("/v1/models", headers={"authorization": "Bearer cle"}).status_code == 401
 
 
 def test_capabilities_left_out_are_all() -> None:

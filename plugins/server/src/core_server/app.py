@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import msgspec
@@ -85,7 +85,7 @@ async def _answered(
 ) -> Response:
     """Read the body, take a place in the queue, and answer; no error leaves in another shape."""
     try:
-        body = _parsed(dialect, await _body(dialect, request, server.settings.max_body))
+        body = _parsed(dialect, await _body(dialect, request, server.settings))
         if server.accepted >= server.settings.max_queue:
             told = f"{server.accepted} requests are being answered. Try again in a second."
             raise dialect.failed(429, "rate_limit_exceeded", told)
@@ -109,18 +109,27 @@ class _Accepted(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await self._response(scope, receive, send)
+            # Who reads too slowly loses the rest: the connection ends without an end of the body.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._server.settings.timeout):
+                    await self._response(scope, receive, send)
         finally:
             self._server.accepted -= 1
 
 
-async def _body(dialect: Dialect, request: Request, most: int) -> bytes:
-    chunks, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > most:
-            raise dialect.failed(413, "request_too_large", f"A body has at most {most:,} bytes.")
-        chunks.append(chunk)
+async def _body(dialect: Dialect, request: Request, settings: Settings) -> bytes:
+    chunks, size, most = [], 0, settings.max_body
+    try:
+        async with asyncio.timeout(settings.body_timeout):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > most:
+                    told = f"A body has at most {most:,} bytes."
+                    raise dialect.failed(413, "request_too_large", told)
+                chunks.append(chunk)
+    except TimeoutError:
+        told = f"The body was not there within {settings.body_timeout:g} s."
+        raise dialect.failed(408, "request_timeout", told) from None
     return b"".join(chunks)
 
 

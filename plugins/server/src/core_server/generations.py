@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 from starlette.responses import Response, StreamingResponse
 
-from core.protocols import Capability
+from core.options import GenerateConfig
+from core.protocols import Capability, TokenStream
 from core.types import BatchResult, Token
 from core.wires import completions, generation
 from core.wires.chunks import Chunks
@@ -41,7 +42,7 @@ async def complete(kind: Literal["chat", "completion"], server: Server, body: ob
     served = server.model(OPENAI, request.model)
     served.needs(Capability.CHAT if kind == "chat" else Capability.GENERATE, f"{kind}s")
     config = replace(request.config(served.defaults), timeout=server.settings.timeout)
-    tokens = served.texts.generate(_prompt(served, request), config)
+    tokens = served.texts.generate(_beginning(served, request), config)
     prefix = "chatcmpl" if kind == "chat" else "cmpl"
     facts = _Facts(f"{prefix}-{uuid.uuid4().hex}", int(time.time()), served.name)
     if not request.stream:
@@ -53,11 +54,12 @@ async def complete(kind: Literal["chat", "completion"], server: Server, body: ob
     return StreamingResponse(events, media_type="text/event-stream")
 
 
-def _prompt(served: Served, request: GenerationRequest) -> Callable[[], str]:
-    if request.kind == "completion":
-        return lambda: request.prompt
-    tokenizing = served.tokenizing()
-    return lambda: tokenizing.render_chat(request.messages)
+def _beginning(
+    served: Served, request: GenerationRequest
+) -> Callable[[GenerateConfig], TokenStream]:
+    if request.kind == "chat":
+        return lambda config: served.model.chat(request.messages, config)
+    return lambda config: served.model.generate(request.prompt, config)
 
 
 async def _whole(request: GenerationRequest, tokens: _Tokens, facts: _Facts) -> dict[str, object]:

@@ -41,8 +41,9 @@ class Guard:
         if self._key is None or path == _OPEN:
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        # In constant time, so that how long a refusal takes tells nothing of the key.
-        if hmac.compare_digest(given.strip().encode(), self._key) and scheme.lower() == "bearer":
+        # Header bytes come as Latin-1. In constant time: how long it takes tells nothing of the key.
+        same = hmac.compare_digest(given.strip().encode("latin-1"), self._key)
+        if same and scheme.lower() == "bearer":
             return None
         told = "Send the server's key: Authorization: Bearer KEY."
         return dialect.failed(401, "authentication_error", told)

@@ -129,8 +129,6 @@ class QuestionQueue:
                 return None
             labels = self._requests[0].labels
             turns = deque(each for each in self._requests if each.labels == labels)
-            self._running, self._cancel = [*turns], threading.Event()
-
             taken: list[tuple[_Request, int]] = []
             while turns and len(taken) < _ROUND:
                 request = turns.popleft()
@@ -138,11 +136,12 @@ class QuestionQueue:
                 if request.waiting:
                     turns.append(request)
 
-            # What is asked for whole waits for its answer alone; the rest goes to the back.
-            unfinished = [each for each in self._running if each.waiting]
+            # What is asked for whole waits for its answer alone; what is not, at the back.
+            self._running = [*dict.fromkeys(request for request, _ in taken)]
+            self._cancel = threading.Event()
             for each in self._running:
                 self._requests.remove(each)
-            self._requests.extend(unfinished)
+            self._requests.extend(each for each in self._running if each.waiting)
             return taken
 
     def _answer(self, round_: Sequence[tuple[_Request, int]]) -> None:
@@ -158,6 +157,8 @@ class QuestionQueue:
             self.cached_tokens += metrics.cached_prompt_tokens
             for (request, place), result in zip(round_, results, strict=True):
                 request.results[place] = _without_logits(result)
+        except StopIteration as failed:  # which no future takes
+            error = RuntimeError(f"A generator of the backend ended early: {failed!r}")
         except BaseException as failed:  # noqa: BLE001 - it is its clients' to hear
             error = failed
         for request in dict.fromkeys(request for request, _ in round_):

@@ -38,6 +38,9 @@ def run(
     settings = Settings(
         api_key or None, max_queue=max_queue, timeout=timeout, chat=chat, hosts=frozenset(hosts)
     )
+    names = [_name(model) for model in models]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise click.UsageError(f"Two of the models are called {twice[0]!r}: rename one.")
     served = [_served(model, backend, context_len, parallel_slots) for model in models]
     config = uvicorn.Config(
         create_app(served, settings), host=host, port=port, log_level="info", access_log=False
@@ -51,5 +54,11 @@ def _served(model: str, backend: str, context_len: int, parallel_slots: int) -> 
     loaded = core.load_model(
         path, backend=name, context_len=context_len, parallel_slots=parallel_slots
     )
-    called = os.path.basename(os.path.normpath(model)).removesuffix(".gguf")
-    return Served(called, loaded, backend=name, capabilities=core.get_backend(name).capabilities)
+    return Served(
+        _name(model), loaded, backend=name, capabilities=core.get_backend(name).capabilities
+    )
+
+
+def _name(model: str) -> str:
+    """What clients call it by."""
+    return os.path.basename(os.path.normpath(model)).removesuffix(".gguf")

@@ -34,7 +34,7 @@ class Served:
         self.defaults = defaults or GenerateConfig()
         self.since = int(time.time())
         self.questions = QuestionQueue(model)
-        self.texts = TextQueue(model, self.capabilities)
+        self.texts = TextQueue(self.capabilities)
 
     def needs(self, capability: Capability, operation: str) -> None:
         """Raises `core.UnsupportedOperationError` for what the backend does not offer."""

@@ -13,7 +13,8 @@ class Settings:
     """Limits of a server; without ``api_key`` it asks for none.
 
     ``max_queue`` are the requests that are accepted at once, those that run included; ``max_body``
-    is in bytes, ``timeout`` in seconds from a request's arrival to the end of its answer.
+    is in bytes. ``timeout`` is in seconds, one time for the work on a request and one for sending
+    its answer, and ``body_timeout`` for its body.
     ``hosts`` are the names that a request may call the server by; empty allows every name.
     """
 
@@ -21,6 +22,7 @@ class Settings:
     max_queue: int = 512
     max_body: int = 8 << 20
     timeout: float | None = 600.0
+    body_timeout: float = 60.0
     chat: bool = False
     hosts: frozenset[str] = frozenset()
 

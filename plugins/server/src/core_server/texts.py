@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from core.extensions import Submitting
 from core.options import GenerateConfig
-from core.protocols import Capability, TextModel, TokenStream
+from core.protocols import Capability, TokenStream
 from core.types import FinishReason, GenerateMetrics, Token
 
 _READERS = 256  # threads that read streams: more than any backend runs side by side
@@ -30,16 +29,17 @@ class TextQueue:
     A backend without that gets one at a time.
     """
 
-    def __init__(self, model: TextModel, capabilities: frozenset[Capability]) -> None:
-        self._model = model
-        together = Capability.SUBMITTING in capabilities or Capability.PARALLEL in capabilities
-        readers = _READERS if together else 1
+    def __init__(self, capabilities: Collection[Capability]) -> None:
+        readers = _READERS if Capability.PARALLEL in capabilities else 1
         self._pool = ThreadPoolExecutor(readers, thread_name_prefix="core-server-reader")
 
     async def generate(
-        self, prompt: Callable[[], str], config: GenerateConfig
+        self, begin: Callable[[GenerateConfig], TokenStream], config: GenerateConfig
     ) -> AsyncGenerator[Token | Ended, None]:
-        """The tokens of ``prompt()``, then `Ended`. Closing it early cancels the generation."""
+        """The tokens of ``begin(config)``, then `Ended`. Closing it early cancels the generation.
+
+        ``begin`` is called on a thread: a chat template takes its time.
+        """
         loop, cancel = asyncio.get_running_loop(), threading.Event()
         queue: asyncio.Queue[Token | Ended | BaseException] = asyncio.Queue()
 
@@ -51,7 +51,7 @@ class TextQueue:
 
         def read() -> None:
             try:
-                put(self._read(prompt(), replace(config, cancel=cancel), put))
+                put(_read(begin(replace(config, cancel=cancel)), put))
             except BaseException as error:  # noqa: BLE001 - raised where it is awaited
                 put(error)
 
@@ -72,16 +72,11 @@ class TextQueue:
         """Wait for what is read."""
         self._pool.shutdown()
 
-    def _read(self, prompt: str, config: GenerateConfig, put: Callable[[Token], None]) -> Ended:
-        stream = self._stream(prompt, config)
-        try:
-            for token in stream:
-                put(token)
-        finally:
-            stream.close()
-        return Ended(stream.finish_reason or "stop", stream.metrics)
 
-    def _stream(self, prompt: str, config: GenerateConfig) -> TokenStream:
-        if isinstance(self._model, Submitting):
-            return self._model.submit(prompt, config)
-        return self._model.generate(prompt, config)
+def _read(stream: TokenStream, put: Callable[[Token], None]) -> Ended:
+    try:
+        for token in stream:
+            put(token)
+    finally:
+        stream.close()
+    return Ended(stream.finish_reason or "stop", stream.metrics)
