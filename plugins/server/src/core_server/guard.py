@@ -41,7 +41,7 @@ class Guard:
         if self._key is None or path == _OPEN:
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        # Header bytes come as Latin-1. In constant time: how long it takes tells nothing of the key.
+        # A header is Latin-1. In constant time: how long it takes tells nothing of the key.
         same = hmac.compare_digest(given.strip().encode("latin-1"), self._key)
         if same and scheme.lower() == "bearer":
             return None
