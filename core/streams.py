@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Iterator
-from io import StringIO
 
 from core.errors import CoreError
 from core.records import error_record
@@ -19,7 +18,9 @@ class TokenStreamBase(Iterator[Token]):
     """
 
     def __init__(self) -> None:
-        self._given_text = StringIO()  # takes a token in constant time, and no object for each
+        # A token in constant time and no object for each. Not a StringIO: a stream that is used
+        # while the interpreter ends would find it closed.
+        self._given_text = bytearray()
         self._raised: Exception | None = None
 
     @abstractmethod
@@ -48,7 +49,7 @@ class TokenStreamBase(Iterator[Token]):
         except Exception as error:
             self._raised = _without_frames(error)
             raise
-        self._given_text.write(token.text)
+        self._given_text += token.text.encode("utf-8", "surrogatepass")
         return token
 
     def text(self) -> str:
@@ -57,12 +58,15 @@ class TokenStreamBase(Iterator[Token]):
             raise _without_frames(self._raised)
         for _ in self:
             pass
-        return self._given_text.getvalue()
+        return self._text()
+
+    def _text(self) -> str:
+        return self._given_text.decode("utf-8", "surrogatepass")
 
     def to_dict(self) -> dict[str, object]:
         """What came of the stream until now, for JSON. See `TokenStream`."""
         return {
-            "text": self._given_text.getvalue(),
+            "text": self._text(),
             "finish_reason": self.finish_reason,
             "metrics": self.metrics.to_dict(),
             "error": error_record(self._raised),
@@ -73,7 +77,7 @@ class TokenStreamBase(Iterator[Token]):
         return f"<{type(self).__name__}: {self._state()}>"
 
     def _state(self) -> str:
-        size = self._given_text.tell()
+        size = len(self._text())
         read = "1 character" if size == 1 else f"{size} characters"
         if self._raised is not None:
             return f"failed with {type(self._raised).__name__} behind {read}"

@@ -134,3 +134,35 @@ def test_an_error_that_cannot_be_copied_is_told_by_its_words() -> None:
         stream.text()
     with pytest.raises(core.CoreError, match="OddError: broken pipe"):
         stream.text()
+
+
+class Waiting(Odd):
+    """A stream whose tokens wait in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = [*ANSWER]
+
+    def next_token(self) -> Token:
+        if not self.tokens:
+            raise StopIteration
+        return Token(0, self.tokens.pop(0))
+
+
+def test_a_stream_may_be_used_as_it_is_thrown_away() -> None:
+    """As by what reads one in its ``__del__`` when the interpreter ends."""
+    read: list[str] = []
+
+    class Late:
+        def __init__(self, stream: Waiting) -> None:
+            self.stream, self.itself = stream, self
+
+        def __del__(self) -> None:
+            read.append(self.stream.text())
+
+    stream = Waiting()  # older than its user, and so finalised before it
+    next(stream)
+    late = Late(stream)
+    del stream, late
+    gc.collect()
+    assert read == [ANSWER]
