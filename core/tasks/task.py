@@ -120,7 +120,7 @@ class Task:
         """
         request = self.request(model, config)
         prompts = self.prompts(texts)
-        return [*self._decisions(model, prompts, model.classify(prompts, request))]
+        return [*self.decisions(model, prompts, model.classify(prompts, request))]
 
     def classify_iter(
         self, model: TextModel, texts: Iterable[str], config: GenerateConfig | None = None
@@ -142,7 +142,7 @@ class Task:
                 yield from prompts
 
         results = model.classify_iter(asked(), request)
-        return self._decisions(model, iter(waiting.popleft, None), results)
+        return self.decisions(model, iter(waiting.popleft, None), results)
 
     def _in_blocks(
         self, model: TextModel, texts: Iterable[str], request: GenerateConfig
@@ -150,7 +150,7 @@ class Task:
         stream = iter(texts)
         while block := [*islice(stream, _BLOCK)]:
             prompts = self.prompts(block)
-            yield from self._decisions(model, prompts, model.classify(prompts, request))
+            yield from self.decisions(model, prompts, model.classify(prompts, request))
 
     def _asked(self, text: str) -> list[str]:
         if self.mode == "many":
@@ -170,10 +170,10 @@ class Task:
         changes = {"labels_only": False, "return_logits": False, "label_prefix": self.label_prefix}
         return replace(given, labels=words, **changes)  # type: ignore[arg-type]
 
-    def _decisions(
+    def decisions(
         self, model: TextModel, prompts: Iterable[str], results: Iterable[ClassifyResult]
     ) -> Iterator[Decision]:
-        """One for each text, of the results of its prompts."""
+        """One for each text, of the results that `request` brought for its `prompts`."""
         found = answers(model, self.words, self.label_prefix, prompts, results)
         if self.mode != "many":
             for answer in found:

@@ -111,7 +111,11 @@ def response(
     return {
         "model": model,
         "answers": {question.name: _answer(question, answer) for question, answer in pairs},
-        "usage": {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens},
+        "usage": {
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "x_cached_tokens": usage.cached_tokens,
+        },
     }
 
 

@@ -109,7 +109,7 @@ def test_systemone_out() -> None:
                 "x_level": "raw",
             },
         },
-        "usage": {"input_tokens": 142, "output_tokens": 3},
+        "usage": {"input_tokens": 142, "output_tokens": 3, "x_cached_tokens": 100},
     }
 
 

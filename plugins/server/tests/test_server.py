@@ -162,7 +162,7 @@ def test_turns_of_a_long_request_and_of_those_behind_it() -> None:
         while len(queue._requests) < 301:
             await asyncio.sleep(0.001)
         model.let_go.set()
-        return await asyncio.gather(first, *others)
+        return [each.results for each in await asyncio.gather(first, *others)]
 
     found = asyncio.run(ask_all())
     served.close()

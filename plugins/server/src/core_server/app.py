@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import IO, cast
 
 import msgspec
 from starlette.applications import Starlette
@@ -13,19 +16,23 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from core.errors import GenerationTimeout
 from core.wires import systemone
 from core.wires.errors import OPENAI, SYSTEM_ONE, Dialect, refusal, unknown_model
+from core_server.classifications import classify, classify_as_vllm, classify_lines
 from core_server.decisions import decide
 from core_server.generations import complete
 from core_server.guard import Guard
-from core_server.replies import JSON, error_reply, reply
+from core_server.measures import measures
+from core_server.replies import JSON, NDJSON, error_reply, reply
 from core_server.served import Served
 from core_server.settings import Settings
+from core_server.tokens import detokenize, tokenize
 
 _Answer = Callable[["Server", object], Awaitable[Response]]
+_LinesAnswer = Callable[["Server", IO[bytes]], Awaitable[Response]]
 _GONE = 499  # nginx's number for a client that has left
 
 
@@ -40,6 +47,7 @@ class Server:
             raise ValueError("Two of the models have one name.")
         self.settings = settings
         self.accepted = 0
+        self.answers: Counter[int] = Counter()
 
     def model(self, dialect: Dialect, name: str) -> Served:
         """The model of this name; the first for the aliases that clients send by themselves."""
@@ -48,6 +56,10 @@ class Server:
         if name in systemone.ALIASES:
             return next(iter(self.served.values()))
         raise unknown_model(dialect, name)
+
+    def model_or_first(self, name: str) -> Served:
+        """The model of this name; the first where a request of ours or vLLM's has none."""
+        return self.model(OPENAI, name) if name else next(iter(self.served.values()))
 
     def close(self) -> None:
         """Close all models."""
@@ -64,14 +76,21 @@ def create_app(served: Sequence[Served], settings: Settings | None = None) -> St
         yield
         await asyncio.to_thread(server.close)
 
-    def post(path: str, dialect: Dialect, answer: _Answer) -> Route:
-        return Route(path, partial(_answered, server, dialect, answer), methods=["POST"])
+    def post(
+        path: str, dialect: Dialect, answer: _Answer, lines: _LinesAnswer | None = None
+    ) -> Route:
+        return Route(path, partial(_answered, server, dialect, answer, lines), methods=["POST"])
 
     routes = [
         post("/v1/systemone", SYSTEM_ONE, partial(decide, "systemone")),
         post("/v1/decisions", OPENAI, partial(decide, "decisions")),
         post("/v1/chat/completions", OPENAI, partial(complete, "chat")),
         post("/v1/completions", OPENAI, partial(complete, "completion")),
+        post("/v1/classify", OPENAI, classify, classify_lines),
+        post("/classify", OPENAI, classify_as_vllm),
+        post("/tokenize", OPENAI, tokenize),
+        post("/detokenize", OPENAI, detokenize),
+        Route("/metrics", partial(_metrics, server)),
         Route("/v1/models", partial(_models, server)),
         Route("/health", _health),
     ]
@@ -81,56 +100,105 @@ def create_app(served: Sequence[Served], settings: Settings | None = None) -> St
 
 
 async def _answered(
-    server: Server, dialect: Dialect, answer: _Answer, request: Request
+    server: Server, dialect: Dialect, answer: _Answer, lines: _LinesAnswer | None, request: Request
 ) -> Response:
     """Read the body, take a place in the queue, and answer; no error leaves in another shape."""
+    response = await _accepted(server, dialect, answer, lines, request)
+    server.answers[response.status_code] += 1
+    return response
+
+
+async def _accepted(
+    server: Server, dialect: Dialect, answer: _Answer, lines: _LinesAnswer | None, request: Request
+) -> Response:
     try:
-        body = _parsed(dialect, await _body(dialect, request, server.settings))
+        if lines is not None and request.headers.get("content-type", "").startswith(NDJSON):
+            work: Callable[[], Awaitable[Response]]
+            work = partial(lines, server, await _spooled(dialect, request, server.settings))
+        else:
+            body = _parsed(dialect, await _body(dialect, request, server.settings))
+            work, lines = partial(answer, server, body), None
         if server.accepted >= server.settings.max_queue:
             told = f"{server.accepted} requests are being answered. Try again in a second."
             raise dialect.failed(429, "rate_limit_exceeded", told)
         server.accepted += 1
         try:
-            work = answer(server, body)
-            response = await _while_connected(request, work, server.settings.timeout)
+            response = await _while_connected(request, work(), server.settings.timeout)
         except BaseException:
             server.accepted -= 1
             raise
-        return _Accepted(response, server)
+        return _Accepted(response, server, rearmed=lines is not None)
     except Exception as error:  # noqa: BLE001 - each becomes its wire's own
         return error_reply(refusal(dialect, error))
 
 
 class _Accepted(Response):
-    """The answer to an accepted request, which holds its place until all of it is sent."""
+    """The answer to an accepted request, which holds its place until all of it is sent.
 
-    def __init__(self, response: Response, server: Server) -> None:
-        self._response, self._server = response, server
+    ``rearmed``: the time for it begins anew with each part, for an answer may be long.
+    """
+
+    def __init__(self, response: Response, server: Server, *, rearmed: bool = False) -> None:
+        self._response, self._server, self._rearmed = response, server, rearmed
+        self.status_code = response.status_code
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        timeout = self._server.settings.timeout
         try:
             # Who reads too slowly loses the rest: the connection ends without an end of the body.
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._server.settings.timeout):
-                    await self._response(scope, receive, send)
+                async with asyncio.timeout(timeout) as limit:
+
+                    async def sent(message: Message) -> None:
+                        await send(message)
+                        if self._rearmed and timeout is not None:
+                            limit.reschedule(asyncio.get_running_loop().time() + timeout)
+
+                    await self._response(scope, receive, sent)
         finally:
             self._server.accepted -= 1
 
 
 async def _body(dialect: Dialect, request: Request, settings: Settings) -> bytes:
-    chunks, size, most = [], 0, settings.max_body
+    body = bytearray()
+    await _read(dialect, request, body.extend, settings.max_body, settings.body_timeout)
+    return bytes(body)
+
+
+async def _spooled(dialect: Dialect, request: Request, settings: Settings) -> IO[bytes]:
+    """A body of lines, on disk where it is long: answers begin when all of it is there.
+
+    Many clients send a whole body before they read; answered earlier, both sides would wait.
+    """
+    spool = tempfile.SpooledTemporaryFile(settings.max_body)  # noqa: SIM115 - its answer closes it
     try:
-        async with asyncio.timeout(settings.body_timeout):
+        await _read(dialect, request, spool.write, settings.max_lines, settings.timeout)
+    except BaseException:
+        spool.close()
+        raise
+    spool.seek(0)
+    return cast("IO[bytes]", spool)
+
+
+async def _read(
+    dialect: Dialect,
+    request: Request,
+    write: Callable[[bytes], object],
+    most: int,
+    timeout: float | None,
+) -> None:
+    size = 0
+    try:
+        async with asyncio.timeout(timeout):
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > most:
                     told = f"A body has at most {most:,} bytes."
                     raise dialect.failed(413, "request_too_large", told)
-                chunks.append(chunk)
+                write(chunk)
     except TimeoutError:
-        told = f"The body was not there within {settings.body_timeout:g} s."
+        told = f"The body was not there within {timeout:g} s."
         raise dialect.failed(408, "request_timeout", told) from None
-    return b"".join(chunks)
 
 
 def _parsed(dialect: Dialect, body: bytes) -> object:
@@ -179,6 +247,10 @@ async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     told = f"{request.method} {request.url.path:.200} is not served here: {error.detail}."
     return error_reply(OPENAI.failed(error.status_code, "not_found", told))
+
+
+async def _metrics(server: Server, request: Request) -> Response:
+    return measures(server)
 
 
 async def _health(request: Request) -> Response:

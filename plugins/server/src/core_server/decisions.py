@@ -15,6 +15,7 @@ from core.wires.errors import OPENAI, SYSTEM_ONE
 from core.wires.questions import Answer
 from core.wires.reading import Reading, readings
 from core.wires.usage import Usage
+from core_server.questions import Asked
 from core_server.replies import reply
 from core_server.served import Served
 
@@ -33,8 +34,8 @@ async def decide(wire: Literal["systemone", "decisions"], server: Server, body: 
     asked = readings(request)
     # Templates and tokenizers take milliseconds, in which the loop serves others.
     prompts, tokens = await asyncio.to_thread(_prompts, served, asked, server.settings.chat)
-    answers = await _answers(served, asked, prompts)
-    usage = Usage(tokens, 0, len(answers))
+    answers, cached = await _answers(served, asked, prompts)
+    usage = Usage(tokens, min(cached, tokens), len(answers))
     return reply(module.response(request, answers, model=served.name, usage=usage))
 
 
@@ -50,13 +51,13 @@ def _prompts(served: Served, asked: Sequence[Reading], chat: bool) -> tuple[list
 
 async def _answers(
     served: Served, asked: Sequence[Reading], prompts: Sequence[str]
-) -> list[Answer]:
-    """The answers in order; questions with the same labels wait for one another."""
+) -> tuple[list[Answer], int]:
+    """The answers in order, and their cached tokens; equal labels wait for one another."""
     places: dict[tuple[str, ...], list[int]] = {}
     for place, one in enumerate(asked):
         places.setdefault(one.labels, []).append(place)
 
-    async def ask(labels: tuple[str, ...], group: list[int]) -> list[ClassifyResult]:
+    async def ask(labels: tuple[str, ...], group: list[int]) -> Asked:
         return await served.questions.ask([prompts[place] for place in group], labels)
 
     asking = [asyncio.ensure_future(ask(*pair)) for pair in places.items()]
@@ -67,5 +68,6 @@ async def _answers(
             one_call.cancel()
     found: dict[int, ClassifyResult] = {}
     for group, of_group in zip(places.values(), results, strict=True):
-        found.update(zip(group, of_group, strict=True))
-    return [one.answer(found[place]) for place, one in enumerate(asked)]
+        found.update(zip(group, of_group.results, strict=True))
+    answers = [one.answer(found[place]) for place, one in enumerate(asked)]
+    return answers, sum(each.cached_tokens for each in results)

@@ -17,10 +17,21 @@ from dataclasses import dataclass, field, replace
 
 from core.options import GenerateConfig
 from core.protocols import TextModel
-from core.types import ClassifyResult
+from core.types import ClassifyResult, GenerateMetrics
 
 Labels = tuple[str, ...]
 _ROUND = 256  # questions of a call: a second or so of a small model on two cores
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The results of one request, in its order, and how many of its tokens no pass computed.
+
+    Of a call that several requests shared, each is told the part that its questions are of it.
+    """
+
+    results: list[ClassifyResult]
+    cached_tokens: int
 
 
 @dataclass(eq=False, slots=True)
@@ -29,22 +40,24 @@ class _Request:
 
     prompts: Sequence[str]
     labels: Labels
-    done: asyncio.Future[list[ClassifyResult]]
+    done: asyncio.Future[Asked]
     loop: asyncio.AbstractEventLoop
     waiting: deque[int] = field(default_factory=deque)
     results: dict[int, ClassifyResult] = field(default_factory=dict)
+    cached: float = 0.0
     gone: bool = False
 
     def finish(self, error: BaseException | None = None) -> None:
         """Hand the results to the event loop that waits for them."""
-        found = [self.results[place] for place in sorted(self.results)]
+        results = [self.results[place] for place in sorted(self.results)]
+        found = Asked(results, round(self.cached))
         with suppress(RuntimeError):  # the loop has ended, and with it who waited
             self.loop.call_soon_threadsafe(_settle, self.done, found, error)
 
 
 def _settle(
-    done: asyncio.Future[list[ClassifyResult]],
-    found: list[ClassifyResult],
+    done: asyncio.Future[Asked],
+    found: Asked,
     error: BaseException | None,
 ) -> None:
     if done.done():
@@ -72,10 +85,10 @@ class QuestionQueue:
         self._thread: threading.Thread | None = None
         self.calls = self.questions = self.prompt_tokens = self.cached_tokens = 0
 
-    async def ask(self, prompts: Sequence[str], labels: Labels) -> list[ClassifyResult]:
+    async def ask(self, prompts: Sequence[str], labels: Labels) -> Asked:
         """One result for each prompt; an abandoned wait takes its questions back."""
         if not prompts:
-            return []
+            return Asked([], 0)
         loop = asyncio.get_running_loop()
         request = _Request(prompts, labels, loop.create_future(), loop)
         request.waiting.extend(range(len(prompts)))
@@ -151,12 +164,10 @@ class QuestionQueue:
         try:
             config = GenerateConfig(labels=labels, cancel=self._cancel)
             results = self._model.classify(prompts, config)
-            metrics = self._model.metrics
-            self.calls, self.questions = self.calls + 1, self.questions + len(prompts)
-            self.prompt_tokens += metrics.prompt_tokens
-            self.cached_tokens += metrics.cached_prompt_tokens
+            cached = self._counted(self._model.metrics, len(prompts))
             for (request, place), result in zip(round_, results, strict=True):
                 request.results[place] = _without_logits(result)
+                request.cached += cached
         except StopIteration as failed:  # which no future takes
             error = RuntimeError(f"A generator of the backend ended early: {failed!r}")
         except BaseException as failed:  # noqa: BLE001 - it is its clients' to hear
@@ -169,6 +180,13 @@ class QuestionQueue:
                 request.finish(error)
             elif len(request.results) == len(request.prompts):
                 request.finish()
+
+    def _counted(self, metrics: GenerateMetrics, questions: int) -> float:
+        """Add a call to the counters. Returns the cached tokens of each of its questions."""
+        self.calls, self.questions = self.calls + 1, self.questions + questions
+        self.prompt_tokens += metrics.prompt_tokens
+        self.cached_tokens += metrics.cached_prompt_tokens
+        return metrics.cached_prompt_tokens / questions
 
 
 def _without_logits(result: ClassifyResult) -> ClassifyResult:

@@ -8,6 +8,7 @@ from starlette.responses import Response
 from core.wires.errors import WireError
 
 JSON = "application/json"
+NDJSON = "application/x-ndjson"
 
 
 def reply(body: object, status: int = 200) -> Response:

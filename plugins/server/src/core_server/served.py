@@ -10,6 +10,7 @@ from core.extensions import Tokenizing
 from core.options import GenerateConfig
 from core.protocols import Capability, TextModel
 from core_server.questions import QuestionQueue
+from core_server.tasks import Tasks
 from core_server.texts import TextQueue
 
 
@@ -35,6 +36,7 @@ class Served:
         self.since = int(time.time())
         self.questions = QuestionQueue(model)
         self.texts = TextQueue(self.capabilities)
+        self.tasks = Tasks(model)
 
     def needs(self, capability: Capability, operation: str) -> None:
         """Raises `core.UnsupportedOperationError` for what the backend does not offer."""

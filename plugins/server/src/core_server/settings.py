@@ -14,7 +14,8 @@ class Settings:
 
     ``max_queue`` are the requests that are accepted at once, those that run included; ``max_body``
     is in bytes. ``timeout`` is in seconds, one time for the work on a request and one for sending
-    its answer, and ``body_timeout`` for its body.
+    its answer, and ``body_timeout`` for its body. A body of lines has ``max_lines`` bytes at most,
+    ``timeout`` to come, and as long for each part of its answer.
     ``hosts`` are the names that a request may call the server by; empty allows every name.
     """
 
@@ -23,6 +24,7 @@ class Settings:
     max_body: int = 8 << 20
     timeout: float | None = 600.0
     body_timeout: float = 60.0
+    max_lines: int = 1 << 30
     chat: bool = False
     hosts: frozenset[str] = frozenset()
 

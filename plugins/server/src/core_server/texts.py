@@ -26,11 +26,12 @@ class Ended:
 class TextQueue:
     """The generations of all clients on one model, which the backend runs side by side.
 
-    A backend without that gets one at a time.
+    A backend without that gets one at a time. The counters are of the texts that were whole.
     """
 
     def __init__(self, capabilities: Collection[Capability]) -> None:
         readers = _READERS if Capability.PARALLEL in capabilities else 1
+        self.texts = self.prompt_tokens = self.cached_tokens = self.generated_tokens = 0
         self._pool = ThreadPoolExecutor(readers, thread_name_prefix="core-server-reader")
 
     async def generate(
@@ -63,10 +64,17 @@ class TextQueue:
                     raise item
                 yield item
                 if isinstance(item, Ended):
+                    self._count(item.metrics)
                     return
         finally:
             cancel.set()
             reading.cancel()
+
+    def _count(self, metrics: GenerateMetrics) -> None:
+        self.texts += 1
+        self.prompt_tokens += metrics.prompt_tokens
+        self.cached_tokens += metrics.cached_prompt_tokens
+        self.generated_tokens += metrics.generated_tokens
 
     def close(self) -> None:
         """Wait for what is read."""

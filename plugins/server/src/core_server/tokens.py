@@ -1,0 +1,76 @@
+"""vLLM's ``/tokenize`` and ``/detokenize``: the ids of a text as the model reads it, and back.
+
+Source: vLLM's ``vllm/entrypoints/serve/tokenize/protocol.py``. Of its fields, those are read that
+say what the text is; ids are always those that a prompt would have, a leading BOS included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from starlette.responses import Response
+
+from core.extensions import Tokenizing
+from core.wires import generation
+from core.wires.errors import OPENAI
+from core.wires.values import Value, bounded
+from core_server.replies import reply
+
+if TYPE_CHECKING:
+    from core_server.app import Server
+
+_ON = {"add_special_tokens", "add_generation_prompt"}  # what is done here is what they say
+
+
+async def tokenize(server: Server, body: object) -> Response:
+    """The ids of a prompt, or of a chat through the model's template."""
+    request = bounded(body, OPENAI)
+    request.only({"model", "prompt", "messages", "return_token_strs", *_ON})
+    for name in _ON:
+        flag = request.get(name)
+        if flag is not None and not flag.flag():
+            raise flag.wrong("Ids are those that a prompt has, all of it.", "unsupported_value")
+    served = server.model_or_first(_text(request, "model"))
+    model = served.tokenizing()
+
+    def work() -> list[int]:
+        if request.get("messages") is None:
+            return model.encode(request.need("prompt").text())
+        chat = generation.read_chat({"model": "", "messages": request.need("messages").data})
+        return model.encode(model.render_chat(chat.messages))
+
+    ids = await asyncio.to_thread(work)
+    shown = request.get("return_token_strs")
+    length = served.model.info.context_length
+    return reply(
+        {
+            "count": len(ids),
+            "max_model_len": length,
+            "tokens": ids,
+            "token_strs": [model.decode([id]) for id in ids] if shown and shown.flag() else None,
+        }
+    )
+
+
+async def detokenize(server: Server, body: object) -> Response:
+    """The text of ids, special tokens left out."""
+    request = bounded(body, OPENAI)
+    request.only({"model", "tokens"})
+    served = server.model_or_first(_text(request, "model"))
+    model, tokens = served.tokenizing(), request.need("tokens")
+    size = served.model.info.vocab_size
+    ids = [each.integer() for each in tokens.items()]
+    for place, id in zip(tokens.items(), ids, strict=True):
+        if not 0 <= id < size:
+            raise place.wrong(f"The model has the ids 0 to {size - 1}.")
+    return reply({"prompt": await asyncio.to_thread(_decoded, model, ids)})
+
+
+def _decoded(model: Tokenizing, ids: list[int]) -> str:
+    return model.decode(ids)
+
+
+def _text(request: Value, name: str) -> str:
+    value = request.get(name)
+    return value.text() if value else ""
