@@ -6,9 +6,11 @@ template, through `core.RenderedPrompt`, writes special tokens.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 from tokenizers import Tokenizer as Library
 
@@ -131,6 +133,12 @@ class Tokenizer:
         for too much time or memory.
         """
         return self._chat.render(messages, check)
+
+    def share(self) -> Self:
+        """The same tokenizer for another model; each closes its own."""
+        other = copy.copy(self)
+        other._chat = copy.copy(self._chat)
+        return other
 
     def close(self) -> None:
         """Let go of what renders chats; everything else still works."""
