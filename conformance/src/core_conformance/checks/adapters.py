@@ -21,7 +21,7 @@ from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import PLAIN, Answer, sampled
 from core_conformance.checking.calls import greedy, raised
 from core_conformance.checking.check import must, testable
-from core_conformance.checking.compare import same_answers, same_rows
+from core_conformance.checking.compare import same_rows
 from core_conformance.checking.recall import alone, relatives, same_results, telling
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
@@ -234,31 +234,48 @@ def _ids(each: ClassifyResult | Answer) -> tuple[int, ...]:
 
 
 def _agree(subject: Subject) -> None:
-    """Raise `Violation` unless the operations of a subject give the same greedy tokens."""
-    said: dict[str, list[Answer]] = {}
-    if any(map(subject.declares, ask.SPEAKING)):
-        said[ask.voice(subject)] = [ask.generate(subject, p, _TOKENS) for p in _PROMPTS]
-    if subject.declares(Capability.BATCH_GENERATE):
-        rows = ask.batch(subject, _PROMPTS, _TOKENS)
-        said["batch_generate"] = [ask.answer(*row) for row in zip(rows, _PROMPTS, strict=True)]
-    if ask.voice(subject) is Capability.CHAT:  # which answers a prompt, and does not continue it
-        said.pop(Capability.CHAT, None)
-    names, answers = list(said), list(said.values())
-    for name, found in zip(names[1:], answers[1:], strict=True):
-        pairs = list(zip(answers[0], found, strict=True))
-        same_rows(subject, pairs, f"with an adapter, {names[0]} and {name}")
+    """Raise `Violation` unless the operations of a subject give the same greedy tokens.
 
-    if subject.declares(Capability.CLASSIFY):
-        results = ask.classify(subject, _PROMPTS, **ask.evidence(subject))
-        first = [sampled(*row) for row in zip(results, _PROMPTS, strict=True)]
+    One that is alone is asked twice.
+    """
+    said = [(name, ask_by(subject)) for name, ask_by in _WAYS.items() if subject.declares(name)]
+    if len(said) == 1:
+        said += [(name, ask_by(subject)) for name, ask_by in _WAYS.items() if name == said[0][0]]
+    if not said:  # it chats alone
+        said = [(Capability.CHAT, _generated(subject)) for _ in range(2)]
+
+    (first, wanted), *others = said
+    for name, found in others:
+        what = f"with an adapter, {first} and {name}"
+        size = 1 if name is Capability.CLASSIFY else None
         pairs = [
-            (one, Answer(other.tokens[:1], None))
-            for one, other in zip(first, answers[0] if answers else [], strict=False)
-            if other.tokens
+            (Answer(one.tokens[:size], None if size else one.finish_reason, one.prompt), other)
+            for one, other in zip(wanted, found, strict=True)
+            if one.tokens or not size
         ]
-        same_answers(subject, pairs, "with an adapter, classify and the first token")
+        same_rows(subject, pairs, what)
+    goes_on(subject, [answer.ids for answer in wanted])
 
-    goes_on(subject, [each for found in answers for each in (one.ids for one in found)])
+
+def _generated(subject: Subject) -> list[Answer]:
+    return [ask.generate(subject, prompt, _TOKENS) for prompt in _PROMPTS]
+
+
+def _batched(subject: Subject) -> list[Answer]:
+    rows = ask.batch(subject, _PROMPTS, _TOKENS)
+    return [ask.answer(row, prompt) for row, prompt in zip(rows, _PROMPTS, strict=True)]
+
+
+def _classified(subject: Subject) -> list[Answer]:
+    results = ask.classify(subject, _PROMPTS, **ask.evidence(subject))
+    return [sampled(result, prompt) for result, prompt in zip(results, _PROMPTS, strict=True)]
+
+
+_WAYS: dict[Capability, Callable[[Subject], list[Answer]]] = {
+    Capability.GENERATE: _generated,
+    Capability.BATCH_GENERATE: _batched,
+    Capability.CLASSIFY: _classified,
+}
 
 
 def _unless_raised(run: Callable[[], Said], what: str) -> Said:
