@@ -20,6 +20,10 @@ def owners(count: int) -> tuple[OwnerThread, list[OwnerShare]]:
     return thread, [first, *(first.another() for _ in range(count - 1))]
 
 
+def wait_for(gate: threading.Event) -> None:
+    gate.wait(PATIENCE)
+
+
 def alive() -> bool:
     return any(thread.name == "core-shared" for thread in threading.enumerate())
 
@@ -54,7 +58,7 @@ def test_each_closes_its_own_and_the_last_ends_the_thread(order: tuple[int, ...]
 def test_the_last_job_of_one_runs_behind_what_it_has_queued() -> None:
     _, (one, other) = owners(2)
     gate, done = threading.Event(), list[str]()
-    one.post(lambda: gate.wait(PATIENCE) and None)
+    one.post(partial(wait_for, gate))
     one.post(lambda: done.append("queued"))
     closing = threading.Thread(target=one.close, args=(lambda: done.append("last"),))
     closing.start()
