@@ -8,10 +8,11 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from core.wires.errors import OPENAI, SYSTEM_ONE, WireError
+from core_server.page import PATHS
 from core_server.replies import error_reply
 from core_server.settings import Settings
 
-_OPEN = "/health"  # for what looks whether the server lives
+_OPEN = PATHS | {"/health"}  # the page asks for the key; others look whether the server lives
 
 
 class Guard:
@@ -38,7 +39,7 @@ class Guard:
         dialect = SYSTEM_ONE if path == "/v1/systemone" else OPENAI
         if self._hosts and _name(headers.get("host", "")) not in self._hosts:
             return dialect.failed(403, "forbidden", "This server is not called by that name.")
-        if self._key is None or path == _OPEN:
+        if self._key is None or path in _OPEN:
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
         # A header is Latin-1. In constant time: how long it takes tells nothing of the key.
