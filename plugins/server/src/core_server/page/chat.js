@@ -146,7 +146,7 @@ function add(role, words) {
   const turn = document.createElement("article");
   turn.className = role;
   for (const [tag, name, text] of [
-    ["h3", "who", role === "user" ? "You" : "Model"],
+    ["h2", "who", role === "user" ? "You" : "Model"],
     ["div", "text", words],
     ["p", "how", ""],
   ]) {
