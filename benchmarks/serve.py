@@ -1,6 +1,6 @@
 """What a server costs beside the library in process, and beside other servers; what it answers.
 
-SmolLM2-135M on one machine. Servers are processes of their own, and what is compared runs in turns::
+SmolLM2-135M on one machine. Servers are processes of their own; what is compared runs in turns::
 
     make models
     pip install 'llama-cpp-python[server]' mlx-lm
@@ -16,7 +16,8 @@ SmolLM2-135M on one machine. Servers are processes of their own, and what is com
 - ``latency``: what a request of one client takes beyond the same call in process, one by one
 - ``clients``: decisions/s of 32 clients that ask one at a time, beside llama-cpp-python's server on
   the same GGUF file and mlx_lm.server on the same directory, each asked for one token of those that
-  begin a label, behind the prompt that our server makes
+  begin a label, behind the prompt that our server makes. Ours tells all labels' probabilities;
+  llama-cpp-python's is measured with (``logprobs``, for which it needs ``logits_all``) and without
 - ``prefix``: the second of two calls with one instruction of 150 tokens and 8 texts over the first
 
 A part's figures replace those of an earlier run in the file; others stay.
@@ -41,7 +42,6 @@ from benchmarks.serve_parts.parts import PARTS, Setup, threads
 from benchmarks.serve_parts.table import markdown
 
 RESULTS = Path(__file__).resolve().parent / "results" / "serve.json"
-_SMALL = {"rows": 4, "streams": 4, "tokens": 8, "texts": 24, "singles": 8, "decisions": 16}
 
 
 def say(text: str) -> None:
@@ -73,7 +73,7 @@ def main() -> None:
     directory, gguf = path_of("smollm2", "mlx_cpu"), path_of("smollm2", "llama_cpp")
     setup = Setup(directory, gguf, turns=given.turns, say=say)
     if given.small:
-        setup = replace(setup, **_SMALL)
+        setup = replace(setup, rows=4, streams=4, tokens=8, texts=24, singles=8, decisions=16)
     file = given.json or (Path(os.devnull) if given.small else RESULTS)
     found = measured(setup, given.parts, file)
     print(markdown(found))

@@ -36,11 +36,14 @@ def prompt(text: str) -> str:
     return reading.as_text()
 
 
-def completion(text: str, ids: Sequence[int]) -> Ask:
-    """The same decision, of a server that has none: one token, of those that begin a label."""
+def completion(text: str, ids: Sequence[int], logprobs: int = 0) -> Ask:
+    """The same decision, of a server that has none: one token, of those that begin a label.
+
+    ``logprobs`` of the likeliest tokens are told with it; 0 for none.
+    """
     bias = {str(id): _BIAS for id in ids}
     body = {"prompt": prompt(text), "max_tokens": 1, "temperature": 0, "logit_bias": bias}
-    return Ask("/v1/completions", body)
+    return Ask("/v1/completions", body | ({"logprobs": logprobs} if logprobs else {}))
 
 
 def classification(texts: Sequence[str], template: str = TEMPLATE) -> Ask:

@@ -11,6 +11,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,16 +62,19 @@ class Connection:
         status, headers = await _head(reader)
         body = await _body(reader, headers)
         if status.startswith("HTTP/1.0") or headers.get("connection", "").lower() == "close":
-            self.close()
+            await self.aclose()
         if " 200 " not in status:
             raise RuntimeError(f"{ask.path}: {status} {body[:500]!r}")
         return body
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Leave; the next request connects anew."""
         if self._streams is not None:
-            self._streams[1].close()
-        self._streams = None
+            writer = self._streams[1]
+            self._streams = None
+            writer.close()
+            with suppress(ConnectionError):  # the server was first
+                await writer.wait_closed()
 
 
 async def _head(reader: asyncio.StreamReader) -> tuple[str, Headers]:
@@ -102,12 +106,11 @@ async def _load(port: int, asks: Sequence[Ask], clients: int) -> Load:
     places = iter(range(len(asks)))  # shared: who is free takes the next
 
     async def client(places: Iterable[int]) -> None:
-        connection = Connection(port)
-        for place in places:
-            started = time.perf_counter()
-            bodies[place] = await connection.post(asks[place])
-            each[place] = time.perf_counter() - started
-        connection.close()
+        async with aclosing(Connection(port)) as connection:
+            for place in places:
+                started = time.perf_counter()
+                bodies[place] = await connection.post(asks[place])
+                each[place] = time.perf_counter() - started
 
     started = time.perf_counter()
     await asyncio.gather(*(client(places) for _ in range(min(clients, len(asks)))))
@@ -122,16 +125,16 @@ def alternately(port: int, asks: Sequence[Ask], other: Callable[[int], object]) 
 async def _alternately(
     port: int, asks: Sequence[Ask], other: Callable[[int], object]
 ) -> list[float]:
-    connection, added = Connection(port), []
-    for place, ask in enumerate(asks):
-        times = {}
-        for name in ("there", "here") if place % 2 else ("here", "there"):
-            started = time.perf_counter()
-            if name == "there":
-                await connection.post(ask)
-            else:
-                other(place)
-            times[name] = time.perf_counter() - started
-        added.append(times["there"] - times["here"])
-    connection.close()
+    added = []
+    async with aclosing(Connection(port)) as connection:
+        for place, ask in enumerate(asks):
+            times = {}
+            for name in ("there", "here") if place % 2 else ("here", "there"):
+                started = time.perf_counter()
+                if name == "there":
+                    await connection.post(ask)
+                else:
+                    other(place)
+                times[name] = time.perf_counter() - started
+            added.append(times["there"] - times["here"])
     return added

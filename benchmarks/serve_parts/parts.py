@@ -20,10 +20,11 @@ from typing import Any
 import core
 from benchmarks.classify_parts.workloads import FEW_SHOT, LABELS, QUESTION, headlines
 from benchmarks.serve_parts import asking, servers
-from benchmarks.serve_parts.client import Load, alternately, load
+from benchmarks.serve_parts.client import Ask, Load, alternately, load
 from benchmarks.serve_parts.servers import MissingError, Server, running
 
 Figures = dict[str, Any]
+_LOGPROBS = 100  # of the likeliest tokens: the labels are among them
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +151,9 @@ def streams(setup: Setup) -> Figures:
     }
 
 
-def core_named(ask: asking.Ask, name: str) -> asking.Ask:
+def core_named(ask: Ask, name: str) -> Ask:
     """The same request, of a model by its name."""
-    return asking.Ask(ask.path, ask.body | {"model": name})
+    return Ask(ask.path, ask.body | {"model": name})
 
 
 def lists(setup: Setup) -> Figures:
@@ -244,43 +245,56 @@ def _cached(done: Load) -> int:
 # --------------------------------------------------------------------------- beside others
 
 
+_BESIDE = {
+    "llama_cpp_over_llama_cpp_python": ("core, llama_cpp", "llama-cpp-python"),
+    "llama_cpp_over_label_alone": ("core, llama_cpp", "llama-cpp-python, label alone"),
+    "mlx_cpu_over_llama_cpp_python": ("core, mlx_cpu", "llama-cpp-python"),
+    "mlx_cpu_over_label_alone": ("core, mlx_cpu", "llama-cpp-python, label alone"),
+    "mlx_cpu_over_mlx_lm_server": ("core, mlx_cpu", "mlx_lm.server"),
+}
+
+
 def clients(setup: Setup) -> Figures:
     """Decisions a second of many clients that ask one at a time, beside other servers."""
     with core.load_model(str(setup.directory), backend="mlx_cpu") as model:
         ids = first_tokens(model)
-    commands: dict[str, Callable[[], list[str]]] = {
-        "core, llama_cpp": lambda: servers.core_serve(setup.gguf, "llama_cpp"),
-        "core, mlx_cpu": lambda: servers.core_serve(setup.directory, "mlx_cpu"),
-        "llama-cpp-python": lambda: servers.llama_cpp_python(setup.gguf),
-        "mlx_lm.server": lambda: servers.mlx_lm(setup.directory, setup.clients),
+    alone, told = partial(asking.completion, ids=ids), {"ids": ids, "logprobs": _LOGPROBS}
+    contestants: dict[str, tuple[Callable[[], list[str]], Callable[[str], Ask]]] = {
+        "core, llama_cpp": (lambda: servers.core_serve(setup.gguf, "llama_cpp"), asking.decision),
+        "core, mlx_cpu": (lambda: servers.core_serve(setup.directory, "mlx_cpu"), asking.decision),
+        "llama-cpp-python": (
+            lambda: servers.llama_cpp_python(setup.gguf, logprobs=True),
+            partial(asking.completion, **told),
+        ),
+        "llama-cpp-python, label alone": (
+            lambda: servers.llama_cpp_python(setup.gguf, logprobs=False),
+            alone,
+        ),
+        "mlx_lm.server": (lambda: servers.mlx_lm(setup.directory, setup.clients), alone),
     }
     labels: dict[str, list[str]] = {}
+    works: dict[str, Callable[[int], float]] = {}
     with ExitStack() as stack:
-        works: dict[str, Callable[[int], float]] = {}
-        for name, command in commands.items():
+        for name, (command, ask) in contestants.items():
             try:
                 server = stack.enter_context(running(name, command()))
             except MissingError as error:
                 setup.say(f"    without {name}: {error}")
             else:
-                works[name] = partial(_decided, setup, server, ids, labels)
-        told = in_turns(setup, works)
-    rates = {name: statistics.median(found) for name, found in told.items()}
-    same = {
-        name: statistics.mean(map(str.__eq__, found, labels["core, mlx_cpu"]))
-        for name, found in labels.items()
+                works[name] = partial(_decided, setup, server, ask, labels)
+        rates = in_turns(setup, works)
+    ours = labels["core, mlx_cpu"]
+    return {
+        "decisions_per_second": {name: statistics.median(found) for name, found in rates.items()},
+        "same_labels_as_mlx_cpu": {
+            name: statistics.mean(map(str.__eq__, found, ours)) for name, found in labels.items()
+        },
+        **{
+            name: _ratio(rates[one], rates[other])
+            for name, (one, other) in _BESIDE.items()
+            if other in rates
+        },
     }
-    pairs = {
-        "llama_cpp_over_llama_cpp_python": ("core, llama_cpp", "llama-cpp-python"),
-        "mlx_cpu_over_llama_cpp_python": ("core, mlx_cpu", "llama-cpp-python"),
-        "mlx_cpu_over_mlx_lm_server": ("core, mlx_cpu", "mlx_lm.server"),
-    }
-    ratios = {
-        name: _ratio(told[ours], told[theirs])
-        for name, (ours, theirs) in pairs.items()
-        if theirs in told
-    }
-    return {"decisions_per_second": rates, "same_labels_as_mlx_cpu": same, **ratios}
 
 
 def first_tokens(model: Any) -> list[int]:
@@ -293,13 +307,14 @@ def first_tokens(model: Any) -> list[int]:
 
 
 def _decided(
-    setup: Setup, server: Server, ids: Sequence[int], labels: dict[str, list[str]], turn: int
+    setup: Setup,
+    server: Server,
+    ask: Callable[[str], Ask],
+    labels: dict[str, list[str]],
+    turn: int,
 ) -> float:
-    texts = asking.texts(setup.decisions, first=setup.decisions * (turn + 1))
-    if server.name.startswith("core"):
-        asks = [asking.decision(text) for text in texts]
-    else:
-        asks = [asking.completion(text, ids) for text in texts]
+    """One turn of a server; its answers are kept in ``labels``, under its name."""
+    asks = [*map(ask, asking.texts(setup.decisions, first=setup.decisions * (turn + 1)))]
     done = load(server.port, asks, setup.clients)
     labels[server.name] = [asking.chosen(reply) for reply in done.replies()]
     return len(asks) / done.seconds

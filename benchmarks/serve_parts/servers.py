@@ -51,13 +51,16 @@ def nothing_to_compute() -> list[str]:
     return [sys.executable, "-m", "benchmarks.serve_parts.nothing"]
 
 
-def llama_cpp_python(model: Path) -> list[str]:
-    """llama-cpp-python's own server, on all cores. Raises `MissingError`."""
+def llama_cpp_python(model: Path, *, logprobs: bool) -> list[str]:
+    """llama-cpp-python's own server, on all cores; ``logprobs`` it has only of all positions.
+
+    Raises `MissingError`.
+    """
     _needs("llama-cpp-python[server]", "llama_cpp", "fastapi", "sse_starlette", "starlette_context")
     cores = str(os.cpu_count() or 1)
     options = ["--n_threads", cores, "--n_threads_batch", cores, "--n_gpu_layers", "0"]
     command = [sys.executable, "-m", "llama_cpp.server", "--model", str(model), *options]
-    return [*command, "--n_ctx", "2048", "--verbose", "False"]
+    return [*command, "--n_ctx", "2048", "--verbose", "False", "--logits_all", str(logprobs)]
 
 
 def mlx_lm(model: Path, clients: int) -> list[str]:
