@@ -26,10 +26,11 @@ from core_server.decisions import decide
 from core_server.generations import complete
 from core_server.guard import Guard
 from core_server.measures import measures
+from core_server.page import routes as page_routes
 from core_server.replies import JSON, NDJSON, error_reply, reply
 from core_server.served import Served
 from core_server.settings import Settings
-from core_server.tokens import detokenize, tokenize
+from core_server.tokens import apply_template, detokenize, tokenize
 
 _Answer = Callable[["Server", object], Awaitable[Response]]
 _LinesAnswer = Callable[["Server", IO[bytes]], Awaitable[Response]]
@@ -90,9 +91,11 @@ def create_app(served: Sequence[Served], settings: Settings | None = None) -> St
         post("/classify", OPENAI, classify_as_vllm),
         post("/tokenize", OPENAI, tokenize),
         post("/detokenize", OPENAI, detokenize),
+        post("/apply-template", OPENAI, apply_template),
         Route("/metrics", partial(_metrics, server)),
         Route("/v1/models", partial(_models, server)),
         Route("/health", _health),
+        *page_routes(),
     ]
     app = Starlette(routes=routes, lifespan=life, exception_handlers={HTTPException: _no_route})
     app.add_middleware(Guard, settings=server.settings)
