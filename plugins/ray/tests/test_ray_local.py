@@ -17,7 +17,10 @@ import core
 from core.cli.app import build
 from core.testing import write_model
 
-pytestmark = pytest.mark.usefixtures("local_ray")
+pytestmark = [
+    pytest.mark.usefixtures("local_ray"),
+    pytest.mark.filterwarnings("ignore:The minimum number of concurrent actors"),
+]
 
 LABELS = ("good", "bad")
 
@@ -69,9 +72,9 @@ def test_a_loaded_model_does_not_travel_and_a_function_does(model: str) -> None:
     import ray.data
 
     given = ray.data.from_items([{"id": 0, "text": "good"}])
-    with core.load_model(model, backend="fragile") as loaded:
-        with pytest.raises(TypeError, match="FakeModel does not travel"):
-            core_ray.classify(given, model=loaded, labels=LABELS)  # type: ignore[arg-type]
+    loaded: Any = core.load_model(model, backend="fragile")
+    with pytest.raises(TypeError, match="FakeModel does not travel"):
+        core_ray.classify(given, model=loaded, labels=LABELS)
     load = lambda: core.load_model(model, backend="fragile")  # noqa: E731 - by value, not by name
     [row] = rows(core_ray.classify(given, model=load, labels=LABELS))
     assert row["label"] == "good"

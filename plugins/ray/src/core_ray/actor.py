@@ -56,14 +56,12 @@ class Actor:
         if self._text not in rows.column_names:
             known = f"a column: {', '.join(rows.column_names)}"
             raise core.InvalidOptionError("text", self._text, known)
-        values = rows.column(self._text).to_pylist()
-        found = iter(self._watched([value for value in values if isinstance(value, str)]))
-        answers = [next(found) if isinstance(value, str) else self._none(value) for value in values]
+        values = rows.column(self._text)
+        if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+            raise core.InvalidOptionError("text", self._text, f"texts, and not {values.type}")
+        found = iter(self._watched(values.drop_null().to_pylist()))
+        answers = [next(found) if known else None for known in values.is_valid().to_pylist()]
         return with_answers(rows, self._work.columns, answers)
-
-    def _none(self, value: object) -> Any:
-        """The result of a row without a text."""
-        return self._work.failed(core.RequestError(f"Here is {value!r:.40}, and no text."))
 
     def _watched(self, texts: Sequence[str]) -> Sequence[Any]:
         """The results of texts, with a record of what is asked meanwhile."""

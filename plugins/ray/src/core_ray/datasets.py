@@ -31,8 +31,8 @@ class Running(TypedDict, total=False):
 
     ``backend`` and ``options`` are for `core.load_model`. ``concurrency`` actors with ``num_gpus``
     and ``num_cpus`` each are taken, or as many as suit the cluster; with ``num_cpus``, a model
-    computes with so many threads. ``batch_size`` rows (1024) are asked at once; ``tries`` (3, two at
-    least) processes may die of a row, and it is left out.
+    computes with so many threads. ``batch_size`` rows (1024) are asked at once. ``tries`` processes
+    (3, or two at least) may die of a row, and it is left out.
     """
 
     backend: str
@@ -59,11 +59,11 @@ def classify(
     """The rows with a decision on the text of each: lazy, as all of Ray Data is.
 
     Asked are ``labels`` behind a ``template``, a ``task``, or a ``head``, these as objects or as
-    files of the driver's. What comes to the rows: ``label`` (``labels`` of a task that finds many),
-    ``probabilities`` (a struct), ``margin``, ``label_mass``, ``level``, and ``error``, which is
-    null unless the row failed; ``value`` and ``spread`` of a task of levels, ``accepted`` of one
-    with a threshold. Raises `TaskError` and `OptionError`. What fails while the rows are made is
-    Ray's error, with an `ActorLoadError` in it where a model could not be loaded.
+    files of the driver's. What comes to the rows: ``label``, ``probabilities`` (a struct),
+    ``margin``, ``label_mass``, and ``error``, which is null unless the row failed; ``labels`` where
+    a task finds many, ``value`` of levels, ``accepted`` with a threshold. Where the text is null,
+    so are they. Raises `TaskError` and `OptionError`. What fails while the rows are made is Ray's
+    error, with an `ActorLoadError` in it where a model could not be loaded.
     """
     question = question_of(labels, template, label_prefix, task, head)
     return _mapped(dataset, model, text, Classifying(question), running)

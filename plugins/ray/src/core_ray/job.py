@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,7 @@ def _connect(flags: Mapping[str, Any]) -> None:
     if not ray.is_initialized():
         ray.init(address=address, log_to_driver=False, logging_level=level)
     logging.getLogger("ray.data").setLevel(logging.INFO if flags["verbose"] else logging.CRITICAL)
+    warnings.filterwarnings("ignore", message="The minimum number of concurrent actors")
     context = ray.data.DataContext.get_current()
     context.raise_original_map_exception = True  # and not one of Ray's
     context.print_on_execution_start = flags["verbose"]

@@ -45,20 +45,18 @@ class Classifying:
 
     @property
     def columns(self) -> Columns:
-        """Those that a question of this kind has values for."""
-        question, text, real = self.question, pa.string(), pa.float64()
-        mode = getattr(question, "mode", "one")
-        found: Columns = {"labels": pa.list_(text)} if mode == "many" else {"label": text}
-        found["probabilities"] = pa.struct([(label, real) for label in question.labels])
+        """Those of `core_frames`: some are there for the tasks alone that have such values."""
+        text, real, mode = pa.string(), pa.float64(), getattr(self.question, "mode", "one")
+        found: Columns = {"label": text}
+        if mode == "many":
+            found["labels"] = pa.list_(text)
+        found["probabilities"] = pa.struct([(label, real) for label in self.question.labels])
+        found |= {"margin": real, "label_mass": real}
         if mode == "levels":
-            found |= {"value": real, "spread": real}
-        if mode != "many":
-            found["margin"] = real
-        if isinstance(question, core.Task):  # a head looks at no label's probability
-            found["label_mass"] = real
-            if mode != "many" and question.threshold is not None:
-                found["accepted"] = pa.bool_()
-        return {**found, "level": text, "error": text}
+            found["value"] = real
+        if mode != "many" and getattr(self.question, "threshold", None) is not None:
+            found["accepted"] = pa.bool_()
+        return {**found, "error": text}
 
     def bound(self, model: core.TextModel) -> Ask:
         """Decisions of the task or the head. Raises for one of another model."""
@@ -66,7 +64,7 @@ class Classifying:
 
     def failed(self, error: Exception) -> core.Decision:
         """A decision with an error alone."""
-        return core.Decision(level=getattr(self.question, "level", "L2"), error=error)
+        return core.Decision(error=error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ class Generating:
 
 
 def with_answers(rows: pa.Table, columns: Columns, results: Sequence[Any]) -> pa.Table:
-    """The rows with their answers behind them.
+    """The rows with their answers behind them; where there is no result, all are null.
 
     A column of theirs that is called like an answer's becomes ``input_NAME``, as in the files that
     infer-cli writes.
@@ -110,11 +108,18 @@ def with_answers(rows: pa.Table, columns: Columns, results: Sequence[Any]) -> pa
     given = set(rows.column_names)
     rows = rows.rename_columns([_kept(name, columns, given) for name in rows.column_names])
     for name, kind in columns.items():
-        values = [getattr(result, _ATTRIBUTES.get(name, name)) for result in results]
-        if name == "error":
-            values = [error and f"{type(error).__name__}: {error}" for error in values]
+        values = [None if result is None else _value(name, result) for result in results]
         rows = rows.append_column(name, pa.array(values, kind))
     return rows
+
+
+def _value(name: str, result: Any) -> Any:
+    error = result.error
+    if name == "error":
+        return error and f"{type(error).__name__}: {error}"
+    if error is not None and name in ("labels", "accepted"):
+        return None
+    return getattr(result, _ATTRIBUTES.get(name, name))
 
 
 def _kept(field: str, columns: Columns, given: set[str]) -> str:
