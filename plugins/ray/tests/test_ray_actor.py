@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+
+import core
+from core.testing import FakeModel
 from core_ray import ActorLoadError
 from core_ray.actor import Actor, _key
 from core_ray.record import Record
 from core_ray.work import Classifying, Generating, Work
-
-import core
-from core.testing import FakeModel
 
 LABELS = ("good", "bad")
 TASK = core.Task("{text}", LABELS)

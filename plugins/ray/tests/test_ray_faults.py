@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import core_ray
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import core_ray
 from core.testing import write_model
 
 pytestmark = [
@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 LABELS = ("good", "bad")
-LIMIT = 300  # seconds, against hangs
+LIMIT = 250  # seconds, against hangs
 NODE = {"object_store_memory": 80 * 2**20, "memory": 4 * 2**30, "include_dashboard": False}
 
 
@@ -178,12 +178,16 @@ def test_a_driver_that_is_killed_and_started_again(
     flags = ["--ray", cluster.address, *given, "-i", str(news), "-o", str(out)]
     code = "from core.cli import main; main()"
     command = [sys.executable, "-c", code, "classify", *flags, "--batch-size", "20"]
+    command += ["--rows-per-file", "40"]
 
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as driver:
-        until(lambda: driver.poll() is not None or [*folder.glob("waits-*")])
-        until(lambda: driver.poll() is not None or [*out.glob("*.parquet")])
-        assert driver.poll() is None, driver.communicate()
-        driver.kill()
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=quiet, stderr=quiet) as driver:
+        try:
+            until(lambda: driver.poll() is not None or [*folder.glob("waits-*")])
+            until(lambda: driver.poll() is not None or [*out.glob("*.parquet")])
+            assert driver.poll() is None
+        finally:
+            driver.kill()
     (folder / "go").touch()
 
     before = {file: file.read_bytes() for file in out.glob("*.parquet")}

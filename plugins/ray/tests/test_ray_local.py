@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+import runpy
 import socket
 from pathlib import Path
 from typing import Any
 
-import core_ray
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
 import core
+import core_ray
 from core.cli.app import build
 from core.testing import write_model
 
@@ -22,6 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The minimum number of concurrent actors"),
 ]
 
+ROOT = Path(__file__).resolve().parents[3]
 LABELS = ("good", "bad")
 
 
@@ -103,6 +106,23 @@ def written(out: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: row["id"])
 
 
+def test_the_page_and_the_example(
+    news: Path, tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs" / "ray.md").read_text("utf-8")
+    snippets = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    [snippet] = [each for each in snippets if "core_ray" in each]
+    names: dict[str, Any] = {"folder": str(news), "path": model}
+    exec(compile(snippet, "docs/ray.md", "exec"), names)
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+    example = runpy.run_path(str(ROOT / "examples" / "ray_parquet.py"))
+    example["label_folder"](model, str(news), str(tmp_path / "out"))
+    assert capsys.readouterr().out == "120 rows, 0 failed\n"
+    assert [row["id"] for row in written(tmp_path / "out")] == [*range(120)]
+
+
+@pytest.mark.slow
 def test_a_job_writes_each_row_once_and_is_finished(news: Path, tmp_path: Path, model: str) -> None:
     out, flags = tmp_path / "out", ("--labels", "good, bad", "--num-cpus", "1")
     done = job(news, out, *flags, model=model)
@@ -123,6 +143,7 @@ def test_a_job_writes_each_row_once_and_is_finished(news: Path, tmp_path: Path, 
     assert {file.name: file.read_bytes() for file in out.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_loaded_is_told_once(
     news: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

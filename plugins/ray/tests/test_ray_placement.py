@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from core_ray.placement import placed
 
 import core
+from core_ray.placement import placed
 
 CPUS = [{"CPU": 8.0}, {"CPU": 4.0}, {"memory": 1e9}]
 GPUS = [{"CPU": 16.0, "GPU": 4.0}, {"CPU": 16.0, "GPU": 2.0}, {"CPU": 64.0}]

@@ -40,6 +40,13 @@ def core_register_commands(cli: Any) -> None:
     @click.option("--num-gpus", type=float, help="Of each actor; default: one, where there are.")
     @click.option("--num-cpus", type=float, help="Of each actor, and its model's threads.")
     @click.option("--batch-size", type=click.IntRange(1), default=1024, show_default=True)
+    @click.option(
+        "--rows-per-file",
+        type=click.IntRange(1),
+        default=16_384,
+        show_default=True,
+        help="Rows of a file of OUT. What is not in a whole one is asked again.",
+    )
     @click.option("--resume", is_flag=True, help="Go on with a job that was broken off.")
     @click.option("--overwrite", is_flag=True, help="Write an existing OUT anew.")
     @click.option("-v", "--verbose", is_flag=True, help="Say what was chosen, and why.")

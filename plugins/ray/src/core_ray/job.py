@@ -58,6 +58,7 @@ def run(flags: Mapping[str, Any]) -> None:
         identity, f"{out}.checkpoint", delete_checkpoint_on_success=False
     )
     rows = ray.data.read_parquet(source, include_row_hash=identity == _ROW)
+    rows = rows.repartition(target_num_rows_per_block=flags["rows_per_file"])
     _note(files, folder, job, finished=False)
     placing = ("backend", "concurrency", "num_gpus", "num_cpus", "batch_size")
     try:
