@@ -49,7 +49,8 @@ def loaded() -> FakeModel:
 
 
 def actor(work: Work, reporter: Any = None, load: Callable[[], Any] = loaded) -> Actor:
-    return Actor(work, load, "text", reporter or Reported(), 3)
+    used: Any = reporter or Reported()
+    return Actor(work, load, "text", used, 3)
 
 
 def texts(*values: object) -> pa.Table:

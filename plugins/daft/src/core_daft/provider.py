@@ -137,9 +137,7 @@ class Classifier:
     model: core.TextModel
     _deciding: dict[tuple[str, ...], Any] = field(default_factory=dict, init=False)
 
-    def classify_text(
-        self, text: list[str | None], labels: str | Sequence[str]
-    ) -> list[str | None]:
+    def classify_text(self, text: list[Any], labels: str | list[str]) -> list[Any]:
         """The label of each text; None where there is no text, or where it failed.
 
         Raises `LabelError` for labels that are not those of the task or head, the error of a text

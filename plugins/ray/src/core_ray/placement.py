@@ -33,9 +33,9 @@ def placed(
 ) -> Placement:
     """The placement on these nodes; what is given stands, and the rest follows from it.
 
-    A GPU an actor where there are any; else an actor a node, which takes one CPU of Ray's books, so
-    that others are left to read and write, and to the actor of a node that is lost. Raises
-    `InvalidOptionError` for what no node has.
+    A GPU an actor where there are any; else an actor a node, which takes no CPU of Ray's books:
+    these are for what reads and writes, and an actor of a lost node has room on any other.
+    Raises `InvalidOptionError` for what no node has.
     """
     gpus = sum(node.get("GPU", 0) for node in nodes)
     if num_gpus is None:
@@ -44,12 +44,12 @@ def placed(
     if num_gpus:
         room, reason = _room(nodes, "GPU", num_gpus), f"one for every {num_gpus:g} of {gpus:g} GPUs"
     elif num_cpus is not None:
-        room = _room(nodes, "CPU", num_cpus)
-        room -= room > 1
-        reason = f"one for every {num_cpus:g} CPUs, less one place to read and write in"
+        # Without a CPU to read, and one for the filter of a job that goes on, nothing would move.
+        left = max(1, int((sum(node.get("CPU", 0) for node in nodes) - 2) // num_cpus))
+        room = min(left, _room(nodes, "CPU", num_cpus))
+        reason = f"one for every {num_cpus:g} CPUs, with two left to read and write"
     else:
-        cores = [node["CPU"] for node in nodes if node.get("CPU", 0) >= 1]
-        room, num_cpus = len(cores), 1.0 if min(cores, default=0) > 1 else 0.5
+        room, num_cpus = sum(node.get("CPU", 0) >= 1 for node in nodes), 0.0
         reason = "one for every node with CPUs, for no GPU is there"
     if not room:
         name, asked = ("num_gpus", num_gpus) if num_gpus else ("num_cpus", num_cpus)
