@@ -106,6 +106,7 @@ def test_the_extras(metadata: email.message.Message) -> None:
     assert set(metadata.get_all("Provides-Extra", [])) == {
         *("cli", "parquet", "mlx", "mlx-cuda", "mlx-cuda12", "mlx-cuda13"),
         *("mlx-lm", "llama-cpp", "learn", "sklearn", "lm-eval", "server", "conformance", "all"),
+        *("ray", "daft"),
     }
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["License-Expression"] == "Apache-2.0"
@@ -124,6 +125,8 @@ def test_the_extras(metadata: email.message.Message) -> None:
         ("sklearn", "core-sklearn==0.1.0"),
         ("lm-eval", "core-lm-eval==0.1.0"),
         ("server", "core-server==0.1.0"),
+        ("ray", "core-ray==0.1.0"),
+        ("daft", "core-daft==0.1.0"),
         ("conformance", "core-conformance==0.1.0"),
     ],
 )

@@ -18,10 +18,10 @@ from core.cli.rows import checks
 from core.cli.rows.template import Template
 from core.cli.tasks import gold_rows
 from core.cli.tasks.gold_rows import Texts
-from core.cli.tasks.heads import installed_learner, learner
 from core.errors import PromptTooLongError
 from core.protocols import Capability
 from core.tasks import Task, load_task
+from core.tasks.heads import installed_learner, learner
 
 if TYPE_CHECKING:
     from core.protocols import TextModel

@@ -1,0 +1,55 @@
+"""Ray for these tests: small, without a dashboard, and gone behind them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.testing import write_model
+
+FRAGILE = Path(__file__).parent / "fragile_backend"
+STORE = 80 * 2**20  # bytes of the object store, the least that Ray takes is 75 MB
+
+# Before Ray is imported: it and the processes that it starts read these.
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_DATA_DISABLE_PROGRESS_BARS"] = "1"
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, (str(FRAGILE), os.environ.get("PYTHONPATH")))
+)
+if str(FRAGILE) not in sys.path:
+    sys.path.append(str(FRAGILE))
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The directory of a model that the backend "fragile" loads."""
+    return str(write_model(tmp_path_factory.mktemp("model") / "fragile"))
+
+
+@pytest.fixture(scope="module")
+def local_ray() -> Iterator[None]:
+    """Ray on this machine, with three CPUs in its books."""
+    import ray
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ray.init(
+            num_cpus=3, include_dashboard=False, object_store_memory=STORE, log_to_driver=False
+        )
+        quiet()
+        yield
+        ray.shutdown()
+
+
+def quiet() -> None:
+    """Nothing of Ray Data's on the terminal."""
+    import ray.data
+
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
