@@ -120,10 +120,7 @@ class Decoder(nn.Module):
         ``look`` is shown what goes into each layer, by its index; ``depth``: the first so many
         layers run, and no more.
         """
-        x = self.embed_tokens.rows(tokens) * self._embedding_scale  # [B, T, H]
-        if self.config.family.overflows_float16 and x.dtype == mx.float16:
-            x = x.astype(mx.float32)  # the sums of all layers pass 65504, each one's share does not
-
+        x = self.embedded(tokens)
         cache: list[KeysValues] = []
         layers = self.layers if depth is None else self.layers[:depth]
         for index, layer in enumerate(layers):
@@ -133,6 +130,13 @@ class Decoder(nn.Module):
             x, keys_values = layer(x, view, past[index] if past else None, last)
             cache.append(keys_values)
         return x, cache
+
+    def embedded(self, tokens: mx.array) -> mx.array:
+        """What goes into the first layer: [B, T, H]."""
+        x = self.embed_tokens.rows(tokens) * self._embedding_scale
+        if self.config.family.overflows_float16 and x.dtype == mx.float16:
+            x = x.astype(mx.float32)  # the sums of all layers pass 65504, each one's share does not
+        return x
 
     def logits(self, hidden: mx.array) -> mx.array:
         """Next-token logits, float32, for hidden states [..., H]: [..., vocabulary]."""

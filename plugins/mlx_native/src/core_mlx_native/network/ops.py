@@ -21,7 +21,7 @@ from core_mlx_native.sampling.sampling import log_total
 if TYPE_CHECKING:
     from core_mlx_native.checkpoint.config import LayerKind, ModelConfig
     from core_mlx_native.network.attention import KeysValues, Past
-    from core_mlx_native.network.decoder import Layer
+    from core_mlx_native.network.decoder import Decoder, Layer
     from core_mlx_native.network.layers import Matrix
     from core_mlx_native.network.rotation import View
 
@@ -114,6 +114,12 @@ class Ops:
     def log_total(self, logits: mx.array) -> mx.array:
         """The logarithm of the sum of exponentials over the last axis: [...], from [..., V]."""
         return log_total(logits)
+
+    def token_losses(self, decoder: Decoder, hidden: mx.array, targets: mx.array) -> mx.array:
+        """``-log softmax(logits)[target]`` of hidden states [N, H] and targets [N]: float32 [N]."""
+        logits = decoder.logits(hidden)
+        chosen = mx.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
+        return mx.logsumexp(logits, axis=-1) - chosen
 
     def settled(self, x: mx.array) -> mx.array:
         """Return a product or a norm; a device where memory is better reused computes it first."""
