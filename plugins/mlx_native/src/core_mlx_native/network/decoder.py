@@ -16,7 +16,7 @@ from core_mlx_native.checkpoint.tensors import norm_names
 from core_mlx_native.checkpoint.weights import Weights
 from core_mlx_native.network.attention import Attention, KeysValues, Past
 from core_mlx_native.network.layers import Linear, Linears, Matrix, RMSNorm, matrix
-from core_mlx_native.network.ops import Ops, softcap
+from core_mlx_native.network.ops import Ops, ShortLayer, softcap
 from core_mlx_native.network.rotation import Ends, Rotation, View
 
 Look = Callable[[int, mx.array], None]
@@ -54,7 +54,13 @@ class Layer(nn.Module):
         for norm in norm_names(config):
             self[norm] = RMSNorm(weights, f"{name}.{norm}", config.rms_norm_eps, ops)
         self._sandwich, self._ops = config.family.sandwich_norms, ops
-        self._short = ops.short_layer(self, config, kind)
+        self._config, self._kind = config, kind
+        self.shorten()
+
+    def shorten(self, *, short: bool = True) -> None:
+        """Make what short passes run by, of the layer as it is now; or have none, without."""
+        made = self._ops.short_layer(self, self._config, self._kind) if short else None
+        self._short: ShortLayer | None = made
 
     def __call__(
         self, x: mx.array, view: View, past: Past | None, ends: Ends | None = None

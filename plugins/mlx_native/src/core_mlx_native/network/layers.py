@@ -46,6 +46,16 @@ class Dense(nn.Module):
         """See `Matrix`."""
         return self.weight[index]
 
+    def dense(self) -> mx.array:
+        """The weight itself: [rows, columns]."""
+        return self.weight
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        rows, columns = self.weight.shape
+        return rows, columns
+
 
 class Packed(nn.Module):
     """A matrix in MLX's affine quantisation."""
@@ -77,6 +87,16 @@ class Packed(nn.Module):
             self._group_size,
             self._bits,
         )
+
+    def dense(self) -> mx.array:
+        """The weight that it stands for: [rows, columns]."""
+        return mx.dequantize(self.weight, self.scales, self.biases, self._group_size, self._bits)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        rows, groups = self.scales.shape
+        return rows, groups * self._group_size
 
 
 def matrix(weights: Weights, name: str) -> Dense | Packed:
