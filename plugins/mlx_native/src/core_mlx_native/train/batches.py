@@ -23,14 +23,21 @@ class Batch:
     """Rows that run together, padded on the right.
 
     ``tokens`` [B, T] are what goes in, so that each row's last token is left out; ``targets``
-    [B, T] what comes next, `IGNORED` where that is not learned. ``rows`` are the rows' numbers.
+    [B, T] what comes next, `IGNORED` where that is not learned; ``places`` [N] are those where it
+    is, in all rows one behind another. ``rows`` are the rows' numbers, and ``size`` their tokens
+    without padding.
     """
 
     tokens: mx.array
     targets: mx.array
+    places: mx.array
     rows: tuple[int, ...]
-    size: int  # tokens without padding
-    learned: int  # targets that count
+    size: int
+
+    @property
+    def learned(self) -> int:
+        """How many targets count."""
+        return len(self.places)
 
 
 def batch_of(rows: Sequence[TokenRow], numbers: Sequence[int]) -> Batch:
@@ -44,8 +51,8 @@ def batch_of(rows: Sequence[TokenRow], numbers: Sequence[int]) -> Batch:
         places = np.array(row.learned)
         targets[index, places - 1] = np.array(row.ids)[places]
     size = sum(len(row.ids) - 1 for row in chosen)
-    learned = sum(len(row.learned) for row in chosen)
-    return Batch(mx.array(tokens), mx.array(targets), tuple(numbers), size, learned)
+    places = np.flatnonzero(targets != IGNORED)
+    return Batch(mx.array(tokens), mx.array(targets), mx.array(places), tuple(numbers), size)
 
 
 class Batches:
