@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Unpack
 
 import mlx.core as mx
@@ -15,6 +16,7 @@ from core.options import GenerateConfig, RequestOptions
 from core.protocols import Capability
 from core.support import checked_layers, checked_pairs, checked_prompts
 from core.token_ids import TokenIds, token_pairs
+from core.training import TrainConfig, TrainingExample, TrainStep
 from core.types import AttentionSnapshot, ClassifyResult, HiddenResult, MemoryReport, Score
 from core_mlx_native import memory
 from core_mlx_native.capabilities import MODEL_CAPABILITIES
@@ -27,6 +29,7 @@ from core_mlx_native.failures import of_request
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.network.prefill import prefill
 from core_mlx_native.to_python import float_array
+from core_mlx_native.train.beginning import begin, save
 from core_runtime.classifying import ClassifyingModel
 from core_runtime.owner import OwnerThread
 from core_runtime.rows import Row, checked_ids
@@ -155,6 +158,21 @@ class MlxModel(ClassifyingModel):
                 return self._owner.run(lambda: inspect(self._loaded, ids, clock.check), clock.check)
             except (MemoryError, RuntimeError) as error:
                 raise of_request(error, len(ids)) from error
+
+    def train(
+        self, examples: Sequence[TrainingExample], config: TrainConfig | None = None, /
+    ) -> Iterator[TrainStep]:
+        """Train a LoRA adapter in place, step by step as the iterator is read; see `core.Trainable`.
+
+        Raises at the call what is wrong with options and examples.
+        """
+        self.check_open()
+        return begin(self._loaded, self._owner, examples, config or TrainConfig()).steps()
+
+    def save_adapter(self, directory: str | os.PathLike[str], /) -> None:
+        """Write the model's adapter as mlx-lm lays it out; see `core.Trainable`."""
+        self.check_open()
+        self._owner.run(lambda: save(self._loaded, directory))
 
     def memory(self) -> MemoryReport:
         """Report the device memory of this process's MLX, for all models together."""

@@ -32,13 +32,15 @@ class TokenRow:
 class Rows:
     """Makes rows of examples, with the options of one training.
 
-    ``labels``: those that `classify` will be asked with. Raises `core.LabelError` where they cannot
+    ``labels``: those that `classify` will be asked with; ``context``: the model's. Raises `core.LabelError` where they cannot
     be told apart, `core.TaskError` for a template without ``{text}``.
     """
 
-    def __init__(self, tokenizer: Tokenizer, config: TrainConfig, labels: Sequence[str]) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, config: TrainConfig, labels: Sequence[str], context: int
+    ) -> None:
         self._tokenizer, self._config = tokenizer, config
-        self._most = config.max_tokens
+        self._most = min(config.max_tokens, context)
         if not labels:
             return
         check_template(config.template, {"text"})
@@ -118,8 +120,8 @@ class Rows:
     def _check(self, row: TokenRow) -> None:
         if len(row.ids) > self._most:
             raise ValueError(
-                f"it has {len(row.ids)} tokens, and max_tokens is {self._most}. Shorten it, or "
-                "allow more."
+                f"it has {len(row.ids)} tokens, and may have {self._most}: the least of max_tokens "
+                "and the model's context. Shorten it, or allow more."
             )
         if not row.learned:
             raise ValueError("it has no token that could be learned. Leave it out.")

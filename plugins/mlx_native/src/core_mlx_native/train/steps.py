@@ -18,6 +18,7 @@ from core_mlx_native.train.batches import Batches, batch_of, in_order
 from core_mlx_native.train.objective import Objective
 from core_mlx_native.train.optimiser import Optimiser
 from core_mlx_native.train.rows import TokenRow
+from core_mlx_native.train.schedule import learning_rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Stepped:
 
     loss: float
     norm: float
+    rate: float
     tokens: int
     learned: int
     seconds: float
@@ -76,8 +78,9 @@ class Steps:
         moved, norm = self.optimiser.moved(self.parameters, gradient, step)
         mx.eval(moved, norm, self.optimiser.arrays())
         tokens = sum(batch.size for batch in batches)
+        rate = learning_rate(self._config, step)
         seconds = time.perf_counter() - begun
-        stepped = Stepped(total / learned, float(norm.item()), tokens, learned, seconds)
+        stepped = Stepped(total / learned, float(norm.item()), rate, tokens, learned, seconds)
         if stepped.is_sound:
             self.parameters = moved
         return stepped
