@@ -31,7 +31,7 @@ _HOMES = {
     "core.evaluation.prompts": "Prompting",
     "core.evaluation.result": "Evaluation ItemResult",
     "core.extensions": (
-        "AttentionInspector BatchStreaming ClassifyStreaming DeviceReporting Explaining "
+        "Adapting AttentionInspector BatchStreaming ClassifyStreaming DeviceReporting Explaining "
         "HiddenStates MemoryReporting ModelProbe Scoring Submitting Tokenizing TokenPrompts "
         "Trainable"
     ),

@@ -12,7 +12,7 @@ from typing import Protocol, Unpack, runtime_checkable
 
 from core.option_docs import all_options_named
 from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, RequestOptions
-from core.protocols import TokenStream
+from core.protocols import TextModel, TokenStream
 from core.token_ids import TokenIds
 from core.training import TrainConfig, TrainingExample, TrainStep
 from core.types import (
@@ -247,6 +247,20 @@ class Explaining(Protocol):
 
     def choices(self) -> Sequence[Choice]:
         """The device at least; dtype, BLAS, batch size and the like: each with its reason."""
+        ...
+
+
+@runtime_checkable
+class Adapting(Protocol):
+    """A model that runs several adapters over one set of weights, which are in memory once."""
+
+    def with_adapter(self, path: str | os.PathLike[str] | None, /) -> TextModel:
+        """The same model with another adapter, and with none for None.
+
+        It is a model of its own beside this one: either may be closed first, and both may be used
+        at once. What one keeps between calls is never the other's. Raises what loading with
+        ``adapter_path`` raises, and this model goes on as it was.
+        """
         ...
 
 

@@ -53,6 +53,7 @@ class Capability(StrEnum):
     ATTENTION_INSPECTOR = "attention_inspector"
     MODEL_PROBE = "model_probe"
     MEMORY_REPORTING = "memory_reporting"
+    ADAPTING = "adapting"
     TRAINABLE = "trainable"
     DEVICE_REPORTING = "device_reporting"
     EXPLAINING = "explaining"

@@ -64,6 +64,15 @@ def remember(
         return
 
 
+def remember_adapter(
+    model: TextModel, base: TextModel, adapter_path: str | os.PathLike[str] | None
+) -> None:
+    """Note that ``model`` has the weights of ``base``, and this adapter (`core.Adapting`)."""
+    place = _PLACES.get(base)
+    if place is not None:
+        remember(model, place[0], adapter_path)
+
+
 def fingerprint_of(model: TextModel) -> str:
     """The fingerprint of a loaded model; found once. Raises `ModelError` where its files are gone.
 

@@ -10,6 +10,7 @@ import concurrent.futures.thread  # noqa: F401 - before _before_fork: a job may 
 import os
 import queue
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -55,7 +56,49 @@ class FirstProcess:
         self._process = os.getpid()
 
 
-class OwnerThread:
+class Owner(ABC):
+    """What runs a model's work on a thread of its own."""
+
+    def run(self, job: Callable[[], T], check: Check = never_stop) -> T:
+        """Run ``job`` there and return what it returns, or raise what it raises.
+
+        Raises `ModelClosedError` once closed, and what ``check`` raises, which is asked while the
+        job runs. That, or an interrupt of the waiting caller, withdraws a job that has not begun.
+        On this thread itself, it runs at once.
+        """
+        future = self.submit(job)
+        try:
+            return awaited(future, check)
+        except BaseException:
+            future.cancel()
+            raise
+
+    @abstractmethod
+    def submit(self, job: Callable[[], T]) -> Future[T]:
+        """`run` for a caller that has something else to do meanwhile."""
+
+    @abstractmethod
+    def post(self, job: Callable[[], None]) -> bool:
+        """Queue ``job`` and do not wait; it must not raise. False once closed."""
+
+    @abstractmethod
+    def receive(self, items: queue.SimpleQueue[T], look: Check = never_stop) -> T:
+        """Wait for what a job puts into a queue; ``look`` is called now and then meanwhile."""
+
+    @abstractmethod
+    def check_fork(self) -> None:
+        """Raise `ModelClosedError` in a fork, which copies no threads: waiting would not end."""
+
+    @abstractmethod
+    def close(self, last: Callable[[], None]) -> None:
+        """Run ``last`` behind all queued jobs, then take no more. Twice is fine."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Take no more jobs, without waiting: for models that were dropped, not closed."""
+
+
+class OwnerThread(Owner):
     """Runs functions on its own thread.
 
     ``within``: entered there, for as long as it lives. ``settle``: waits for the device, before a
@@ -89,20 +132,6 @@ class OwnerThread:
             self.stop()
             raise
 
-    def run(self, job: Callable[[], T], check: Check = never_stop) -> T:
-        """Run ``job`` there and return what it returns, or raise what it raises.
-
-        Raises `ModelClosedError` once closed, and what ``check`` raises, which is asked while the
-        job runs. That, or an interrupt of the waiting caller, withdraws a job that has not begun.
-        On this thread itself, it runs at once.
-        """
-        future = self.submit(job)
-        try:
-            return awaited(future, check)
-        except BaseException:
-            future.cancel()
-            raise
-
     def submit(self, job: Callable[[], T]) -> Future[T]:
         """`run` for a caller that has something else to do meanwhile."""
         self.check_fork()
@@ -110,9 +139,9 @@ class OwnerThread:
         with self._lock:
             if self._closed:
                 raise ModelClosedError
-            if not self._here:
+            if not self.is_here:
                 self._jobs.put((future, job))
-        if self._here:
+        if self.is_here:
             _do(future, job)
         return future
 
@@ -133,7 +162,7 @@ class OwnerThread:
         with suppress(queue.Empty):
             return items.get_nowait()
         self.check_fork()
-        if self._here:
+        if self.is_here:
             raise ModelBusyError(_OWN_THREAD)
 
         with aside() if here.turn else nullcontext():  # most callers run no job themselves
@@ -148,7 +177,7 @@ class OwnerThread:
 
     def check_fork(self) -> None:
         """Raise `ModelClosedError` in a fork, which copies no threads: waiting would not end."""
-        if self._forked:
+        if self.is_forked:
             raise ModelClosedError(_AFTER_FORK.format("The model was loaded"))
 
     def close(self, last: Callable[[], None]) -> None:
@@ -156,7 +185,7 @@ class OwnerThread:
 
         Waits for that, unless it is called on this thread itself.
         """
-        if self._forked:
+        if self.is_forked:
             return
 
         future: Future[None] = Future()
@@ -167,7 +196,7 @@ class OwnerThread:
             self._closed = True
             list(puts)  # both in one call: an interrupt between them would leave the thread
 
-        if not self._here:
+        if not self.is_here:
             with aside():
                 self._thread.join()
                 # Only now: who is interrupted while a Future's lock is taken keeps it, and the
@@ -176,7 +205,7 @@ class OwnerThread:
 
     def stop(self) -> None:
         """End the thread without waiting: for models that were dropped, not closed."""
-        if self._forked:
+        if self.is_forked:
             return
         with self._lock:
             self._closed = True
@@ -187,7 +216,7 @@ class OwnerThread:
 
         Not for ever: where a device hangs, the process ends all the same.
         """
-        if self._forked:
+        if self.is_forked:
             return
         with self._lock, suppress(queue.Empty):
             while True:
@@ -197,7 +226,7 @@ class OwnerThread:
 
     def pause(self) -> None:
         """Stop it between two jobs, with nothing in flight, until `resume`."""
-        if self._here:
+        if self.is_here:
             self._settle()
             return
         self._pause = pause = _Pause(self._settle)
@@ -213,11 +242,13 @@ class OwnerThread:
             self._pause.over.set()
 
     @property
-    def _forked(self) -> bool:
+    def is_forked(self) -> bool:
+        """True in a fork of the process that it was started in."""
         return os.getpid() != self._process
 
     @property
-    def _here(self) -> bool:
+    def is_here(self) -> bool:
+        """True on the thread itself."""
         return threading.get_ident() == self._thread.ident
 
     def _serve(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from core.errors import BackendError
 from core.extensions import (
+    Adapting,
     AttentionInspector,
     BatchStreaming,
     ClassifyStreaming,
@@ -40,6 +41,7 @@ _OF_MODELS: dict[Capability, type] = {
     Capability.ATTENTION_INSPECTOR: AttentionInspector,
     Capability.MEMORY_REPORTING: MemoryReporting,
     Capability.EXPLAINING: Explaining,
+    Capability.ADAPTING: Adapting,
     Capability.TRAINABLE: Trainable,
 }
 _OF_BACKENDS: dict[Capability, type] = {

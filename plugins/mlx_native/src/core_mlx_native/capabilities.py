@@ -17,6 +17,8 @@ MODEL_CAPABILITIES = frozenset(
         Capability.SEED,
         Capability.PARALLEL,
         Capability.ROTATE,
+        Capability.ADAPTERS,
+        Capability.ADAPTING,
         Capability.TOKENIZING,
         Capability.SUBMITTING,
         Capability.BATCH_STREAMING,

@@ -12,6 +12,7 @@ import mlx.core as mx
 
 from core.clock import Check, RequestClock, stopping
 from core.errors import ModelClosedError
+from core.models.fingerprint import remember_adapter
 from core.options import GenerateConfig, RequestOptions
 from core.protocols import Capability
 from core.support import checked_layers, checked_pairs, checked_prompts
@@ -26,12 +27,13 @@ from core_mlx_native.classify.scheduler import Scheduler
 from core_mlx_native.classify.scoring import ScoreTask
 from core_mlx_native.decode.engine import Engine
 from core_mlx_native.failures import of_request
-from core_mlx_native.loader import LoadedModel
+from core_mlx_native.loader import LoadedModel, with_adapter, with_own_base
 from core_mlx_native.network.prefill import prefill
 from core_mlx_native.to_python import float_array
 from core_mlx_native.train.beginning import begin, save
 from core_runtime.classifying import ClassifyingModel
-from core_runtime.owner import OwnerThread
+from core_runtime.owner_share import OwnerShare
+from core_runtime.request import forget_frames
 from core_runtime.rows import Row, checked_ids
 
 
@@ -66,7 +68,7 @@ class MlxModel(ClassifyingModel):
 
     _engine: Engine
 
-    def __init__(self, backend: str, loaded: LoadedModel, owner: OwnerThread) -> None:
+    def __init__(self, backend: str, loaded: LoadedModel, owner: OwnerShare) -> None:
         super().__init__(backend, loaded, Engine(loaded, owner), MODEL_CAPABILITIES)
         self._loaded, self._owner = loaded, owner
         self.equal_rows = loaded.fast.equal_rows
@@ -167,12 +169,31 @@ class MlxModel(ClassifyingModel):
         Raises at the call what is wrong with options and examples.
         """
         self.check_open()
+        self._loaded = self._owner.run(lambda: with_own_base(self._loaded))
         return begin(self._loaded, self._owner, examples, config or TrainConfig()).steps()
 
     def save_adapter(self, directory: str | os.PathLike[str], /) -> None:
         """Write the model's adapter as mlx-lm lays it out; see `core.Trainable`."""
         self.check_open()
         self._owner.run(lambda: save(self._loaded, directory))
+
+    def with_adapter(self, path: str | os.PathLike[str] | None, /) -> MlxModel:
+        """Load another adapter, or none, over the same weights; see `core.Adapting`.
+
+        Raises `core.ModelError` for an adapter that cannot be read, or does not belong to the
+        model.
+        """
+        self.check_open()
+        owner = self._owner.another()
+        try:
+            loaded = self._owner.run(lambda: with_adapter(self._loaded, path))
+        except BaseException as error:
+            owner.stop()
+            forget_frames(error)  # else whoever keeps the error keeps the weights
+            raise
+        model = MlxModel(self._backend, loaded, owner)
+        remember_adapter(model, self, path)
+        return model
 
     def memory(self) -> MemoryReport:
         """Report the device memory of this process's MLX, for all models together."""
@@ -198,4 +219,5 @@ class MlxModel(ClassifyingModel):
         self._engine.shutdown(ModelClosedError())
         self._loaded.prefixes.clear()
         self._loaded.decoder.clear()  # whoever still holds the model does not hold its weights
+        self._loaded.base.clear()
         memory.clear_cache()

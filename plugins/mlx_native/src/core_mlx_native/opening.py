@@ -25,6 +25,7 @@ from core_mlx_native.loader import load
 from core_mlx_native.model import MlxModel
 from core_mlx_native.turns import default_device
 from core_runtime.owner import FirstProcess, OwnerThread
+from core_runtime.owner_share import OwnerShare
 from core_runtime.request import forget_frames
 
 _free: list[mx.Stream] = []  # of the CPU, with nothing queued; append and pop are atomic
@@ -84,7 +85,8 @@ def open_model(
         hold(owners, partial(OwnerThread, directory.name, own_stream, settle, _turn(device)))
         owner = owners[0]
         loaded = owner.run(lambda: load(directory, config, on_gpu))
-        return MlxModel(backend, replace(loaded, choices=(*chosen, *loaded.choices)), owner)
+        whole = replace(loaded, choices=(*chosen, *loaded.choices))
+        return MlxModel(backend, whole, OwnerShare(owner))
     except BaseException as error:
         forget_frames(error)  # else whoever keeps the error keeps what was loaded so far
         for owner in owners:

@@ -89,11 +89,11 @@ def load_weights(
         config = replace(config, tied_head=False)
 
     stored = packings(header, config, directory)
-    if twice and _is_copy(_lazy_tensors(files)):
+    if twice and _is_copy(lazy_tensors(files)):
         config = replace(config, tied_head=True)
         stored.pop(_HEAD, None)
 
-    return Weights(_lazy_tensors(files), stored, config, dtype, dequantize)
+    return Weights(lazy_tensors(files), stored, config, dtype, dequantize)
 
 
 def _is_copy(arrays: Mapping[str, mx.array]) -> bool:
@@ -115,9 +115,11 @@ def _name(path: Path, descriptor: int) -> str:
     return f"/dev/fd/{descriptor}" if unicode_error(str(path)) else str(path)
 
 
-def _lazy_tensors(files: list[Path]) -> dict[str, mx.array]:
-    # All files together: the parts of one quantised weight may lie in different shards. Data is
-    # read when it is evaluated.
+def lazy_tensors(files: list[Path]) -> dict[str, mx.array]:
+    """All tensors by their plain names; data is read when it is evaluated.
+
+    Of all files together: the parts of one quantised weight may lie in different shards.
+    """
     arrays: dict[str, mx.array] = {}
     for path in files:
         with open_model_file(path) as file:

@@ -16,7 +16,7 @@ from core_mlx_native.checkpoint.tensors import norm_names
 from core_mlx_native.checkpoint.weights import Weights
 from core_mlx_native.network.attention import Attention, KeysValues, Past
 from core_mlx_native.network.layers import Linear, Linears, Matrix, RMSNorm, matrix
-from core_mlx_native.network.ops import Ops, ShortLayer, softcap
+from core_mlx_native.network.ops import Ops, ShortLayer, softcap, widened
 from core_mlx_native.network.rotation import Ends, Rotation, View
 
 Look = Callable[[int, mx.array], None]
@@ -158,7 +158,7 @@ class Decoder(nn.Module):
         return self._capped(logits)
 
     def _capped(self, logits: mx.array) -> mx.array:
-        wide, cap = logits.astype(mx.float32), self.config.logit_cap
+        wide, cap = widened(logits), self.config.logit_cap
         return wide if cap is None else softcap(wide, cap)
 
     @property

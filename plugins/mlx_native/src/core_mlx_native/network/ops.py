@@ -181,12 +181,17 @@ def capped_attention(
     grouped = (queries * scale).reshape(batch, kv_heads, heads // kv_heads, length, dim)
     scores = grouped @ keys[:, :, None].swapaxes(-1, -2)  # [B, kv heads, group, T, S]
 
-    scores = softcap(scores.astype(mx.float32), cap)
+    scores = softcap(widened(scores), cap)
     if mask is not None:
         scores = scores + mask[:, :, None]
 
     shares = mx.softmax(scores, axis=-1).astype(values.dtype)
     return (shares @ values[:, :, None]).reshape(batch, heads, length, dim)
+
+
+def widened(x: mx.array) -> mx.array:
+    """An array in float32, or in float64 where it is."""
+    return x if x.dtype == mx.float64 else x.astype(mx.float32)
 
 
 def silu(x: mx.array) -> mx.array:

@@ -6,9 +6,11 @@ template, through `core.RenderedPrompt`, writes special tokens.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 from tokenizers import Tokenizer as Library
 
@@ -136,6 +138,12 @@ class Tokenizer:
     def render_said(self, messages: Conversation) -> RenderedPrompt:
         """A conversation to its last message's end; nothing asks for another turn."""
         return self._chat.render(messages, asks=False)
+
+    def share(self) -> Self:
+        """The same tokenizer for another model; each closes its own."""
+        other = copy.copy(self)
+        other._chat = copy.copy(self._chat)
+        return other
 
     def close(self) -> None:
         """Let go of what renders chats; everything else still works."""

@@ -16,12 +16,12 @@ from core_mlx_native.loader import LoadedModel
 from core_mlx_native.network.ops import Ops
 from core_mlx_native.train.rows import Rows, labels_of
 from core_mlx_native.train.training import Served, Training, adapter_for
-from core_runtime.owner import OwnerThread
+from core_runtime.owner import Owner
 
 
 def begin(
     model: LoadedModel,
-    owner: OwnerThread,
+    owner: Owner,
     examples: Sequence[TrainingExample],
     config: TrainConfig,
 ) -> Training:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from core_mlx_native.network.ops import widened
 from core_mlx_native.train.batches import IGNORED
 
 
@@ -15,7 +16,7 @@ def cross_entropy(logits: mx.array, targets: mx.array) -> mx.array:
 
     Computed in float32, and in float64 where the logits are.
     """
-    wide = logits if logits.dtype == mx.float64 else logits.astype(mx.float32)
+    wide = widened(logits)
     chosen = mx.take_along_axis(wide, targets[..., None], axis=-1)[..., 0]
     return mx.logsumexp(wide, axis=-1) - chosen
 

@@ -36,7 +36,7 @@ from core_mlx_native.train.checkpoints import Checkpoints, Progress
 from core_mlx_native.train.objective import Objective
 from core_mlx_native.train.rows import TokenRow, token_numbers
 from core_mlx_native.train.steps import Stepped, Steps
-from core_runtime.owner import OwnerThread
+from core_runtime.owner import Owner
 
 # What decides the numbers of a run, and so must be the same where it goes on.
 _DECIDES = (
@@ -90,7 +90,7 @@ class Training:
         rows: Sequence[TokenRow],
         validation: Sequence[TokenRow],
         config: TrainConfig,
-        owner: OwnerThread,
+        owner: Owner,
     ) -> None:
         self._served, self._config, self._owner = served, config, owner
         self._validation, self._dtype = validation, DTYPES[config.adapter_dtype]
