@@ -142,7 +142,8 @@ class TrainConfig:
         object.__setattr__(self, "validation", tuple(self.validation))
         if not self.targets:
             raise InvalidOptionError("targets", self.targets, "at least one projection's name")
-        if not isinstance(self.betas, tuple | list) or len(self.betas) != _ADAM_BETAS:
+        betas: object = self.betas
+        if not isinstance(betas, tuple | list) or len(betas) != _ADAM_BETAS:
             raise InvalidOptionError("betas", self.betas, "two numbers")
         for beta in self.betas:
             if validate.real("betas", beta, 0.0, 1.0) == 1.0:

@@ -1,4 +1,4 @@
-"""The hooks of this plugin: they add the command ``convert`` to ``infer-cli``."""
+"""The hooks of this plugin: they add ``convert`` and ``lora`` to ``infer-cli``."""
 
 from __future__ import annotations
 
@@ -20,8 +20,12 @@ hookimpl = pluggy.HookimplMarker("core")
 
 @hookimpl
 def core_register_commands(cli: click.Group) -> None:
-    """Add ``infer-cli convert``."""
+    """Add ``infer-cli convert`` and ``infer-cli lora``."""
     import click
+
+    from core_mlx_native.lora_flags import add_lora
+
+    add_lora(cli)
 
     @cli.command()
     @click.argument("words", metavar="[MODEL] OUT_DIR", nargs=-1, required=True)

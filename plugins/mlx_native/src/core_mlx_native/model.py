@@ -30,7 +30,8 @@ from core_mlx_native.failures import of_request
 from core_mlx_native.loader import LoadedModel, with_adapter, with_own_base
 from core_mlx_native.network.prefill import prefill
 from core_mlx_native.to_python import float_array
-from core_mlx_native.train.beginning import begin, save
+from core_mlx_native.train.beginning import begin, save, training_rows
+from core_mlx_native.train.rows import TokenRow
 from core_runtime.classifying import ClassifyingModel
 from core_runtime.owner_share import OwnerShare
 from core_runtime.request import forget_frames
@@ -72,6 +73,7 @@ class MlxModel(ClassifyingModel):
         super().__init__(backend, loaded, Engine(loaded, owner), MODEL_CAPABILITIES)
         self._loaded, self._owner = loaded, owner
         self.equal_rows = loaded.fast.equal_rows
+        self._trained: TrainConfig | None = None  # what the adapter was trained with
         self._finalizer = weakref.finalize(self, owner.stop)  # when nobody calls close()
 
     @property
@@ -164,18 +166,28 @@ class MlxModel(ClassifyingModel):
     def train(
         self, examples: Sequence[TrainingExample], config: TrainConfig | None = None, /
     ) -> Iterator[TrainStep]:
-        """Train a LoRA adapter in place, step by step as the iterator is read; see `core.Trainable`.
+        """Train a LoRA adapter in place, as the iterator is read; see `core.Trainable`.
 
         Raises at the call what is wrong with options and examples.
         """
         self.check_open()
         self._loaded = self._owner.run(lambda: with_own_base(self._loaded))
-        return begin(self._loaded, self._owner, examples, config or TrainConfig()).steps()
+        asked = config or TrainConfig()
+        training = begin(self._loaded, self._owner, examples, asked)
+        self._trained = asked
+        return training.steps()
+
+    def training_rows(
+        self, examples: Sequence[TrainingExample], config: TrainConfig
+    ) -> list[TokenRow]:
+        """The tokens of examples, and which of them `train` learns. Raises what it does."""
+        self.check_open()
+        return training_rows(self._loaded, examples, config, "Example")
 
     def save_adapter(self, directory: str | os.PathLike[str], /) -> None:
         """Write the model's adapter as mlx-lm lays it out; see `core.Trainable`."""
         self.check_open()
-        self._owner.run(lambda: save(self._loaded, directory))
+        self._owner.run(lambda: save(self._loaded, directory, self._trained))
 
     def with_adapter(self, path: str | os.PathLike[str] | None, /) -> MlxModel:
         """Load another adapter, or none, over the same weights; see `core.Adapting`.

@@ -206,5 +206,7 @@ def test_jvp_and_vjp_are_reached_through_mlx(checkpoint: Checkpoint) -> None:
     tangents = [mx.ones_like(value) * 0.1 for value in values]
     _, [forward] = mx.jvp(loss, values, tangents)
     _, slopes = mx.vjp(loss, values, [mx.array(1.0, dtype=WIDE)])
-    backward = sum(float((slope * way).sum().item()) for slope, way in zip(slopes, tangents, strict=True))
+    backward = sum(
+        float((slope * way).sum().item()) for slope, way in zip(slopes, tangents, strict=True)
+    )
     assert float(forward.item()) == pytest.approx(backward, rel=1e-5)

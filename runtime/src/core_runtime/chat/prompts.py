@@ -45,8 +45,8 @@ class Template:
     ) -> str:
         """Render these messages. ``check`` is asked meanwhile, and may raise.
 
-        ``asks``: the text ends where the assistant's next turn begins. Raises `ChatTemplateError` for a template that fails on these messages or asks for too
-        much time or memory.
+        ``asks``: the text ends where the assistant's next turn begins. Raises `ChatTemplateError`
+        for a template that fails on these messages or asks for too much time or memory.
         """
         return self._asked(
             [{"role": message.role, "content": message.content} for message in messages],
@@ -62,9 +62,7 @@ class Template:
             )
         self._asked(None, check)
 
-    def _asked(
-        self, messages: list[dict[str, str]] | None, check: Check, asks: bool = True
-    ) -> str:
+    def _asked(self, messages: list[dict[str, str]] | None, check: Check, asks: bool = True) -> str:
         request = {
             "source": self._source,
             "variables": self._variables,

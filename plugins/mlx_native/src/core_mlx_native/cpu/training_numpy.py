@@ -114,16 +114,15 @@ def softmax(scores: mx.array, mask: mx.array) -> mx.array:
         on_all_cores(fill, len(p), size)
         return out
 
-    found: mx.array = shares(scores)
-    return found
+    found: Any = shares(scores)
+    result: mx.array = found
+    return result
 
 
 # --------------------------------------------------------------------------- the head
 
 
-def token_losses(
-    head: Matrix, cap: float | None, hidden: mx.array, targets: mx.array
-) -> mx.array:
+def token_losses(head: Matrix, cap: float | None, hidden: mx.array, targets: mx.array) -> mx.array:
     """``-log softmax(softcap(hidden @ head.T))[target]``: [N], of normed states [N, H].
 
     The gradient is made in the same pass, while some rows' logits are there: for all rows they
@@ -151,13 +150,12 @@ def token_losses(
         slopes: mx.array = outputs[1]
         return of_losses[:, None] * slopes
 
-    found: mx.array = losses(hidden)[0]
-    return found
+    found: Any = losses(hidden)
+    result: mx.array = found[0]
+    return result
 
 
-def _losses(
-    logits: Floats, targets: Any, cap: float | None, found: Floats, part: slice
-) -> None:
+def _losses(logits: Floats, targets: Any, cap: float | None, found: Floats, part: slice) -> None:
     """The loss of each row of ``part``, and its gradient in the place of its logits [N, V]."""
     for row in range(part.start, part.stop):
         x, target = logits[row], targets[row]

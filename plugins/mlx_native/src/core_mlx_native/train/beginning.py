@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 from core.errors import TrainingError
 from core.training import TrainConfig, TrainingExample
@@ -14,7 +15,8 @@ from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.cpu.training_ops import DifferentiableOps, TrainingOps
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.network.ops import Ops
-from core_mlx_native.train.rows import Rows, labels_of
+from core_mlx_native.train.notes import notes_of
+from core_mlx_native.train.rows import Rows, TokenRow, labels_of
 from core_mlx_native.train.training import Served, Training, adapter_for
 from core_runtime.owner import Owner
 
@@ -31,10 +33,9 @@ def begin(
     """
     if not examples:
         raise TrainingError("There is no example to learn from. Give at least one.")
-    labels = labels_of([*examples, *config.validation], config)
-    made = Rows(model.tokenizer, config, labels, model.info.context_length)
-    rows = made.of(examples, "Example")
-    validation = made.of(config.validation, "Validation example")
+    config = replace(config, labels=labels_of([*examples, *config.validation], config))
+    rows = training_rows(model, examples, config, "Example")
+    validation = training_rows(model, config.validation, config, "Validation example")
 
     def prepared() -> Training:
         adapter = adapter_for(model.decoder, config)
@@ -46,8 +47,22 @@ def begin(
     return owner.run(prepared)
 
 
-def save(model: LoadedModel, directory: str | os.PathLike[str]) -> None:
-    """Write the model's adapter; on the owner thread. Raises `TrainingError` for none, OSError."""
+def training_rows(
+    model: LoadedModel, examples: Sequence[TrainingExample], config: TrainConfig, name: str
+) -> list[TokenRow]:
+    """The tokens of examples, and which of them are learned; they are called ``name`` in errors.
+
+    Raises like `begin`.
+    """
+    labels = labels_of(examples, config)
+    return Rows(model.tokenizer, config, labels, model.info.context_length).of(examples, name)
+
+
+def save(model: LoadedModel, directory: str | os.PathLike[str], config: TrainConfig | None) -> None:
+    """Write the model's adapter, with notes on what it was trained for; on the owner thread.
+
+    Raises `TrainingError` for none, OSError.
+    """
     adapter = adapter_in(model.decoder)
     if adapter is None:
         raise TrainingError(
@@ -57,7 +72,9 @@ def save(model: LoadedModel, directory: str | os.PathLike[str]) -> None:
         name: LowRank(layer.lora_a, layer.lora_b, layer.scale, layer.get("m"))
         for name, layer in adapter.layers.items()
     }
-    write_adapter(directory, layers, model.config)
+    notes = None if config is None else notes_of(config)
+    dropout = 0.0 if config is None else config.dropout
+    write_adapter(directory, layers, model.config, dropout=dropout, notes=notes)
 
 
 def _training_ops(model: LoadedModel) -> Ops:

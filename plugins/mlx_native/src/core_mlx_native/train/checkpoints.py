@@ -113,7 +113,9 @@ class Checkpoints:
         """Write a checkpoint, then drop the oldest. Raises OSError; those before it stay then."""
         path = self.directory / f"checkpoint-{progress.step:07d}.safetensors"
         tensors = {
-            f"{kind}/{name}": array for kind, named in arrays.items() for name, array in named.items()
+            f"{kind}/{name}": array
+            for kind, named in arrays.items()
+            for name, array in named.items()
         }
         said = {"format": FORMAT, "run": self._run, "progress": asdict(progress)}
         save_tensors(path, tensors, {_KEY: json.dumps(said)})

@@ -55,12 +55,16 @@ def _axes(last: int, top: float) -> Iterator[str]:
     yield text((_LEFT + _RIGHT) / 2, _BOTTOM + 34, "step", 12, "middle")
 
 
-def _line(points: Losses, last: int, top: float, colour: str, *, dots: bool = False) -> Iterator[str]:
+def _line(
+    points: Losses, last: int, top: float, colour: str, *, dots: bool = False
+) -> Iterator[str]:
     places = [_at(step, loss, last, top) for step, loss in points]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     if len(places) > 1:
         yield f"<polyline points='{path}' fill='none' stroke='{colour}' stroke-width='1.5'/>"
-    for (x, y), (step, loss) in zip(places, points, strict=True) if dots or len(places) == 1 else ():
+    for (x, y), (step, loss) in (
+        zip(places, points, strict=True) if dots or len(places) == 1 else ()
+    ):
         told = f"<title>step {step}: {loss:.4f}</title>"
         yield f"<circle cx='{x:.1f}' cy='{y:.1f}' r='3' fill='{colour}'>{told}</circle>"
 

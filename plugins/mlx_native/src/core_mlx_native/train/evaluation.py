@@ -30,6 +30,19 @@ class Evaluation:
         """All figures, for JSON."""
         return {"raw": dict(self.raw), "calibrated": self.calibrated and dict(self.calibrated)}
 
+    def lines(self, name: str) -> list[str]:
+        """The figures as plain lines: in all, of each label, and what was taken for what."""
+        shown = [f"{name}: {_summary(self.raw)}"]
+        if self.calibrated:
+            told = f"{_held(self.calibrated)} (before: {_held(self.raw)})"
+            shown.append(f"{name}, with a temperature fitted on validation: {told}")
+        width = max(map(len, self.raw["labels"]), default=5)
+        shown.append(f"{'label':<{width}}  precision  recall     F1  rows")
+        for label, each in self.raw["labels"].items():
+            figures = f"{each['precision']:9.3f}  {each['recall']:6.3f}  {each['f1']:5.3f}"
+            shown.append(f"{label:<{width}}  {figures}  {each['support']:4d}")
+        return [*shown, *_confusion(self.raw, width)]
+
 
 def task_of(config: TrainConfig, labels: Sequence[str]) -> Task:
     """What a training's labels are asked by."""
@@ -57,20 +70,6 @@ def evaluate(
     return Evaluation(raw, _report(model, fitted, examples))
 
 
-def lines(name: str, evaluation: Evaluation) -> list[str]:
-    """The figures as plain lines: in all, of each label, and what was taken for what."""
-    raw = evaluation.raw
-    shown = [f"{name}: {_summary(raw)}"]
-    if evaluation.calibrated:
-        shown.append(f"{name}, with a temperature fitted on validation: {_calibration(evaluation)}")
-    width = max(map(len, raw["labels"]), default=5)
-    shown.append(f"{'label':<{width}}  precision  recall     F1  rows")
-    for label, each in raw["labels"].items():
-        figures = f"{each['precision']:9.3f}  {each['recall']:6.3f}  {each['f1']:5.3f}"
-        shown.append(f"{label:<{width}}  {figures}  {each['support']:4d}")
-    return [*shown, *_confusion(raw, width)]
-
-
 def _report(model: TextModel, task: Task, examples: Sequence[TrainingExample]) -> dict[str, Any]:
     agreement, losses = Agreement(), []
     decisions = task.classify(model, _texts(examples))
@@ -93,11 +92,6 @@ def _summary(report: Mapping[str, Any]) -> str:
         f"{report['right']} of {report['rows']} right, {report['accuracy']:.1%} "
         f"(95 %: {low:.1%} to {high:.1%}), macro F1 {report['macro_f1']:.3f}, {_held(report)}"
     )
-
-
-def _calibration(evaluation: Evaluation) -> str:
-    assert evaluation.calibrated is not None
-    return f"{_held(evaluation.calibrated)} (before: {_held(evaluation.raw)})"
 
 
 def _held(report: Mapping[str, Any]) -> str:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
 
 import mlx.core as mx
 
@@ -99,7 +98,7 @@ class Objective:
             self._put(own)
             return layer(x, view, None)[0]
 
-        return cast(mx.array, mx.checkpoint(block)(own, x))
+        return mx.checkpoint(block)(own, x)
 
     def _summed(self, x: mx.array, batch: Batch) -> mx.array:
         """The loss over the places that are learned, which alone go through the head."""

@@ -6,7 +6,7 @@ in bfloat16, whose numbers near 1 stand 8e-3 apart (mixed precision, arXiv 1710.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import mlx.core as mx
 from mlx import optimizers
@@ -37,7 +37,7 @@ class Optimiser:
         """The parameters behind a step, counted from 1, and the gradient's norm before clipping."""
         slopes, norm = dict(gradient), _norm(gradient)
         if self._config.clip_norm:
-            slopes, norm = optimizers.clip_grad_norm(slopes, self._config.clip_norm)
+            slopes, norm = _clipped(slopes, self._config.clip_norm)
         self._adam.learning_rate = learning_rate(self._config, step)
         return self._adam.apply_gradients(slopes, dict(parameters)), norm
 
@@ -64,3 +64,7 @@ class Optimiser:
 def _norm(gradient: Mapping[str, mx.array]) -> mx.array:
     squares = [slope.astype(mx.float32).square().sum() for slope in gradient.values()]
     return mx.sqrt(mx.stack(squares).sum())
+
+
+_clipped: Callable[[dict[str, mx.array], float], tuple[dict[str, mx.array], mx.array]]
+_clipped = optimizers.clip_grad_norm

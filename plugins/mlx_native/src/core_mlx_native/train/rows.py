@@ -32,8 +32,9 @@ class TokenRow:
 class Rows:
     """Makes rows of examples, with the options of one training.
 
-    ``labels``: those that `classify` will be asked with; ``context``: the model's. Raises `core.LabelError` where they cannot
-    be told apart, `core.TaskError` for a template without ``{text}``.
+    ``labels``: those that `classify` will be asked with; ``context``: the model's. Raises
+    `core.LabelError` where they cannot be told apart, `core.TaskError` for a template without
+    ``{text}``.
     """
 
     def __init__(

@@ -14,6 +14,7 @@ import mlx.core as mx
 
 from core.training import TrainConfig
 from core_mlx_native.adapters.apply import Adapter
+from core_mlx_native.to_python import number
 from core_mlx_native.train.batches import Batches, batch_of, in_order
 from core_mlx_native.train.objective import Objective
 from core_mlx_native.train.optimiser import Optimiser
@@ -70,7 +71,7 @@ class Steps:
             self._drop(first + part)
             slope = self._objective.value_and_gradient(self.parameters, batch)
             mx.eval(slope.loss, slope.gradient)
-            total += float(slope.loss.item())
+            total += number(slope.loss)
             gradient = _sum(gradient, slope.gradient)
         self._drop(None)
 
@@ -80,7 +81,7 @@ class Steps:
         tokens = sum(batch.size for batch in batches)
         rate = learning_rate(self._config, step)
         seconds = time.perf_counter() - begun
-        stepped = Stepped(total / learned, float(norm.item()), rate, tokens, learned, seconds)
+        stepped = Stepped(total / learned, number(norm), rate, tokens, learned, seconds)
         if stepped.is_sound:
             self.parameters = moved
         return stepped
@@ -90,7 +91,7 @@ class Steps:
         total, learned = 0.0, 0
         for numbers in in_order(rows, self._config.batch_size):
             batch = batch_of(rows, numbers)
-            total += float(self._objective.loss(self.parameters, batch).item())
+            total += number(self._objective.loss(self.parameters, batch))
             learned += batch.learned
         return total / learned
 
@@ -100,7 +101,5 @@ class Steps:
             self._dropout.at(number)
 
 
-def _sum(
-    some: Mapping[str, mx.array], others: Mapping[str, mx.array]
-) -> dict[str, mx.array]:
+def _sum(some: Mapping[str, mx.array], others: Mapping[str, mx.array]) -> dict[str, mx.array]:
     return {name: value + some[name] if name in some else value for name, value in others.items()}

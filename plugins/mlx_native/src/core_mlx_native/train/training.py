@@ -17,6 +17,7 @@ from typing import Any
 import mlx.core as mx
 
 from core.errors import TrainingError
+from core.system.whole_file import write_whole
 from core.training import TrainConfig, TrainStep
 from core_mlx_native import memory
 from core_mlx_native.adapters.apply import (
@@ -33,10 +34,13 @@ from core_mlx_native.chosen import DTYPES
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.ops import Ops
 from core_mlx_native.train.checkpoints import Checkpoints, Progress
+from core_mlx_native.train.curve import svg
 from core_mlx_native.train.objective import Objective
 from core_mlx_native.train.rows import TokenRow, token_numbers
 from core_mlx_native.train.steps import Stepped, Steps
 from core_runtime.owner import Owner
+
+LOSSES = "losses.svg"
 
 # What decides the numbers of a run, and so must be the same where it goes on.
 _DECIDES = (
@@ -203,7 +207,23 @@ class Training:
         arrays = {"parameters": self._steps.parameters, "optimiser": self._steps.optimiser.arrays()}
         if self._config.patience and self._best:
             arrays["best"] = self._best
-        self._checkpoints.save(self._progress, arrays)
+        try:
+            self._checkpoints.save(self._progress, arrays)
+            drawn = svg(self._progress.losses, self._progress.measured)
+            write_whole(self._checkpoints.directory / LOSSES, drawn)
+        except OSError as error:
+            raise self._not_written(error) from error
+
+    def _not_written(self, error: OSError) -> TrainingError:
+        assert self._checkpoints is not None
+        last, step = self._checkpoints.last(), self._progress.step
+        kept = f"The last good one is {last}" if last else "There is none before it"
+        return TrainingError(
+            f"The checkpoint of step {step} could not be written: {error}. {kept}; the model has "
+            "the adapter of this step. Make room, and go on with resume.",
+            step,
+            last,
+        )
 
     def _resume(self) -> None:
         """Go on from the last checkpoint: the same parameters, by name and shape."""
