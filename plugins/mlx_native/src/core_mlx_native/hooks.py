@@ -23,9 +23,11 @@ def core_register_commands(cli: click.Group) -> None:
     """Add ``infer-cli convert`` and ``infer-cli lora``."""
     import click
 
-    from core_mlx_native.lora_flags import add_lora
+    from core_mlx_native.adapter_commands import add_adapter_commands
+    from core_mlx_native.training_commands import add_training_commands
 
-    add_lora(cli)
+    add_training_commands(cli)
+    add_adapter_commands(cli)
 
     @cli.command()
     @click.argument("words", metavar="[MODEL] OUT_DIR", nargs=-1, required=True)
@@ -66,7 +68,7 @@ def core_register_commands(cli: click.Group) -> None:
 
         source, out_dir = _source_and_target(words, model)
         gguf = gguf_of(source)
-        with _progress() as show:
+        with progress_bar("convert") as show:
             target = convert(
                 gguf,
                 out_dir,
@@ -99,7 +101,7 @@ def _source_and_target(words: tuple[str, ...], model: str | None) -> tuple[str, 
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
+def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a function that shows progress: a bar on stderr if that is a terminal, else nothing."""
     import click
 
@@ -112,7 +114,7 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
         def show(done: int, total: int) -> None:
             # The bar counts from its start, and what goes before the weights is no measure of them.
             if not bar:
-                drawn = click.progressbar(length=total, label="convert", file=sys.stderr)
+                drawn = click.progressbar(length=total, label=label, file=sys.stderr)
                 bar.append(stack.enter_context(drawn))
             bar[0].update(done - bar[0].pos)
 

@@ -41,6 +41,20 @@ class LowRank:
     magnitude: mx.array | None = None
 
 
+def summed(weight: mx.array, added: LowRank) -> mx.array:
+    """``W + scale B A``, in float32: [out, in]."""
+    delta = added.scale * (added.a.astype(mx.float32) @ added.b.astype(mx.float32))
+    return weight.astype(mx.float32) + delta.T
+
+
+def merged(weight: mx.array, added: LowRank) -> mx.array:
+    """The weight that computes what ``weight`` [out, in] does with the adapter, in float32."""
+    whole = summed(weight, added)
+    if added.magnitude is None:
+        return whole
+    return (added.magnitude / mx.linalg.norm(whole, axis=1))[:, None] * whole
+
+
 class Dropout:
     """Numbers of the input that are left out while an adapter is trained.
 
@@ -112,17 +126,17 @@ class LoRALinear(nn.Module):
         """The factor of each output, ``m / |W + scale B A|``: [out]."""
         if self._settled_gain is not None:
             return self._settled_gain
-        lengths = mx.linalg.norm(self.merged_weight(turned=False), axis=1)
+        lengths = mx.linalg.norm(summed(self.linear.matrix.dense(), self.low_rank), axis=1)
         return self.m / mx.stop_gradient(lengths)
 
-    def merged_weight(self, *, turned: bool = True) -> mx.array:
-        """The weight that computes the same without an adapter, in float32: [out, in].
+    @property
+    def low_rank(self) -> LowRank:
+        """The adapter's numbers as they are now."""
+        return LowRank(self.lora_a, self.lora_b, self.scale, self.get("m"))
 
-        Without ``turned``, before DoRA's lengths.
-        """
-        delta = self.scale * (self.lora_a.astype(mx.float32) @ self.lora_b.astype(mx.float32))
-        weight = self.linear.matrix.dense().astype(mx.float32) + delta.T
-        return self.gain()[:, None] * weight if turned and "m" in self else weight
+    def merged_weight(self) -> mx.array:
+        """The weight that computes the same without an adapter, in float32: [out, in]."""
+        return merged(self.linear.matrix.dense(), self.low_rank)
 
     def settle(self, *, settled: bool) -> None:
         """Compute once what stays the same while nothing is trained; or each time, without."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import mlx.core as mx
 
 from core.errors import InvalidModelError
 from core_mlx_native.adapters.apply import Adapter, attach, twin
 from core_mlx_native.adapters.files import StoredAdapter
-from core_mlx_native.adapters.layers import LoRALinear, LowRank
+from core_mlx_native.adapters.layers import LowRank, summed
 from core_mlx_native.network.decoder import Decoder
 
 _SAME_LENGTH = 1e-3  # DoRA's lengths come from weights that may have had another dtype
@@ -22,20 +24,31 @@ def adapted(decoder: Decoder, stored: StoredAdapter) -> tuple[Decoder, Adapter]:
     other = twin(decoder)
     adapter = attach(other, {name: _in(decoder.dtype, one) for name, one in stored.layers.items()})
     adapter.settle()
-    if not any(changes(layer) for layer in adapter.layers.values()):
-        raise InvalidModelError(
-            f"The adapter {stored.directory} changes nothing: A or B is zero in all of its "
-            f"{len(adapter.layers)} layers, so it was saved before its first step of training, or "
-            "its file was written wrongly. Load the model without it if that is wanted."
-        )
+    refuse_unchanged(
+        stored,
+        (changes(layer.linear.matrix.dense(), layer.low_rank) for layer in adapter.layers.values()),
+    )
     return other, adapter
 
 
-def changes(layer: LoRALinear) -> bool:
-    """True if an adapted layer computes anything else than its base."""
-    if bool(layer.lora_a.any()) and bool(layer.lora_b.any()):
+def refuse_unchanged(stored: StoredAdapter, changed: Iterable[bool]) -> None:
+    """Raise `InvalidModelError` where no layer is changed."""
+    if not any(changed):
+        raise InvalidModelError(
+            f"The adapter {stored.directory} changes nothing: A or B is zero in all of its "
+            f"{len(stored.layers)} layers, so it was saved before its first step of training, or "
+            "its file was written wrongly. Use the model without it if that is wanted."
+        )
+
+
+def changes(weight: mx.array, added: LowRank) -> bool:
+    """True if a map computes anything else with the adapter than without."""
+    if bool(added.a.any()) and bool(added.b.any()):
         return True
-    return "m" in layer and float(mx.abs(layer.gain() - 1).max()) > _SAME_LENGTH
+    if added.magnitude is None:
+        return False
+    gain = added.magnitude / mx.linalg.norm(summed(weight, added), axis=1)
+    return float(mx.abs(gain - 1).max()) > _SAME_LENGTH
 
 
 def _in(dtype: mx.Dtype, layer: LowRank) -> LowRank:

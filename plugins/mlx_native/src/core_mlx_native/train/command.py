@@ -19,7 +19,7 @@ from core.registry import REGISTRY
 from core.system.visible import visible, visible_lines
 from core.system.whole_file import write_whole
 from core.training import TrainConfig, TrainingExample
-from core_mlx_native.lora_flags import config_fields
+from core_mlx_native.training_commands import config_fields
 from core_mlx_native.model import MlxModel
 from core_mlx_native.train import evaluation
 from core_mlx_native.train.data import Fields, read_examples, split_by_label

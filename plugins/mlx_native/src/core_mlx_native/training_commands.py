@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from core_mlx_native.adapter_commands import lora_group
+
 if TYPE_CHECKING:
     import click
 
@@ -41,14 +43,9 @@ _SWITCHES: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def add_lora(cli: click.Group) -> None:
-    """Add ``train`` and ``eval`` to the group ``lora``, which is made where it is not there."""
-    import click
-
-    group = cli.commands.get("lora")
-    if not isinstance(group, click.Group):
-        group = click.Group("lora", help="Train LoRA adapters, and see what they are worth.")
-        cli.add_command(group)
+def add_training_commands(cli: click.Group) -> None:
+    """Add both to the group ``lora``."""
+    group = lora_group(cli)
     group.add_command(_train_command())
     group.add_command(_eval_command())
 
