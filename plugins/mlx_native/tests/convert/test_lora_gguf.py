@@ -135,9 +135,9 @@ def test_a_real_model_classifies_alike(
     smollm2_dir: Path, smollm2_gguf: Path, tmp_path: Path
 ) -> None:
     """SmolLM2's own Q4_1 file in llama.cpp, and the directory that was converted from it."""
-    lines = HEADLINES.read_text(encoding="utf-8").splitlines()[:24]
+    lines = HEADLINES.read_text(encoding="utf-8").splitlines()[:16]
     prompts = [f"{json.loads(line)['text']}\nTopic:" for line in lines]
-    write_adapter(tmp_path / "adapter", drawn(smollm2_dir, 0.02), load_config(smollm2_dir))
+    write_adapter(tmp_path / "adapter", drawn(smollm2_dir, 0.035), load_config(smollm2_dir))
     exported = export_gguf(smollm2_dir, tmp_path / "adapter", tmp_path / "lora.gguf")
 
     def asked(path: Path, backend: str, adapter: Path | None) -> list[core.ClassifyResult]:
@@ -159,5 +159,6 @@ def test_a_real_model_classifies_alike(
         )
         if min(one.margin or 0, other.margin or 0) > 0.1:
             assert one.label == other.label
+    print(moved, apart)
     assert sum(moved) / len(moved) > 0.05, "the adapter does not show"
     assert sum(apart) / len(apart) < 0.01  # llama.cpp rounds activations to 8 bits
