@@ -10,7 +10,6 @@ from core.errors import TrainingError
 from core.training import TrainConfig, TrainingExample
 from core_mlx_native.adapters.apply import adapter_in
 from core_mlx_native.adapters.files import write_adapter
-from core_mlx_native.adapters.layers import LowRank
 from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.cpu.training_ops import DifferentiableOps, TrainingOps
 from core_mlx_native.loader import LoadedModel
@@ -68,10 +67,7 @@ def save(model: LoadedModel, directory: str | os.PathLike[str], config: TrainCon
         raise TrainingError(
             "The model has no adapter to save. Train one, or load the model with adapter_path."
         )
-    layers = {
-        name: LowRank(layer.lora_a, layer.lora_b, layer.scale, layer.get("m"))
-        for name, layer in adapter.layers.items()
-    }
+    layers = {name: layer.low_rank for name, layer in adapter.layers.items()}
     notes = None if config is None else notes_of(config)
     dropout = 0.0 if config is None else config.dropout
     write_adapter(directory, layers, model.config, dropout=dropout, notes=notes)

@@ -19,7 +19,6 @@ from core.registry import REGISTRY
 from core.system.visible import visible, visible_lines
 from core.system.whole_file import write_whole
 from core.training import TrainConfig, TrainingExample
-from core_mlx_native.training_commands import config_fields
 from core_mlx_native.model import MlxModel
 from core_mlx_native.train import evaluation
 from core_mlx_native.train.data import Fields, read_examples, split_by_label
@@ -27,6 +26,7 @@ from core_mlx_native.train.notes import read_notes
 from core_mlx_native.train.perplexity import token_loss
 from core_mlx_native.train.progress import Progress
 from core_mlx_native.train.rows import labels_of
+from core_mlx_native.training_commands import config_fields
 
 REPORT = "report.json"
 _ESCAPES = re.compile(r"\\(\\|n)")

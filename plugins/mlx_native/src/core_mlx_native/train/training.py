@@ -28,7 +28,7 @@ from core_mlx_native.adapters.apply import (
     new_adapter,
     twin,
 )
-from core_mlx_native.adapters.layers import Dropout, LowRank
+from core_mlx_native.adapters.layers import Dropout, LoRALinear
 from core_mlx_native.adapters.opening import changes
 from core_mlx_native.chosen import DTYPES
 from core_mlx_native.network.decoder import Decoder
@@ -75,10 +75,7 @@ class Served:
     def to_train(self, dropout: Dropout) -> tuple[Decoder, Adapter]:
         """Another network over the same weights, with an adapter of the same numbers."""
         network = without_adapter(twin(self.decoder, self.ops))
-        added = {
-            name: LowRank(layer.lora_a, layer.lora_b, layer.scale, layer.get("m"))
-            for name, layer in self.adapter.layers.items()
-        }
+        added = {name: layer.low_rank for name, layer in self.adapter.layers.items()}
         return network, attach(network, added, dropout)
 
 
@@ -272,7 +269,7 @@ def adapter_for(decoder: Decoder, config: TrainConfig) -> Adapter:
         seed=config.seed,
     )
     existing = adapter_in(decoder)
-    if existing is not None and not any(changes(layer) for layer in existing.layers.values()):
+    if existing is not None and not any(_changes(layer) for layer in existing.layers.values()):
         existing.remove()  # of a training that never took a step
         existing = None
     if existing is None:
@@ -289,6 +286,10 @@ def adapter_for(decoder: Decoder, config: TrainConfig) -> Adapter:
             "the model without it."
         )
     return existing
+
+
+def _changes(layer: LoRALinear) -> bool:
+    return changes(layer.linear.matrix.dense(), layer.low_rank)
 
 
 def without_adapter(decoder: Decoder) -> Decoder:
