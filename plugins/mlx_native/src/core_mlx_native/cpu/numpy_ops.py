@@ -148,10 +148,15 @@ def on_all_cores(fill: Fill, items: int, size: int) -> None:
     cores = 1 if in_lane() or items * size < _WORTH_THREADS else free_of(_cores())
     bounds = [items * core // cores for core in range(cores + 1)]
     parts = [slice(start, stop) for start, stop in pairwise(bounds)]
-    waiting = [begin(_pool(), partial(fill, part)) for part in parts[1:]]
-    fill(parts[0])
+    waiting = [begin(_pool(), partial(_filled, fill, part)) for part in parts[1:]]
+    _filled(fill, parts[0])
     for future in waiting:
         future.result()
+
+
+def _filled(fill: Fill, part: slice) -> None:
+    with np.errstate(all="ignore"):  # a broken model's NaN is found in its logits, or its loss
+        fill(part)
 
 
 _cores = cache(usable_cores)
