@@ -280,8 +280,8 @@ class Trainable(Protocol):
 
         An adapter that the model has is trained on where it has the shape that is asked for; a
         model without one gets one, whose B is zero, so that it changes nothing before the first
-        step. Raises `TrainingError` at the step whose loss is no number; the adapter is then that
-        of the step before.
+        step. Raises `TrainingError` at the step whose loss is no number; the adapter is then the
+        last one whose loss was one.
         """
         ...
 

@@ -17,7 +17,7 @@ Load = Callable[..., MlxModel]
 @pytest.fixture
 def load(checkpoint: Callable[..., Path]) -> Iterator[Load]:
     """Loads the same tiny model again and again; each is closed behind the test."""
-    directory = checkpoint("llama")
+    directory = checkpoint("gemma3")
     models: list[MlxModel] = []
 
     def loaded(**options: Any) -> MlxModel:

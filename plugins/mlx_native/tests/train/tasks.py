@@ -9,7 +9,7 @@ import core
 
 def labelled(count: int = 12) -> list[core.TrainingExample]:
     """Texts whose first letter decides their label."""
-    kinds = {"a": "no", "b": "yes"}
+    kinds = {"a": "no", "b": "ab"}
     return [
         core.TrainingExample(text=f"{first}{'xyzw'[place % 4] * (1 + place % 3)}", label=label)
         for place in range(count)

@@ -111,7 +111,7 @@ class Checkpoints:
 
     def save(self, progress: Progress, arrays: Mapping[str, Mapping[str, mx.array]]) -> Path:
         """Write a checkpoint, then drop the oldest. Raises OSError; those before it stay then."""
-        path = self.directory / f"checkpoint-{progress.step:07d}.safetensors"
+        path = self._path(progress.step)
         tensors = {
             f"{kind}/{name}": array
             for kind, named in arrays.items()
@@ -122,6 +122,13 @@ class Checkpoints:
         for old in self.paths()[:-KEPT]:
             old.unlink(missing_ok=True)
         return path
+
+    def drop(self, step: int) -> None:
+        """Take the checkpoint of a step away, if there is one: it was seen to be of no use."""
+        self._path(step).unlink(missing_ok=True)
+
+    def _path(self, step: int) -> Path:
+        return self.directory / f"checkpoint-{step:07d}.safetensors"
 
     def load(self) -> Checkpoint:
         """Read the last checkpoint; raises `TrainingError` for none, and for one of another run."""

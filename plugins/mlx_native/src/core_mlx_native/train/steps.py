@@ -1,7 +1,4 @@
-"""The steps of a training on the owner thread: what one computes, and what it leaves.
-
-A step that fails leaves the parameters of the one before.
-"""
+"""The steps of a training on the owner thread: what one computes, and what it leaves."""
 
 from __future__ import annotations
 
@@ -53,6 +50,8 @@ class Steps:
         self._batches = Batches(rows, config.batch_size, config.seed)
         values = adapter.parameters().items()
         self.parameters = {name: value.astype(mx.float32) for name, value in values}
+        self.sound = self.parameters
+        """The last parameters whose loss was seen to be a number: those before the last step."""
         self.optimiser = Optimiser(config, self.parameters)
 
     def run(self, step: int) -> Stepped:
@@ -83,7 +82,7 @@ class Steps:
         seconds = time.perf_counter() - begun
         stepped = Stepped(total / learned, number(norm), rate, tokens, learned, seconds)
         if stepped.is_sound:
-            self.parameters = moved
+            self.sound, self.parameters = self.parameters, moved
         return stepped
 
     def measured(self, rows: Sequence[TokenRow]) -> float:

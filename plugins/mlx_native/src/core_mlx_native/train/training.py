@@ -158,6 +158,7 @@ class Training:
     def _step(self, step: int) -> Stepped:
         stepped = self._steps.run(step)
         if not stepped.is_sound:
+            self._served.take(self._steps.sound, self._dtype)
             raise self._not_sound(step, stepped)
         self._progress.step = step
         self._progress.losses.append((step, stepped.loss))
@@ -165,13 +166,17 @@ class Training:
         return stepped
 
     def _not_sound(self, step: int, stepped: Stepped) -> TrainingError:
-        last = self._checkpoints.last() if self._checkpoints else None
-        kept = f"The last good checkpoint is {last}." if last else "No checkpoint was written."
+        last = None
+        if self._checkpoints:
+            self._checkpoints.drop(step - 1)  # its loss is what this step has found
+            last = self._checkpoints.last()
+        kept = f"The last good checkpoint is {last}." if last else "There is no good checkpoint."
         return TrainingError(
             f"At step {step} the loss is {stepped.loss:g} and the gradient's length "
             f"{stepped.norm:g}, which are no numbers to go on with. Training has stopped, and the "
-            f"model has the adapter of step {self._progress.step}. {kept} Lower the learning rate "
-            f"({self._config.learning_rate:g}), or shorten gradients (clip_norm).",
+            f"model has the adapter of step {max(0, step - 2)}, the last one whose loss was a "
+            f"number. {kept} Lower the learning rate ({self._config.learning_rate:g}), or shorten "
+            "gradients (clip_norm).",
             step,
             last,
         )
