@@ -27,7 +27,7 @@ class Subject:
 
     ``options`` are load options that every load gets, those of core and the backend's own.
     ``model`` is loaded once and shared by all checks that leave it open, for loading is slow.
-    ``effort`` says how far sweeps go.
+    ``effort`` says how far sweeps go; ``adapters`` is a folder with adapters of the model.
     """
 
     def __init__(
@@ -36,8 +36,9 @@ class Subject:
         path: str,
         options: Mapping[str, object] | None = None,
         effort: Effort | None = None,
+        adapters: str | None = None,
     ) -> None:
-        self.backend, self.path = backend, path
+        self.backend, self.path, self.adapters = backend, path, adapters
         self.effort = effort or Effort()
         self._of_core, self._own = _sorted(options or {})
         self._model: TextModel | None = None
@@ -67,6 +68,11 @@ class Subject:
     def declares(self, *capabilities: Capability) -> bool:
         """True when the backend declares all of these capabilities."""
         return self.backend.capabilities.issuperset(capabilities)
+
+    def adapted(self, adapter_path: str) -> Subject:
+        """A subject whose loads all have this adapter; the caller closes it."""
+        options = {**self._of_core, **self._own, "adapter_path": adapter_path}
+        return Subject(self.backend, self.path, options, self.effort, self.adapters)
 
     def load(self, **options: Any) -> TextModel:
         """Load a model of the caller's own, for a check that closes it or needs load options."""

@@ -175,6 +175,10 @@ class NullModel:
         """No choices."""
         return ()
 
+    def with_adapter(self, path: object, /) -> NullModel:
+        """Another model that answers nothing."""
+        return NullModel()
+
     def close(self) -> None:
         """Nothing."""
 

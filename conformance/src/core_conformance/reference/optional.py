@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Unpack
@@ -18,7 +19,7 @@ from core.options import (
     resolve_generate,
     resolve_request,
 )
-from core.protocols import Capability, TokenStream
+from core.protocols import Capability, TextModel, TokenStream
 from core.support import (
     checked_conversation,
     checked_layers,
@@ -49,7 +50,7 @@ from core_conformance.reference.classification import (
     score_ids,
 )
 from core_conformance.reference.engine import GivenIds
-from core_conformance.reference.files import MODEL_TYPE
+from core_conformance.reference.files import MODEL_TYPE, read_adapter
 from core_conformance.reference.language import HEAD_DIM, NUM_HEADS, NUM_LAYERS
 from core_conformance.reference.meter import LEDGER, Meter
 from core_conformance.reference.model import ReferenceCore
@@ -66,6 +67,7 @@ METHODS = {
     Capability.ATTENTION_INSPECTOR: ("inspect_attention",),
     Capability.MEMORY_REPORTING: ("memory", "reset_peak_memory"),
     Capability.EXPLAINING: ("choices",),
+    Capability.ADAPTING: ("with_adapter",),
 }
 """The methods of each optional protocol."""
 
@@ -217,6 +219,13 @@ class ReferenceModel(ReferenceCore):
         clock.check()
         keys = self.engine.language.keys(ids)
         return AttentionSnapshot(NUM_LAYERS, NUM_HEADS, len(ids), HEAD_DIM, MODEL_TYPE, keys)
+
+    def with_adapter(self, path: str | os.PathLike[str] | None, /) -> TextModel:
+        """The same language with another adapter, or with none."""
+        self.check_open()
+        bias = {} if path is None else read_adapter(path)
+        language = dataclasses.replace(self.engine.language, bias=bias)
+        return type(self)(language, self.config, self.capabilities)
 
     def memory(self) -> MemoryReport:
         """The memory that all reference models of this process hold."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,7 @@ from core_mlx_native.convert.lora_gguf import export_gguf
 MakeGguf = Callable[..., Any]
 PROMPTS = {"llama": ["ab a", "1 ab c", "a"], "gemma3": ["ab a", "a b ab", "a"]}
 VISIBLE = 1e-2
-HEADLINES = Path(__file__).parents[4] / "examples" / "headlines.jsonl"
-LABELS = ("finance", "science", "sports", "technology")
+EXAMPLES = Path(__file__).parents[4] / "examples"
 
 
 def drawn(model: Path, size: float, *, even: bool = True, dora: bool = False) -> dict[str, LowRank]:
@@ -135,30 +135,32 @@ def test_a_real_model_classifies_alike(
     smollm2_dir: Path, smollm2_gguf: Path, tmp_path: Path
 ) -> None:
     """SmolLM2's own Q4_1 file in llama.cpp, and the directory that was converted from it."""
-    lines = HEADLINES.read_text(encoding="utf-8").splitlines()[:16]
-    prompts = [f"{json.loads(line)['text']}\nTopic:" for line in lines]
-    write_adapter(tmp_path / "adapter", drawn(smollm2_dir, 0.035), load_config(smollm2_dir))
+    demo = runpy.run_path(str(EXAMPLES / "demo.py"), run_name="demo")
+    lines = (EXAMPLES / "headlines.jsonl").read_text(encoding="utf-8").splitlines()[:12]
+    prompts = [demo["TEMPLATE"].format(text=json.loads(line)["text"]) for line in lines]
+    write_adapter(tmp_path / "adapter", drawn(smollm2_dir, 0.09), load_config(smollm2_dir))
     exported = export_gguf(smollm2_dir, tmp_path / "adapter", tmp_path / "lora.gguf")
 
     def asked(path: Path, backend: str, adapter: Path | None) -> list[core.ClassifyResult]:
         with core.load_model(path, backend=backend, adapter_path=adapter) as model:
-            return model.classify(prompts, labels=LABELS)
+            return model.classify(prompts, labels=demo["LABELS"])
 
     ours = asked(smollm2_dir, "mlx_cpu", tmp_path / "adapter")
     theirs, plain = (asked(smollm2_gguf, "llama_cpp", file) for file in (exported, None))
-    moved, apart = ([], [])
-    for one, other, before in zip(ours, theirs, plain, strict=True):
-        assert one.probabilities is not None
-        assert other.probabilities is not None
-        assert before.probabilities is not None
-        apart.append(
-            max(abs(one.probabilities[label] - other.probabilities[label]) for label in LABELS)
-        )
-        moved.append(
-            max(abs(before.probabilities[label] - other.probabilities[label]) for label in LABELS)
-        )
+    for one, other in zip(ours, theirs, strict=True):
         if min(one.margin or 0, other.margin or 0) > 0.1:
             assert one.label == other.label
-    print(moved, apart)
-    assert sum(moved) / len(moved) > 0.05, "the adapter does not show"
-    assert sum(apart) / len(apart) < 0.01  # llama.cpp rounds activations to 8 bits
+    # llama.cpp rounds activations to 8 bits, which alone moves them by 0.009 here.
+    assert distance(ours, theirs) < 0.02
+    assert distance(plain, theirs) > 0.05, "the adapter does not show"
+
+
+def distance(ones: list[core.ClassifyResult], others: list[core.ClassifyResult]) -> float:
+    """The largest difference between two probabilities of a prompt, in the mean of all prompts."""
+    apart = [
+        max(abs(p - (other.probabilities or {})[label]) for label, p in one.probabilities.items())
+        for one, other in zip(ones, others, strict=True)
+        if one.probabilities
+    ]
+    assert len(apart) == len(ones) > 0
+    return sum(apart) / len(apart)
