@@ -261,7 +261,7 @@ POOR_MODELS = (
             """
             classify.argmax classify.tolerance labels.label sampling.frequencies sampling.min-p
             sampling.repeat-penalty sampling.repeat-penalty-huge sampling.top-k sampling.top-p
-            sampling.typical-p sampling.typical-p-first text.unicode
+            sampling.typical-p sampling.typical-p-first text.unicode training.untouched
             """
         ),
     ),
