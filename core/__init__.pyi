@@ -50,6 +50,7 @@ from core.evaluation.items import Item as Item
 from core.evaluation.prompts import Prompting as Prompting
 from core.evaluation.result import Evaluation as Evaluation
 from core.evaluation.result import ItemResult as ItemResult
+from core.extensions import Adapting as Adapting
 from core.extensions import AttentionInspector as AttentionInspector
 from core.extensions import BatchStreaming as BatchStreaming
 from core.extensions import ClassifyStreaming as ClassifyStreaming
@@ -105,6 +106,7 @@ from core.types import TokenSequence as TokenSequence
 __version__: str
 __all__ = [
     "PROTOCOL_VERSION",
+    "Adapting",
     "AmbiguousBackendError",
     "AttentionInspector",
     "AttentionSnapshot",

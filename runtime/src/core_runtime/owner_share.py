@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 
 class OwnerShare(Owner):
-    """One model's hold on a thread. Closed, it takes no jobs of this model; `another`'s go on."""
+    """One model's hold on a ``thread``. Closed, it takes no jobs; those of `another` go on."""
 
     def __init__(self, owner: OwnerThread, holders: _Holders | None = None) -> None:
-        self._owner, self._closed = owner, False
+        self.thread, self._closed = owner, False
         self._holders = holders or _Holders()
         self._holders.count += 1
 
@@ -29,35 +29,35 @@ class OwnerShare(Owner):
         with self._holders.lock:
             if self._closed:
                 raise ModelClosedError
-            return OwnerShare(self._owner, self._holders)
+            return OwnerShare(self.thread, self._holders)
 
     def submit(self, job: Callable[[], T]) -> Future[T]:
         """See `Owner`."""
-        self._owner.check_fork()
-        if self._owner.is_here:  # it runs at once, and meanwhile the others need the lock
+        self.thread.check_fork()
+        if self.thread.is_here:  # it runs at once, and meanwhile the others need the lock
             self._check()
-            return self._owner.submit(job)
+            return self.thread.submit(job)
         with self._holders.lock:
             self._check()
-            return self._owner.submit(job)
+            return self.thread.submit(job)
 
     def post(self, job: Callable[[], None]) -> bool:
         """See `Owner`."""
-        self._owner.check_fork()
+        self.thread.check_fork()
         with self._holders.lock:
-            return not self._closed and self._owner.post(job)
+            return not self._closed and self.thread.post(job)
 
     def receive(self, items: queue.SimpleQueue[T], look: Check = never_stop) -> T:
         """See `OwnerThread`."""
-        return self._owner.receive(items, look)
+        return self.thread.receive(items, look)
 
     def check_fork(self) -> None:
         """See `Owner`."""
-        self._owner.check_fork()
+        self.thread.check_fork()
 
     def close(self, last: Callable[[], None]) -> None:
         """Run ``last`` behind this model's jobs; the last hold ends the thread. Twice is fine."""
-        if self._owner.is_forked:
+        if self.thread.is_forked:
             return
 
         # Queued while the lock is held: whoever ends the thread does so behind it.
@@ -66,19 +66,19 @@ class OwnerShare(Owner):
             if not self._leave():
                 return
             if self._holders.count:
-                done = self._owner.submit(last)
+                done = self.thread.submit(last)
         if done is None:
-            self._owner.close(last)
+            self.thread.close(last)
         else:
             awaited(done, never_stop)
 
     def stop(self) -> None:
         """See `Owner`."""
-        if self._owner.is_forked:
+        if self.thread.is_forked:
             return
         with self._holders.lock:
             if self._leave() and not self._holders.count:
-                self._owner.stop()
+                self.thread.stop()
 
     def _leave(self) -> bool:
         """Give up the hold; False where that was done before."""

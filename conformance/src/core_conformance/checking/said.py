@@ -52,13 +52,14 @@ def must_be(subject: Subject, wanted: Said, found: Said, what: str) -> None:
 
 def must_differ(subject: Subject, one: Said, other: Said, what: str) -> None:
     numbers, others = _numbers(one), _numbers(other)
+    spread = max(numbers) - min(numbers)
+    least = 2 * min(subject.tolerance, spread / 100)  # a tolerance is small against the spread
     apart = len(numbers) != len(others) or any(
-        abs(a - b) > 2 * subject.tolerance for a, b in zip(numbers, others, strict=True)
+        abs(a - b) > least for a, b in zip(numbers, others, strict=True)
     )
     same = not apart and [_ids(each) for each in one] == [_ids(each) for each in other]
-    blank = same and len(numbers) > 1 and min(numbers) == max(numbers)
-    testable(not blank, _BLANK)
-    must(not same, f"{what}, behind {len(one)} prompts and to {subject.tolerance:g}")
+    testable(not (same and len(numbers) > 1 and spread == 0), _BLANK)
+    must(not same, f"{what}, behind {len(one)} prompts and to {least:g}")
 
 
 def _numbers(said: Said) -> list[float]:

@@ -1,8 +1,4 @@
-"""Checks of LoRA adapters: with one, without, beside another, with a wrong one; and of handles.
-
-What a model says is compared as `classify` tells it, or by greedy answers where that is not
-declared.
-"""
+"""Checks of LoRA adapters: with one, without, beside another, with a wrong one; and of handles."""
 
 from __future__ import annotations
 
@@ -13,10 +9,11 @@ from typing import cast
 from core.errors import CoreError, ModelError
 from core.extensions import Adapting
 from core.protocols import Capability, TextModel
+from core_conformance.checking import ask
 from core_conformance.checking.adapters import adapters
 from core_conformance.checking.calls import raised
-from core_conformance.checking.check import must
-from core_conformance.checking.recall import relatives
+from core_conformance.checking.check import Violation, must
+from core_conformance.checking.recall import story
 from core_conformance.checking.registry import check
 from core_conformance.checking.said import agree, must_be, must_differ, says, unless_raised
 from core_conformance.checking.subject import Subject
@@ -44,6 +41,12 @@ def changes(subject: Subject) -> None:
     Capability.ADAPTERS,
 )
 def operations(subject: Subject) -> None:
+    if any(map(subject.declares, ask.SPEAKING)):
+        ask.speaks(subject, ask.voice(subject))
+    try:
+        agree(subject)
+    except Violation:  # what they do not agree about without an adapter is for other checks
+        return
     with adapters(subject) as found, closing(subject.adapted(found.one)) as with_one:
         agree(with_one)
 
@@ -111,7 +114,7 @@ def handles(subject: Subject) -> None:
     Capability.ADAPTERS,
 )
 def kept(subject: Subject) -> None:
-    prompts = relatives(subject, "By and by")[:4]
+    prompts = [story(subject, "By and by")]
     with adapters(subject) as found:
         wanted = []
         for path in (None, found.one, found.two):
@@ -122,9 +125,8 @@ def kept(subject: Subject) -> None:
             _with(base, found.one) as one,
             _with(base, found.two) as two,
         ):
-            for model in (base, one, two, one, base, two):
-                right = wanted[(base, one, two).index(model)]
-                must_be(subject, right, says(subject, model, prompts), "asked by turns")
+            for model, right in zip((base, one, two), wanted, strict=True):
+                must_be(subject, right, says(subject, model, prompts), "asked one after another")
 
 
 @check(
@@ -138,17 +140,18 @@ def any_order(subject: Subject) -> None:
         for order in ((0, 1, 2), (2, 1, 0), (1, 0, 2)):
             base = subject.load()
             models = [base, _with(base, found.one), _with(base, found.two)]
+            wanted = [says(subject, model) for model in models]
+            still = list(order)
             try:
-                wanted = [says(subject, model) for model in models]
-                for place, closed in enumerate(order):
-                    models[closed].close()
-                    for other in order[place + 1 :]:
-                        said = partial(says, subject, models[other])
+                while still:
+                    models[still.pop(0)].close()
+                    for index in still:
+                        said = partial(says, subject, models[index])
                         what = "a model whose other handle was closed"
-                        must_be(subject, wanted[other], unless_raised(said, what), what)
+                        must_be(subject, wanted[index], unless_raised(said, what), what)
             finally:
-                for model in models:
-                    model.close()
+                for index in still:
+                    models[index].close()
 
 
 @check(

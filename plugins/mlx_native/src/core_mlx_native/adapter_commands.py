@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.system.visible import visible
+from core_mlx_native.progress_bar import progress_bar
 
 if TYPE_CHECKING:
     import click
@@ -54,7 +55,6 @@ def _merge_command() -> click.Command:
         """
         from core.models.names import locate
         from core_mlx_native.convert.merging import merge
-        from core_mlx_native.hooks import progress_bar
 
         with progress_bar("merge") as show:
             target = merge(locate(model), adapter, out_dir, overwrite=overwrite, progress=show)

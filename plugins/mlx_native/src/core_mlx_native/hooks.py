@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pluggy
 
 from core.system.visible import visible
+from core_mlx_native.progress_bar import progress_bar
 
 if TYPE_CHECKING:
     import click
@@ -98,24 +97,3 @@ def _source_and_target(words: tuple[str, ...], model: str | None) -> tuple[str, 
         "convert takes a model and a directory to make: infer-cli convert MODEL OUT_DIR, or "
         "infer-cli convert -m MODEL OUT_DIR."
     )
-
-
-@contextmanager
-def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows progress: a bar on stderr if that is a terminal, else nothing."""
-    import click
-
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    with ExitStack() as stack:
-        bar: list[Any] = []
-
-        def show(done: int, total: int) -> None:
-            # The bar counts from its start, and what goes before the weights is no measure of them.
-            if not bar:
-                drawn = click.progressbar(length=total, label=label, file=sys.stderr)
-                bar.append(stack.enter_context(drawn))
-            bar[0].update(done - bar[0].pos)
-
-        yield show

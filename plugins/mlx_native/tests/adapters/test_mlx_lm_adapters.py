@@ -60,7 +60,8 @@ def distance(one: mx.array, other: mx.array) -> float:
 
 def read_by_mlx_lm(path: Path, adapter: Path) -> mx.array:
     model = tuner.load_adapters(theirs(path), str(adapter))
-    return model(mx.array([PROMPT]))[0, -1]
+    found: mx.array = model(mx.array([PROMPT]))[0, -1]
+    return found
 
 
 @pytest.mark.parametrize("kind", KINDS)
