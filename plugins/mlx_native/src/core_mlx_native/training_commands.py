@@ -84,9 +84,9 @@ def _train_command() -> click.Command:
         the others take the adapter with --adapter OUT_DIR. What was learned by a killed run is in
         OUT_DIR's checkpoints: --resume goes on with the same losses.
         """
-        from core_mlx_native.train.command import train
+        from core_mlx_native.lora.command import train
 
-        train(out_dir, given)
+        train(out_dir, given, config_fields())
 
     return train
 
@@ -107,7 +107,7 @@ def _eval_command() -> click.Command:
         With labels: how many are right, figures of each label, what was taken for what, and how
         far probabilities hold. Of other examples, the loss of each token that would be learned.
         """
-        from core_mlx_native.train.command import evaluate
+        from core_mlx_native.lora.command import evaluate
 
         evaluate(given)
 

@@ -53,7 +53,10 @@ def stepped(start: Mapping[str, mx.array], steps: int) -> tuple[dict[str, mx.arr
         model = with_adapter(Path(place), start)
         told = Told()
         args = TrainingArgs(
-            batch_size=len(ROWS), iters=steps, steps_per_report=1, steps_per_save=10**6,
+            batch_size=len(ROWS),
+            iters=steps,
+            steps_per_report=1,
+            steps_per_save=10**6,
             adapter_file=f"{place}/adapters.safetensors",
         )
         train(model, optimizers.AdamW(RATE), ROWS, args=args, training_callback=told)

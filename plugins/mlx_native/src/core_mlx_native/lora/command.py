@@ -19,14 +19,13 @@ from core.registry import REGISTRY
 from core.system.visible import visible, visible_lines
 from core.system.whole_file import write_whole
 from core.training import TrainConfig, TrainingExample
+from core_mlx_native.lora import evaluation
+from core_mlx_native.lora.perplexity import token_loss
+from core_mlx_native.lora.progress import Progress
 from core_mlx_native.model import MlxModel
-from core_mlx_native.train import evaluation
 from core_mlx_native.train.data import Fields, read_examples, split_by_label
 from core_mlx_native.train.notes import read_notes
-from core_mlx_native.train.perplexity import token_loss
-from core_mlx_native.train.progress import Progress
 from core_mlx_native.train.rows import labels_of
-from core_mlx_native.training_commands import config_fields
 
 REPORT = "report.json"
 _ESCAPES = re.compile(r"\\(\\|n)")
@@ -34,10 +33,13 @@ _ESCAPES = re.compile(r"\\(\\|n)")
 Examples = list[TrainingExample]
 
 
-def train(out_dir: str, given: Mapping[str, Any]) -> None:
-    """Train, and write the adapter and the report beside the checkpoints."""
+def train(out_dir: str, given: Mapping[str, Any], fields: Sequence[str]) -> None:
+    """Train, and write the adapter and the report beside the checkpoints.
+
+    ``fields`` are the fields of `core.TrainConfig` among what was given.
+    """
     learned, validation, test = _all_examples(given)
-    config = _config(_typed(given), directory=out_dir, validation=tuple(validation))
+    config = _config(_typed(given), fields, directory=out_dir, validation=tuple(validation))
     config = replace(config, labels=labels_of([*learned, *validation, *test], config))
 
     with _loaded(given) as model:
@@ -62,7 +64,7 @@ def evaluate(given: Mapping[str, Any]) -> None:
     examples = read_examples(_file(given["data"], "test.jsonl"), _fields(given))
     validation = read_examples(given["validation"], _fields(given)) if given["validation"] else []
     noted = read_notes(given["adapter"]) if given["adapter"] else {}
-    config = _config({**noted, **_typed(given)})
+    config = _config({**noted, **_typed(given)}, ())
     labels = labels_of(examples, config)
     config = replace(config, labels=labels)
 
@@ -113,9 +115,9 @@ def _fields(given: Mapping[str, Any]) -> Fields:
     return Fields(given["text"], given["gold"])
 
 
-def _config(given: Mapping[str, Any], **more: Any) -> TrainConfig:
+def _config(given: Mapping[str, Any], fields: Sequence[str], **more: Any) -> TrainConfig:
     """The options of a training. Raises `core.OptionError`."""
-    asked = {name: given[name] for name in config_fields() if given.get(name) is not None}
+    asked = {name: given[name] for name in fields if given.get(name) is not None}
     for name in ("labels", "targets"):
         if given.get(name):
             value = given[name]
