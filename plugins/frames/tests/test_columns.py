@@ -12,14 +12,14 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from core_frames import classify
-from core_learn import FewShot
 from hypothesis import given
 from hypothesis import strategies as st
 
 import core
 from core.shared_models import close_shared_models
 from core.testing import FakeModel
+from core_frames import classify
+from core_learn import FewShot
 
 LABELS = ("good", "bad")
 TEMPLATE = "{text} This is"
@@ -141,8 +141,8 @@ def test_a_calibrated_task_says_what_it_says_in_the_library(
     texts = ["good", "bad bad", "good bad"]
     task = core.Task(TEMPLATE, LABELS).fit_prior(model, texts)
     task.save(tmp_path / "task.toml")
-    for given in (task, tmp_path / "task.toml", str(tmp_path / "task.toml")):
-        assert rows(classify(pl.Series(texts), model, task=given)) == decided(task, model, texts)
+    for asked in (task, tmp_path / "task.toml", str(tmp_path / "task.toml")):
+        assert rows(classify(pl.Series(texts), model, task=asked)) == decided(task, model, texts)
 
 
 def test_a_calibration_of_another_task_is_refused_before_any_work(model: FakeModel) -> None:
@@ -176,8 +176,8 @@ def test_a_head_says_what_it_says_in_the_library(model: FakeModel, tmp_path: Pat
     few.save(tmp_path / "head.safetensors")
     said = [wanted(decision) for decision in few.classify(["good one", "bad one"])]
     column = pl.Series(["good one", "bad one"])
-    for given in (few, tmp_path / "head.safetensors"):
-        found = rows(classify(column, model, head=given))
+    for asked in (few, tmp_path / "head.safetensors"):
+        found = rows(classify(column, model, head=asked))
         assert [row["label"] for row in found] == [row["label"] for row in said]
         for row, other in zip(found, said, strict=True):
             assert row["probabilities"] == pytest.approx(other["probabilities"])

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from core_langchain import ChatCore
 from langchain_tests.integration_tests import ChatModelIntegrationTests
 from langchain_tests.unit_tests import ChatModelUnitTests
 
 from core.registry import REGISTRY
 from core.shared_models import close_shared_models
 from core.testing import FakeBackend, FakeModel, write_model
+from core_langchain import ChatCore
 
 pytestmark = pytest.mark.anyio
 # What LangChain's models of a service have beyond ours: a key, and tries again. A field that is

@@ -1,4 +1,4 @@
-"""What is asked of each text: labels behind a template, a task, or a head; answers are decisions."""
+"""What is asked of each text: labels behind a template, a task, or a head."""
 
 from __future__ import annotations
 

@@ -24,21 +24,21 @@ def classify(
     cancel: core.CancelToken | None = None,
     timeout: float | None = None,
 ) -> Any:
-    """A frame with a row for each text of a column: label, probabilities, margin, label_mass, error.
+    """A frame with a row for each text: label, probabilities, margin, label_mass, error.
 
-    ``texts`` is a series of pandas or polars, or a chunked array of pyarrow; the frame is one of the
-    same library, and has the index of a pandas series. ``model`` is a loaded one, or a name or path
-    as `core.load_model` takes it, which is loaded once and shared.
+    ``texts`` is a series of pandas or polars, or a chunked array of pyarrow; the frame is of the
+    same library, and has the index of a pandas series. ``model`` is a loaded one, or a name or
+    path as `core.load_model` takes it, which is loaded once and shared.
 
-    One of three says what is asked: ``labels`` behind a ``template`` with ``{text}``; a
-    ``task``, which is a `core.Task` with its calibration, or the path of one; a ``head``, which is a
-    `core_learn.FewShot`, or the path of one. ``probabilities`` has a field for each label (in pandas
-    a dictionary). Columns are added where a task has them: ``labels`` (mode "many"), ``value``
-    (levels), ``accepted`` (a threshold).
+    One of three says what is asked: ``labels`` behind a ``template`` with ``{text}``; a ``task``,
+    which is a `core.Task` with its calibration, or the path of one; a ``head``, which is a
+    `core_learn.FewShot`, or the path of one. ``probabilities`` has a field for each label (in
+    pandas a dictionary). Columns are added where a task has them: ``labels`` (mode "many"),
+    ``value`` (levels), ``accepted`` (a threshold).
 
     A text that is null has a row of nulls and is not asked. What goes wrong with one text is its
-    ``error``, as a name and a message, cancelled and late ones among them. Raises TypeError for what
-    is no column of texts, before any work, and whatever the library raises for what is asked.
+    ``error``, as a name and a message, cancelled and late ones among them. Raises TypeError for
+    what is no column of texts, before any work, and what the library raises for what is asked.
     """
     column = _column(texts)
     rows = column.to_list()
@@ -58,7 +58,7 @@ def _column(texts: Any) -> nw.Series[Any]:
         return nw.from_native(texts, series_only=True)
     except TypeError:
         raise TypeError(
-            f"classify() takes a series of pandas or polars, or a chunked array of pyarrow, and got "
+            "classify() takes a series of pandas or polars, or a chunked array of pyarrow, and got "
             f"a {type(texts).__name__}. Name one column of a frame, and collect() a lazy one."
         ) from None
 

@@ -25,10 +25,6 @@ _OPTIONS = core.GenerateOptions.__annotations__
 class TooLong(core.PromptTooLongError, ContextOverflowError):
     """A conversation longer than the context: core's error, which is LangChain's as well."""
 
-    def __init__(self, error: core.PromptTooLongError) -> None:
-        Exception.__init__(self, *error.args)
-        vars(self).update(vars(error))
-
 
 class ChatCore(BaseChatModel):
     """Chats with a model of this machine: ``model`` is a name or path for `core.load_model`.
@@ -46,8 +42,8 @@ class ChatCore(BaseChatModel):
     loaded: Any = Field(default=None, exclude=True, repr=False)
     backend: str = ""
     load_options: Mapping[str, Any] | None = None
-    streaming: bool = False
-    """Have ``invoke`` tell callbacks each token, as ``stream`` does."""
+    streaming: bool | None = None
+    """True has ``invoke`` tell callbacks each token; False has ``stream`` give the whole answer."""
 
     max_tokens: int | None = None
     temperature: float | None = None
@@ -79,7 +75,7 @@ class ChatCore(BaseChatModel):
             for token in tokens:
                 yield chunk(token)
         except core.PromptTooLongError as error:
-            raise TooLong(error) from error
+            raise TooLong(error.length, error.limit, own=error.own) from error
         finally:
             tokens.close()
         yield end(tokens, model or self.model)

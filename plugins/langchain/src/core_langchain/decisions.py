@@ -27,9 +27,11 @@ class CoreDecisions(BaseDecisionModel):
     """Answers questions by how likely a model of this machine finds each answer's words.
 
     ``model``, ``loaded``, ``backend`` and ``load_options`` are those of `ChatCore`. ``chat`` asks
-    through the model's chat template. ``timeout`` is in seconds, for a call of the model. ``batch``
-    and ``abatch`` ask all their requests together; with ``return_exceptions`` what goes wrong with one
-    is its own exception. Probabilities are raw; ``confidence`` is that of `core.wires.questions`.
+    through the model's chat template. ``timeout`` is in seconds, for each call of the model.
+
+    ``batch`` and ``abatch`` ask all their requests together, and what goes wrong with one is its
+    own exception where ``return_exceptions`` asks for them. Probabilities are raw; ``confidence``
+    is that of `core.wires.questions`.
     """
 
     model_config = ConfigDict(extra="forbid")

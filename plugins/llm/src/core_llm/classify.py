@@ -40,7 +40,9 @@ def classify(
     if bool(labels) == bool(task):
         raise click.UsageError("Give --labels or --task, and not both.")
     try:
-        asked = core.load_task(task) if task else core.Task(template, tuple((labels or "").split(",")))
+        asked = (
+            core.load_task(task) if task else core.Task(template, tuple((labels or "").split(",")))
+        )
         failed = _answer(_model(model_id, backend), asked, texts, plain)
     except core.CoreError as error:
         raise click.ClickException(str(error)) from error

@@ -52,9 +52,7 @@ class _Chatting:
     def _ended(self, stream: core.TokenStream, response: Any) -> None:
         cost = stream.metrics
         cached = {"cached_tokens": cost.cached_prompt_tokens}
-        response.set_usage(
-            input=cost.prompt_tokens, output=cost.generated_tokens, details=cached
-        )
+        response.set_usage(input=cost.prompt_tokens, output=cost.generated_tokens, details=cached)
         response.response_json = {
             "finish_reason": stream.finish_reason,
             "metrics": cost.to_dict(),
