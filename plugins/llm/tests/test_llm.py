@@ -144,8 +144,8 @@ def test_usage_and_the_end_are_told(fake: Make) -> None:
 
 def test_llm_logs_an_answer_and_goes_on_from_there(fake: Make) -> None:
     backend = fake(NAME, answers=["One.", "Two."])
-    run("-m", "core/smollm2", "a", "--log")
-    assert run("-c", "b", "--log").stdout == "Two.\n"
+    run("-m", "core/smollm2", "a")
+    assert run("-c", "b").stdout == "Two.\n"
     assert [turn.content for turn in backend.calls[1].messages] == ["a", "One.", "b"]
     logged = json.loads(run("logs", "--json").stdout)
     assert [(each["response"], each["output_tokens"]) for each in logged] == [
