@@ -106,7 +106,7 @@ def test_the_extras(metadata: email.message.Message) -> None:
     assert set(metadata.get_all("Provides-Extra", [])) == {
         *("cli", "parquet", "mlx", "mlx-cuda", "mlx-cuda12", "mlx-cuda13"),
         *("mlx-lm", "llama-cpp", "learn", "sklearn", "lm-eval", "server", "conformance", "all"),
-        *("ray", "daft"),
+        *("ray", "daft", "frames", "langchain", "llm", "mcp"),
     }
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["License-Expression"] == "Apache-2.0"
