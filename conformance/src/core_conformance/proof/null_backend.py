@@ -39,7 +39,6 @@ PASSES = frozenset(
         "identity.optional-protocols",
         "identity.protocol",
         # it accepts what has to be accepted
-        "loading.gpu-layers",
         "loading.path-types",
         "loading.spelled-defaults",
         # it declares everything: there is nothing to refuse

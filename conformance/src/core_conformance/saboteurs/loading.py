@@ -76,6 +76,19 @@ class GpuLayersByAssertion(Reference):
 
 
 @saboteur(
+    "gpu-layers-dropped",
+    "gpu_layers are taken and dropped where there is no GPU",
+    kills={"loading.gpu-layers"},
+)
+class GpuLayersDropped(Reference):
+    """Hands gpu_layers to a library that was built without a GPU, and says nothing of it."""
+
+    def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
+        """Loads a model on the CPU, whatever is asked for."""
+        return super().load_model(path, replace(config, gpu_layers=-1))
+
+
+@saboteur(
     "path-as-text-only",
     "a path has to be a str",
     kills={"loading.path-types"},
