@@ -132,8 +132,8 @@ def test_an_adapter_changes_what_it_says(path: Path, tmp_path: Path) -> None:
     adapter = write_adapter(tmp_path / "adapter", {ord("q"): 100.0})
     model = Reference().load_model(path, LoadConfig(adapter_path=adapter))
     assert [token.text for token in model.generate("a", max_tokens=3)] == ["q", "q", "q"]
-    (adapter / "adapter.json").write_text('{"bias": {"100000": 1}}')
-    with pytest.raises(core.InvalidModelError, match=r"adapter\.json"):
+    (adapter / "adapter_config.json").write_text('{"bias": {"100000": 1}}')
+    with pytest.raises(core.InvalidModelError, match=r"adapter_config\.json"):
         Reference().load_model(path, LoadConfig(adapter_path=adapter))
 
 

@@ -29,6 +29,8 @@ from core_conformance.checking.registry import all_checks
 from core_conformance.proof.mutants import Mutant
 
 PACKAGE = "core_conformance.reference"
+WITHOUT = "without "
+"""Before a capability: all checks that need it, of the reference that does not declare it."""
 PATIENCE = 60.0
 """Seconds for the start of a process, and for a check that nobody has measured."""
 _SLOWER = 20.0  # times a check's measured seconds, and `PATIENCE`: what takes longer hangs
@@ -154,7 +156,7 @@ def _survey(pipe: Connection, sources: Mapping[str, str], checks: Sequence[str])
 
 @contextmanager
 def _asking() -> Iterator[Callable[[str], bool]]:
-    """Make a model of the reference; gives the question whether a check fails it."""
+    """Make a model of the reference; gives the question whether a check fails it, by its id."""
     selftest = import_module("core_conformance.proof.selftest")
     reference = import_module(PACKAGE)
     with tempfile.TemporaryDirectory(prefix="core-conformance-") as folder:

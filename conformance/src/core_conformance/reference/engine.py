@@ -81,7 +81,7 @@ class Slots:
 class Generation:
     """A row that runs; ``context`` holds the tokens read of its prompt, and those drawn since.
 
-    ``reason`` is None while it runs; ``drawn`` counts its tokens, ``emitted`` those given out.
+    ``reason`` is None while it runs; ``drawn`` counts its tokens.
     """
 
     def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
@@ -89,7 +89,6 @@ class Generation:
         self.context: list[int] = []
         self.clock = RequestClock(config)
         self.reason: FinishReason | None = None
-        self.emitted = 0
         self.drawn = 0
         self.limit = min(config.max_tokens, room)
         self.random = Random(config.seed)
@@ -110,7 +109,6 @@ class Generation:
         self.context.append(token)
         logprob = log_softmax(logits)[token] if self.config.return_logprobs else None
         tokens = self.assembler.add(token, logprob)
-        self.emitted += len(tokens)
         if self.assembler.stopped:
             return tokens + self._end("stop")
         if self.drawn >= self.limit:
@@ -119,9 +117,7 @@ class Generation:
 
     def _end(self, reason: FinishReason) -> list[Token]:
         self.reason = reason
-        tokens = self.assembler.finish()
-        self.emitted += len(tokens)
-        return tokens
+        return self.assembler.finish()
 
 
 class Engine:

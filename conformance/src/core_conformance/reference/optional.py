@@ -267,6 +267,6 @@ class ReferenceModel(ReferenceCore):
 
 def _of_sample(config: GenerateConfig, sample: int) -> GenerateConfig:
     """The first sample draws what ``generate`` draws, the others with seeds of their own."""
-    if config.seed is None or not sample:
+    if config.seed is None:
         return config
     return dataclasses.replace(config, seed=config.seed + 1_000_003 * sample)
