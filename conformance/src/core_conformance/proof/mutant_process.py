@@ -25,6 +25,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from types import ModuleType
 
+from core.protocols import Capability
 from core_conformance.checking.registry import all_checks
 from core_conformance.proof.mutants import Mutant
 
@@ -161,11 +162,13 @@ def _asking() -> Iterator[Callable[[str], bool]]:
     reference = import_module(PACKAGE)
     with tempfile.TemporaryDirectory(prefix="core-conformance-") as folder:
         path = str(reference.write_model(folder))
-        yield (
-            lambda check: (
-                check in selftest.failures(reference.Reference(), path, [all_checks()[check]])
-            )
-        )
+
+        def fails(check: str) -> bool:
+            if check.startswith(WITHOUT):
+                return bool(selftest.refusing(Capability(check.removeprefix(WITHOUT)), path))
+            return check in selftest.failures(reference.Reference(), path, [all_checks()[check]])
+
+        yield fails
 
 
 class _Finder(MetaPathFinder, Loader):
