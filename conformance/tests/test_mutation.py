@@ -100,7 +100,7 @@ def mutant_with(name: str) -> Mutant:
 @pytest.fixture
 def asked_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Makes these the only checks, each of which calls whatever a mutant is in."""
-    places = frozenset({*(mutant.place for mutant in all_mutants()), "sampling", "vocabulary"})
+    places = frozenset({*(mutant.place for mutant in all_mutants()), "sampling", "weights"})
 
     def only(*checks: str) -> None:
         monkeypatch.setattr(mutation, "passed", lambda: {id: Passed(1.0, places) for id in checks})
@@ -149,11 +149,11 @@ def test_what_hangs_or_dies_is_noticed(
     }
 
 
-def test_a_check_that_is_not_testable_has_noticed_nothing(asked_of: Callable[..., None]) -> None:
-    ends = _source_of("language").replace("EOS: -6.0", "EOS: 60.0")
-    mutant = Mutant("language", "language:Language: ends at once", ends)
-    asked_of("stop.across-three")
-    assert outcome_of([mutant], 1).alive == [mutant.name]
+def test_what_makes_a_check_not_testable_is_told_apart(asked_of: Callable[..., None]) -> None:
+    ends = _source_of("weights").replace("EOS: -6.0", "EOS: 60.0")
+    mutant = Mutant("weights", "weights: ends at once", ends)
+    asked_of("stop.across-three", "identity.name")
+    assert outcome_of([mutant], 1).killed == {mutant.name: "stop.across-three (not testable)"}
 
 
 def test_a_run_goes_on_where_it_was_ended(asked_of: Callable[..., None], tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_text_goes_through_the_tokenizer_unchanged(text: str) -> None:
 
 @given(st.lists(st.integers(0, 255), min_size=2, max_size=12), st.data())
 def test_every_position_of_the_context_counts(ids: list[int], data: st.DataObject) -> None:
-    language = Language(12)
+    language = Language(12, {})
     position = data.draw(st.integers(0, len(ids) - 1))
     other = [*ids]
     other[position] = (other[position] + 1) % 256

@@ -44,6 +44,41 @@ def incomplete_model(subject: Subject) -> None:
 
 
 @check(
+    "loading.probe-agrees",
+    "What `refusal(path)` refuses MUST raise a ModelError where it is loaded all the same.",
+    Capability.MODEL_PROBE,
+)
+def probe_agrees(subject: Subject) -> None:
+    probing: Any = subject.backend
+    with _folder() as folder:
+        foreign = folder / "foreign"
+        foreign.mkdir()
+        copies = [path for path, _, _ in _faulty_copies(Path(subject.path), folder)]
+        for path in (foreign, *copies, *_of_other_kinds(Path(subject.path), folder)):
+            try:
+                refused = probing.refusal(str(path)) is not None
+            except ModelError:
+                refused = True
+            error = raised(_loading(subject, path, []))
+            must(
+                isinstance(error, ModelError) or not refused,
+                f"refusal() refuses {path.name!r}, a faulty copy of the model, and its load raised "
+                f"{error!r}: it has to be a ModelError",
+            )
+
+
+def _of_other_kinds(model: Path, folder: Path) -> Iterator[Path]:
+    """A copy of the model whose config.json names an architecture that nobody has."""
+    config = model / "config.json"
+    if config.is_file():
+        copy = _linked(model, folder / "kind", [config])
+        read = json.loads(config.read_text("utf-8"))
+        changed = read | {"model_type": "no_such_model", "architectures": ["NoSuchModel"]}
+        (copy / config.name).write_text(json.dumps(changed), encoding="utf-8")
+        yield copy
+
+
+@check(
     "loading.broken-adapter",
     "An adapter_path with nothing in it that is an adapter MUST raise a ModelError or OptionError, "
     "not load the model without it.",

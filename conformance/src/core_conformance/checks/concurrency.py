@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from core.errors import ModelBusyError
+from core.extensions import Submitting
 from core.options import GenerateConfig
 from core.protocols import Capability, TextModel, TokenStream
 from core.types import Token
@@ -234,6 +235,29 @@ def closing_one_leaves_the_others(subject: Subject) -> None:
     extra = next(closed, None)
     must(extra is None, f"a closed request still gave {extra!r}")
     same_speech(subject, [(alone, read(kept))], "alone and beside a request that was closed")
+
+
+@check(
+    "submitting.behind-own-stream",
+    "A submitted request that waits for a stream which its reader has open MUST raise "
+    "ModelBusyError where it is read, or be answered; it never hangs",
+    Capability.SUBMITTING,
+    Capability.GENERATE,
+)
+def submitted_behind_the_own_stream(subject: Subject) -> None:
+    prompt = talkative(subject)
+    with subject.loaded(parallel_slots=1) as model:
+        first = model.generate(prompt, **greedy_options(subject, _COUNT))
+        well_formed(next(first, None) is not None, f"generate() gave no token behind {prompt!r}")
+        config = GenerateConfig(**greedy_options(subject, 2))
+        second = ending(lambda: cast("Submitting", model).submit(PROMPTS[1], config))
+        must(
+            second.error is None or isinstance(second.error, ModelBusyError),
+            f"a submitted request that was read beside an open stream raised {second.error!r}: it "
+            "has to be answered, or to be ModelBusyError",
+        )
+        rest = ending(lambda: first)
+        must(rest.error is None, f"the open stream then ended with {rest.error!r}")
 
 
 def _submit(subject: Subject, prompt: str, max_tokens: int) -> TokenStream:

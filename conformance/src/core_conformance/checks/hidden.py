@@ -98,17 +98,28 @@ def prompts_have_their_own(subject: Subject) -> None:
     Capability.TOKENIZING,
 )
 def embeddings_are_of_one_token(subject: Subject) -> None:
+    shown = 0 in _shown(subject)
+    words = dict.fromkeys(" ".join(ask.PLAIN).split())
+    told = False
+    for end in (
+        f" {ask.QUESTION}",
+        ask.SHORT,
+    ):  # words at the beginning, and next to the last token
+        alike = _alike(subject, [f"{word}{end}" for word in words])
+        told = told or len(alike) > 1
+        states = hidden(subject, alike[:4], [0]) if shown else []
+        for prompt, state in zip(alike, states, strict=False):
+            _same(subject, state, states[0], f"layer 0 behind {prompt!r:.60} and {alike[0]!r:.60}")
+    testable(told, "no two words have as many tokens: take another model")
+
+
+def _alike(subject: Subject, prompts: Sequence[str]) -> list[str]:
+    """The most of these prompts that have as many tokens, and end in the same one."""
     ends: dict[tuple[int, int], list[str]] = {}
-    for word in dict.fromkeys(" ".join(ask.PLAIN).split()):
-        ids = tokenizing(subject).encode(f"{word} {ask.QUESTION}")
-        ends.setdefault((len(ids), ids[-1]), []).append(f"{word} {ask.QUESTION}")
-    alike = max(ends.values(), key=len)
-    testable(len(alike) > 1, "no two words have as many tokens: take another model")
-    if 0 not in _shown(subject):
-        return
-    one, *others = hidden(subject, alike[:4], [0])
-    for prompt, other in zip(alike[1:], others, strict=False):
-        _same(subject, one, other, f"layer 0 behind {alike[0]!r:.60} and {prompt!r:.60}")
+    for prompt in prompts:
+        ids = tokenizing(subject).encode(prompt)
+        ends.setdefault((len(ids), ids[-1]), []).append(prompt)
+    return max(ends.values(), key=len)
 
 
 @check(

@@ -1,7 +1,8 @@
 """Processes that ask checks of the reference with other sources: of a mutant, until one fails.
 
 A check notices a mutant when it fails twice in a row, for a busy machine may fail one that looks
-at time once; one that is not testable has noticed nothing.
+at time once. Where none fails, and one is not testable that is so on the reference, the suite does
+not certify the mutant either: that is told apart.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -125,14 +126,17 @@ def _end(pid: int | None) -> None:
 def _first_failure(pipe: Connection, mutant: Mutant, order: Sequence[str]) -> None:
     """In the child: put the mutant in its module's place, and ask the checks until one fails."""
     sys.meta_path.insert(0, _Finder({mutant.module: mutant.source}))
+    mute = ""
     try:
-        with _asking() as fails:
+        with _asking() as failing:
             for check in order:
                 pipe.send((True, check))
-                if fails(check) and fails(check):
+                found = failing(check)
+                if check in found and check in failing(check):
                     pipe.send((False, check))
                     return
-        pipe.send((False, ""))
+                mute = mute or next((id for id in found if id != check), "")
+        pipe.send((False, mute))
     except BaseException as error:  # noqa: BLE001 - a mutant that cannot be imported is noticed
         pipe.send((False, f"({type(error).__name__})"))
 
@@ -143,12 +147,12 @@ def _survey(pipe: Connection, sources: Mapping[str, str], checks: Sequence[str])
     finder = _Finder(sources, called)
     sys.meta_path.insert(0, finder)
     found: dict[str, Passed] = {}
-    with _asking() as fails:
+    with _asking() as failing:
         always = frozenset(called)  # by imports, say, where a fault reaches every check
         for check in checks:
             finder.forget()
             begun = time.monotonic()
-            if fails(check):
+            if failing(check):
                 pipe.send(check)
                 return
             found[check] = Passed(time.monotonic() - begun, always | called)
@@ -156,19 +160,26 @@ def _survey(pipe: Connection, sources: Mapping[str, str], checks: Sequence[str])
 
 
 @contextmanager
-def _asking() -> Iterator[Callable[[str], bool]]:
-    """Make a model of the reference; gives the question whether a check fails it, by its id."""
+def _asking() -> Iterator[Callable[[str], Collection[str]]]:
+    """Make a model of the reference; gives what asks a check.
+
+    That returns the check's id where it fails, and this with a mark where it is not testable.
+    """
     selftest = import_module("core_conformance.proof.selftest")
     reference = import_module(PACKAGE)
     with tempfile.TemporaryDirectory(prefix="core-conformance-") as folder:
         path = str(reference.write_model(folder))
 
-        def fails(check: str) -> bool:
+        def failing(check: str) -> Collection[str]:
             if check.startswith(WITHOUT):
-                return bool(selftest.refusing(Capability(check.removeprefix(WITHOUT)), path))
-            return check in selftest.failures(reference.Reference(), path, [all_checks()[check]])
+                refused = selftest.refusing(Capability(check.removeprefix(WITHOUT)), path)
+                return {check} if refused else ()
+            found: dict[str, str] = selftest.failures(
+                reference.Reference(), path, [all_checks()[check]]
+            )
+            return found
 
-        yield fails
+        yield failing
 
 
 class _Finder(MetaPathFinder, Loader):

@@ -41,6 +41,8 @@ PASSES = frozenset(
         # it accepts what has to be accepted
         "loading.path-types",
         "loading.spelled-defaults",
+        # it refuses to load nothing
+        "loading.probe-agrees",
         # it declares everything: there is nothing to refuse
         "errors.undeclared-options",
         # who does nothing leaves nothing behind, and changes nothing

@@ -50,8 +50,7 @@ class Slots:
             yield
         finally:  # perhaps in another thread, where a stream was closed
             with self._free:
-                self._holders.remove(me)
-                self._free.notify_all()
+                self._holders.remove(me)  # those that wait look again, soon
 
     def refuse_waiting_for_oneself(self) -> None:
         """Raise `ModelBusyError` when every slot is held for this very thread."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from core_conformance.reference.vocabulary import VOCAB_SIZE
 from core_conformance.reference.weights import numbers, raw_logits
@@ -19,7 +19,7 @@ class Language:
     """A language model of ``context_length`` positions; ``bias`` is what an adapter adds."""
 
     context_length: int
-    bias: Mapping[int, float] = field(default_factory=dict)
+    bias: Mapping[int, float]
 
     def logits(self, ids: Sequence[int]) -> array[float]:
         """The next token's logits: ``VOCAB_SIZE`` float32. Older positions are not seen."""

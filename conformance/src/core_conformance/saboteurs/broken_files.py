@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from core.errors import InvalidModelError, ModelNotFoundError
+from core.errors import InvalidModelError, ModelNotFoundError, UnsupportedModelError
+from core.models.files import read_config_json
 from core.options import LoadConfig
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.backend import Reference
@@ -48,7 +49,26 @@ class WeightsAtRandom(Reference):
         except ModelNotFoundError as error:
             if "no *.safetensors" not in str(error):
                 raise
-            language = self.language_class(config.context_len or CONTEXT_LENGTH)
+            language = self.language_class(config.context_len or CONTEXT_LENGTH, {})
+            return self.model_class(language, config, self.capabilities)
+
+
+@saboteur(
+    "any-kind-will-do",
+    "a model of a kind that refusal() refuses is loaded as if it were of the usual one",
+    kills={"loading.probe-agrees"},
+)
+class AnyKindWillDo(Reference):
+    """Asks for the model's kind where it is probed, and forgets it where it is loaded."""
+
+    def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
+        """Loads whatever has a config.json of the reference, be its model_type another."""
+        try:
+            return super().load_model(path, config)
+        except UnsupportedModelError:
+            if read_config_json(path).get("model_type") != "no_such_model":
+                raise
+            language = self.language_class(config.context_len or CONTEXT_LENGTH, {})
             return self.model_class(language, config, self.capabilities)
 
 

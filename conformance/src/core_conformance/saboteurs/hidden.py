@@ -91,7 +91,7 @@ class HiddenByLength(Shows):
 @saboteur(
     "hidden-in-padding",
     "the state of a shorter prompt is read where the longest one of the call ends",
-    {"hidden.neighbours"},
+    {"hidden.neighbours", "hidden.embeddings"},
 )
 class HiddenInPadding(Shows):
     def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:

@@ -179,6 +179,7 @@ class ContextLenIgnored(Reference):
         "cancel.closed-stream",
         "concurrency.second-stream",
         "concurrency.waiting-turn",
+        "submitting.behind-own-stream",
     },
 )
 class OneSlotRefused(Reference):
