@@ -229,8 +229,7 @@ class ReferenceModel(ReferenceCore):
         LEDGER.reset_peak()
 
     def choices(self) -> Sequence[Choice]:
-        """The choices made at load, with their reasons."""
-        self.check_open()
+        """The choices made at load, with their reasons; a closed model knows them, too."""
         slots = str(self.engine.slots.count)
         return (
             Choice("device", "cpu", "plain Python runs nowhere else"),

@@ -146,6 +146,19 @@ class SlotsForShow(Engine):
 
 
 @saboteur(
+    "slots-up-to-four",
+    "parallel_slots beyond four are accepted, and there are four",
+    kills={"concurrency.parallel-slots"},
+)
+class SlotsUpToFour(Engine):
+    """Was built for four, and cuts what is asked for."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.slots = Slots(min(4, self.slots.count))
+
+
+@saboteur(
     "one-result-buffer",
     "calls of classify() of the same size share one buffer for their results",
     kills={"concurrency.classify"},
