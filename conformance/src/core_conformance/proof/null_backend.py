@@ -40,9 +40,10 @@ PASSES = frozenset(
         "identity.optional-protocols",
         "identity.protocol",
         # it accepts what has to be accepted
-        "loading.gpu-layers",
         "loading.path-types",
         "loading.spelled-defaults",
+        # it refuses to load nothing
+        "loading.probe-agrees",
         # it declares everything: there is nothing to refuse
         "errors.undeclared-options",
         # who does nothing leaves nothing behind, and changes nothing

@@ -264,8 +264,7 @@ class ReferenceModel(ReferenceCore):
         LEDGER.reset_peak()
 
     def choices(self) -> Sequence[Choice]:
-        """The choices made at load, with their reasons."""
-        self.check_open()
+        """The choices made at load, with their reasons; a closed model knows them, too."""
         slots = str(self.engine.slots.count)
         return (
             Choice("device", "cpu", "plain Python runs nowhere else"),
@@ -302,6 +301,6 @@ class ReferenceModel(ReferenceCore):
 
 def _of_sample(config: GenerateConfig, sample: int) -> GenerateConfig:
     """The first sample draws what ``generate`` draws, the others with seeds of their own."""
-    if config.seed is None or not sample:
+    if config.seed is None:
         return config
     return dataclasses.replace(config, seed=config.seed + 1_000_003 * sample)
