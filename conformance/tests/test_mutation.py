@@ -182,7 +182,7 @@ def test_a_survey_says_what_each_check_takes_and_calls() -> None:
     batch, chat = survey(traced_sources(), ["batch.results", "chat.empty"]).values()
     assert "batch:Batch.results" in batch.called - chat.called
     assert "model:ReferenceCore.chat" in chat.called - batch.called
-    assert {"files:write_model", "stream:SubmittedStream"} <= batch.called & chat.called
+    assert {"files:read_model", "stream:SubmittedStream"} <= batch.called & chat.called
     assert batch.limit > 20 * batch.seconds > 0
 
 

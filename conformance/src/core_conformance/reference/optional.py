@@ -52,7 +52,8 @@ from core_conformance.reference.classification import (
     score_ids,
 )
 from core_conformance.reference.engine import GivenIds
-from core_conformance.reference.files import MODEL_TYPE, read_adapter, write_adapter
+from core_conformance.reference.files import MODEL_TYPE, read_adapter
+from core_conformance.reference.writing import write_adapter
 from core_conformance.reference.language import HEAD_DIM, NUM_HEADS, NUM_LAYERS
 from core_conformance.reference.meter import LEDGER, Meter
 from core_conformance.reference.model import ReferenceCore
