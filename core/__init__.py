@@ -23,8 +23,8 @@ _HOMES = {
         "EmptyPromptError EvaluationError GenerationCancelled GenerationTimeout InvalidModelError "
         "InvalidOptionError LabelError ModelAccessError ModelBusyError ModelClosedError "
         "ModelError ModelNotFoundError OptionError OutOfMemoryError PromptTooLongError "
-        "ProtocolMismatchError RequestError TaskError TokenizerError UnknownBackendError "
-        "UnsupportedModelError UnsupportedOperationError UnsupportedOptionError"
+        "ProtocolMismatchError RequestError TaskError TokenizerError TrainingError "
+        "UnknownBackendError UnsupportedModelError UnsupportedOperationError UnsupportedOptionError"
     ),
     "core.evaluation.evaluate": "evaluate",
     "core.evaluation.items": "Item",

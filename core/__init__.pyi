@@ -40,6 +40,7 @@ from core.errors import ProtocolMismatchError as ProtocolMismatchError
 from core.errors import RequestError as RequestError
 from core.errors import TaskError as TaskError
 from core.errors import TokenizerError as TokenizerError
+from core.errors import TrainingError as TrainingError
 from core.errors import UnknownBackendError as UnknownBackendError
 from core.errors import UnsupportedModelError as UnsupportedModelError
 from core.errors import UnsupportedOperationError as UnsupportedOperationError
@@ -186,6 +187,7 @@ __all__ = [
     "TrainConfig",
     "TrainStep",
     "Trainable",
+    "TrainingError",
     "TrainingExample",
     "Trial",
     "Tuning",

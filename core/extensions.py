@@ -268,18 +268,28 @@ class Adapting(Protocol):
 class Trainable(Protocol):
     """A model whose adapter can be trained in place.
 
-    No backend of this version implements it: the first that does may add optional fields to
-    `TrainConfig`, `TrainingExample` and `TrainStep`, and changes nothing else.
+    Options and examples are checked at the call: `OptionError` for a value, `TrainingError` for
+    examples that nothing can be learned from. The model answers with the adapter as it is, between
+    two steps, after the last, and where the iterator was closed early.
     """
 
     def train(
         self, examples: Sequence[TrainingExample], config: TrainConfig | None = None, /
     ) -> Iterator[TrainStep]:
-        """Train a LoRA adapter; yields one report per step, and trains as it is iterated."""
+        """Train a LoRA adapter; yields one report per step, and trains as it is iterated.
+
+        An adapter that the model has is trained on where it has the shape that is asked for; a
+        model without one gets one, whose B is zero, so that it changes nothing before the first
+        step. Raises `TrainingError` at the step whose loss is no number; the adapter is then the
+        last one whose loss was one.
+        """
         ...
 
     def save_adapter(self, directory: str | os.PathLike[str], /) -> None:
-        """Write the adapter where ``LoadConfig.adapter_path`` can read it."""
+        """Write the adapter where ``LoadConfig.adapter_path`` can read it.
+
+        Raises `TrainingError` where the model has none, OSError where it cannot be written.
+        """
         ...
 
 

@@ -1,12 +1,7 @@
-"""Checks of LoRA adapters: with one, without, beside another, with a wrong one; and of handles.
-
-What a model says is compared as `classify` tells it, or by greedy answers where that is not
-declared.
-"""
+"""Checks of LoRA adapters: with one, without, beside another, with a wrong one; and of handles."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from typing import cast
@@ -14,26 +9,14 @@ from typing import cast
 from core.errors import CoreError, ModelError
 from core.extensions import Adapting
 from core.protocols import Capability, TextModel
-from core.types import ClassifyResult
 from core_conformance.checking import ask
 from core_conformance.checking.adapters import adapters
-from core_conformance.checking.applies import goes_on
-from core_conformance.checking.ask import PLAIN, Answer, sampled
-from core_conformance.checking.calls import greedy, raised
-from core_conformance.checking.check import Violation, must, testable
-from core_conformance.checking.compare import same_rows
-from core_conformance.checking.recall import alone, same_results, story, telling
+from core_conformance.checking.calls import raised
+from core_conformance.checking.check import Violation, must
+from core_conformance.checking.recall import story
 from core_conformance.checking.registry import check
+from core_conformance.checking.said import agree, must_be, must_differ, says, unless_raised
 from core_conformance.checking.subject import Subject
-
-_PROMPTS = PLAIN[:4]
-_TOKENS = 4
-_BLANK = (
-    "the model gives every token the same logit, with an adapter and without: take a model that "
-    "has weights"
-)
-
-Said = Sequence[ClassifyResult] | Sequence[Answer]
 
 
 @check(
@@ -42,14 +25,14 @@ Said = Sequence[ClassifyResult] | Sequence[Answer]
     Capability.ADAPTERS,
 )
 def changes(subject: Subject) -> None:
-    plain = _says(subject, subject.model)
+    plain = says(subject, subject.model)
     with adapters(subject) as found:
         with subject.loaded(adapter_path=found.one) as model:
-            one = _says(subject, model)
+            one = says(subject, model)
         with subject.loaded(adapter_path=found.two) as model:
-            two = _says(subject, model)
-    _must_differ(subject, plain, one, "a model with an adapter says what it says without")
-    _must_differ(subject, one, two, "a model says the same with two different adapters")
+            two = says(subject, model)
+    must_differ(subject, plain, one, "a model with an adapter says what it says without")
+    must_differ(subject, one, two, "a model says the same with two different adapters")
 
 
 @check(
@@ -61,11 +44,11 @@ def operations(subject: Subject) -> None:
     if any(map(subject.declares, ask.SPEAKING)):
         ask.speaks(subject, ask.voice(subject))
     try:
-        _agree(subject)
+        agree(subject)
     except Violation:  # what they do not agree about without an adapter is for other checks
         return
     with adapters(subject) as found, closing(subject.adapted(found.one)) as with_one:
-        _agree(with_one)
+        agree(with_one)
 
 
 @check(
@@ -74,15 +57,15 @@ def operations(subject: Subject) -> None:
     Capability.ADAPTERS,
 )
 def no_trace(subject: Subject) -> None:
-    plain = _says(subject, subject.model)
+    plain = says(subject, subject.model)
     with adapters(subject) as found:
         with subject.loaded(adapter_path=found.one) as other:
-            wanted = _says(subject, other)
-            _must_be(subject, plain, _says(subject, subject.model), "beside one with an adapter")
-            _must_be(subject, wanted, _says(subject, other), "with an adapter, asked again")
-        _must_be(subject, plain, _says(subject, subject.model), "when that one was closed")
+            wanted = says(subject, other)
+            must_be(subject, plain, says(subject, subject.model), "beside one with an adapter")
+            must_be(subject, wanted, says(subject, other), "with an adapter, asked again")
+        must_be(subject, plain, says(subject, subject.model), "when that one was closed")
     with subject.loaded() as again:
-        _must_be(subject, plain, _says(subject, again), "loaded behind one with an adapter")
+        must_be(subject, plain, says(subject, again), "loaded behind one with an adapter")
 
 
 @check(
@@ -107,21 +90,21 @@ def wrong(subject: Subject) -> None:
     Capability.ADAPTERS,
 )
 def handles(subject: Subject) -> None:
-    plain = _says(subject, subject.model)
+    plain = says(subject, subject.model)
     with adapters(subject) as found:
         with subject.loaded(adapter_path=found.one) as model:
-            one = _says(subject, model)
+            one = says(subject, model)
             with _with(model, None) as none:
-                _must_be(subject, plain, _says(subject, none), "with_adapter(None)")
+                must_be(subject, plain, says(subject, none), "with_adapter(None)")
             with _with(model, found.two) as two:
-                said = _says(subject, two)
+                said = says(subject, two)
         with _with(subject.model, found.one) as handle:
-            _must_be(subject, one, _says(subject, handle), "with_adapter(), and a load with it")
+            must_be(subject, one, says(subject, handle), "with_adapter(), and a load with it")
             with _with(subject.model, found.two) as another:
-                _must_be(subject, said, _says(subject, another), "two handles of one adapter")
-            _must_be(subject, one, _says(subject, handle), "a handle beside another")
-        _must_be(subject, plain, _says(subject, subject.model), "the model that handles are of")
-    _must_differ(subject, plain, one, "a handle's adapter changes nothing")
+                must_be(subject, said, says(subject, another), "two handles of one adapter")
+            must_be(subject, one, says(subject, handle), "a handle beside another")
+        must_be(subject, plain, says(subject, subject.model), "the model that handles are of")
+    must_differ(subject, plain, one, "a handle's adapter changes nothing")
 
 
 @check(
@@ -136,14 +119,14 @@ def kept(subject: Subject) -> None:
         wanted = []
         for path in (None, found.one, found.two):
             with subject.loaded(adapter_path=path) as model:
-                wanted.append(_says(subject, model, prompts))
+                wanted.append(says(subject, model, prompts))
         with (
             subject.loaded() as base,
             _with(base, found.one) as one,
             _with(base, found.two) as two,
         ):
             for model, right in zip((base, one, two), wanted, strict=True):
-                _must_be(subject, right, _says(subject, model, prompts), "asked one after another")
+                must_be(subject, right, says(subject, model, prompts), "asked one after another")
 
 
 @check(
@@ -157,15 +140,15 @@ def any_order(subject: Subject) -> None:
         for order in ((0, 1, 2), (2, 1, 0), (1, 0, 2)):
             base = subject.load()
             models = [base, _with(base, found.one), _with(base, found.two)]
-            wanted = [_says(subject, model) for model in models]
+            wanted = [says(subject, model) for model in models]
             still = list(order)
             try:
                 while still:
                     models[still.pop(0)].close()
                     for index in still:
-                        said = partial(_says, subject, models[index])
+                        said = partial(says, subject, models[index])
                         what = "a model whose other handle was closed"
-                        _must_be(subject, wanted[index], _unless_raised(said, what), what)
+                        must_be(subject, wanted[index], unless_raised(said, what), what)
             finally:
                 for index in still:
                     models[index].close()
@@ -178,118 +161,16 @@ def any_order(subject: Subject) -> None:
     Capability.ADAPTERS,
 )
 def wrong_handle(subject: Subject) -> None:
-    plain = _says(subject, subject.model)
+    plain = says(subject, subject.model)
     with adapters(subject) as found:
         for path in (found.wrong, f"{found.wrong}-is-not-there"):
             error = raised(lambda path=path: _with(subject.model, path).close())  # type: ignore[misc]
             must(isinstance(error, ModelError), f"with_adapter({path!r}): {_raised(error)}")
-    _must_be(subject, plain, _says(subject, subject.model), "behind an adapter that was refused")
-
-
-# --------------------------------------------------------------------------- what is said
+    must_be(subject, plain, says(subject, subject.model), "behind an adapter that was refused")
 
 
 def _with(model: TextModel, path: str | None) -> TextModel:
     return cast("Adapting", model).with_adapter(path)
-
-
-def _says(subject: Subject, model: TextModel, prompts: Sequence[str] = _PROMPTS) -> Said:
-    """What a model says behind prompts, in all detail that the backend gives."""
-    if subject.declares(Capability.CLASSIFY):
-        return alone(subject, model, prompts, **telling(subject))
-    if any(map(subject.declares, ask.SPEAKING)):
-        return [Answer(tuple(greedy(subject, model, prompt, _TOKENS)), None) for prompt in prompts]
-    options = {"max_tokens": _TOKENS, **ask.evidence(subject)}
-    return [ask.answer(row) for row in model.batch_generate(prompts, **options)]
-
-
-def _must_be(subject: Subject, wanted: Said, found: Said, what: str) -> None:
-    """Raise `Violation` unless both are the same, as far as `compare` asks for it."""
-    if isinstance(wanted[0], Answer):
-        pairs = list(zip(wanted, found, strict=True))
-        same_rows(subject, cast("Sequence[tuple[Answer, Answer]]", pairs), what)
-        return
-    rows, others = cast("list[ClassifyResult]", wanted), cast("list[ClassifyResult]", found)
-    same_results(subject, _PROMPTS[: len(rows)], rows, others, what)
-
-
-def _must_differ(subject: Subject, one: Said, other: Said, what: str) -> None:
-    numbers, others = _numbers(one), _numbers(other)
-    spread = max(numbers) - min(numbers)
-    least = 2 * min(subject.tolerance, spread / 100)  # a tolerance is small against the spread
-    apart = len(numbers) != len(others) or any(
-        abs(a - b) > least for a, b in zip(numbers, others, strict=True)
-    )
-    same = not apart and [_ids(each) for each in one] == [_ids(each) for each in other]
-    testable(not (same and len(numbers) > 1 and spread == 0), _BLANK)
-    must(not same, f"{what}, behind {len(one)} prompts and to {least:g}")
-
-
-def _numbers(said: Said) -> list[float]:
-    """Logits, or log-probabilities, of all that was said."""
-    found: list[float] = []
-    for each in said:
-        if isinstance(each, ClassifyResult):
-            found += each.logits or [ask.token(each).logprob or 0.0]
-        else:
-            found += [token.logprob or 0.0 for token in each.tokens]
-    return found
-
-
-def _ids(each: ClassifyResult | Answer) -> tuple[int, ...]:
-    return sampled(each).ids if isinstance(each, ClassifyResult) else each.ids
-
-
-def _agree(subject: Subject) -> None:
-    """Raise `Violation` unless the operations of a subject give the same greedy tokens.
-
-    One that is alone is asked twice.
-    """
-    said = [(name, ask_by(subject)) for name, ask_by in _WAYS.items() if subject.declares(name)]
-    if len(said) == 1:
-        said += [(name, ask_by(subject)) for name, ask_by in _WAYS.items() if name == said[0][0]]
-    if not said:  # it chats alone
-        said = [(Capability.CHAT, _generated(subject)) for _ in range(2)]
-
-    (first, wanted), *others = said
-    for name, found in others:
-        what = f"with an adapter, {first} and {name}"
-        size = 1 if name is Capability.CLASSIFY else None
-        pairs = [
-            (Answer(one.tokens[:size], None if size else one.finish_reason, one.prompt), other)
-            for one, other in zip(wanted, found, strict=True)
-            if one.tokens or not size
-        ]
-        same_rows(subject, pairs, what)
-    goes_on(subject, [answer.ids for answer in wanted])
-
-
-def _generated(subject: Subject) -> list[Answer]:
-    return [ask.generate(subject, prompt, _TOKENS) for prompt in _PROMPTS]
-
-
-def _batched(subject: Subject) -> list[Answer]:
-    rows = ask.batch(subject, _PROMPTS, _TOKENS)
-    return [ask.answer(row, prompt) for row, prompt in zip(rows, _PROMPTS, strict=True)]
-
-
-def _classified(subject: Subject) -> list[Answer]:
-    results = ask.classify(subject, _PROMPTS, **ask.evidence(subject))
-    return [sampled(result, prompt) for result, prompt in zip(results, _PROMPTS, strict=True)]
-
-
-_WAYS: dict[Capability, Callable[[Subject], list[Answer]]] = {
-    Capability.GENERATE: _generated,
-    Capability.BATCH_GENERATE: _batched,
-    Capability.CLASSIFY: _classified,
-}
-
-
-def _unless_raised(run: Callable[[], Said], what: str) -> Said:
-    found: list[Said] = []
-    error = raised(lambda: found.append(run()))
-    must(error is None, f"{what} raised {error!r}")
-    return found[0]
 
 
 def _raised(error: CoreError | Exception | None) -> str:

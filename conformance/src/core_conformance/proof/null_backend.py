@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from core.protocols import PROTOCOL_VERSION, Capability
+from core.training import TrainStep
 from core.types import (
     AttentionSnapshot,
     BatchResult,
@@ -76,6 +77,13 @@ class NullStream(Iterator[Token]):
     def to_dict(self) -> dict[str, object]:
         """Nothing."""
         return {}
+
+    def train(self, examples: object, config: object = None, /) -> Iterator[TrainStep]:
+        """No step."""
+        return iter(())
+
+    def save_adapter(self, directory: object, /) -> None:
+        """Nothing."""
 
     def close(self) -> None:
         """Nothing."""
@@ -179,6 +187,13 @@ class NullModel:
         """Another model that answers nothing."""
         return NullModel()
 
+    def train(self, examples: object, config: object = None, /) -> Iterator[TrainStep]:
+        """No step."""
+        return iter(())
+
+    def save_adapter(self, directory: object, /) -> None:
+        """Nothing."""
+
     def close(self) -> None:
         """Nothing."""
 
@@ -194,7 +209,7 @@ class NullBackend:
 
     name = "null"
     protocol = PROTOCOL_VERSION
-    capabilities = frozenset(Capability) - {Capability.TRAINABLE}
+    capabilities = frozenset(Capability)
     formats = frozenset({"safetensors", "gguf"})
 
     def available(self) -> bool:

@@ -263,7 +263,7 @@ POOR_MODELS = (
             adapters.changes adapting.handles
             classify.argmax classify.tolerance labels.label sampling.frequencies sampling.min-p
             sampling.repeat-penalty sampling.repeat-penalty-huge sampling.top-k sampling.top-p
-            sampling.typical-p sampling.typical-p-first text.unicode
+            sampling.typical-p sampling.typical-p-first text.unicode training.untouched
             """
         ),
     ),

@@ -1,16 +1,17 @@
-"""The reference model with every optional protocol but training."""
+"""The reference model with every optional protocol."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Unpack
 
 from core import validate
 from core.chat import RenderedPrompt
 from core.clock import RequestClock
+from core.errors import TrainingError
 from core.options import (
     ClassifyOptions,
     GenerateConfig,
@@ -29,6 +30,7 @@ from core.support import (
     unicode_error,
 )
 from core.token_ids import TokenIds, token_pairs, token_prompts
+from core.training import TrainConfig, TrainingExample, TrainStep
 from core.types import (
     AttentionSnapshot,
     Choice,
@@ -50,11 +52,12 @@ from core_conformance.reference.classification import (
     score_ids,
 )
 from core_conformance.reference.engine import GivenIds
-from core_conformance.reference.files import MODEL_TYPE, read_adapter
+from core_conformance.reference.files import MODEL_TYPE, read_adapter, write_adapter
 from core_conformance.reference.language import HEAD_DIM, NUM_HEADS, NUM_LAYERS
 from core_conformance.reference.meter import LEDGER, Meter
 from core_conformance.reference.model import ReferenceCore
 from core_conformance.reference.stream import SubmittedStream
+from core_conformance.reference.training import Training, places_of
 
 METHODS = {
     Capability.TOKENIZING: ("encode", "decode", "render_chat"),
@@ -68,6 +71,7 @@ METHODS = {
     Capability.MEMORY_REPORTING: ("memory", "reset_peak_memory"),
     Capability.EXPLAINING: ("choices",),
     Capability.ADAPTING: ("with_adapter",),
+    Capability.TRAINABLE: ("train", "save_adapter"),
 }
 """The methods of each optional protocol."""
 
@@ -76,6 +80,7 @@ class ReferenceModel(ReferenceCore):
     """See `core.extensions` for what every method promises."""
 
     submitted_class: type[SubmittedStream] = SubmittedStream
+    training_class: type[Training] = Training
 
     def encode(self, text: str) -> list[int]:
         """Token ids as the model reads this prompt, a leading BOS included."""
@@ -226,6 +231,27 @@ class ReferenceModel(ReferenceCore):
         bias = {} if path is None else read_adapter(path)
         language = dataclasses.replace(self.engine.language, bias=bias)
         return type(self)(language, self.config, self.capabilities)
+
+    def train(
+        self, examples: Sequence[TrainingExample], config: TrainConfig | None = None, /
+    ) -> Iterator[TrainStep]:
+        """Learn a number for each token, one step whenever the iterator is read."""
+        self.check_open()
+        asked, language = config or TrainConfig(), self.engine.language
+        places = places_of(examples, asked, language.context_length)
+        return self.training_class(language, places, asked, self.take_bias).steps()
+
+    def save_adapter(self, directory: str | os.PathLike[str], /) -> None:
+        """Write what was learned, as ``adapter_path`` reads it."""
+        self.check_open()
+        if not self.engine.language.bias:
+            raise TrainingError("The model has no adapter to save. Train one first.")
+        write_adapter(directory, self.engine.language.bias)
+
+    def take_bias(self, bias: Mapping[int, float]) -> None:
+        """Answer with these numbers from now on."""
+        self.check_open()
+        self.engine.language = dataclasses.replace(self.engine.language, bias=dict(bias))
 
     def memory(self) -> MemoryReport:
         """The memory that all reference models of this process hold."""

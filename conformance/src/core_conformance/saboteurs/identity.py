@@ -83,14 +83,21 @@ class AnotherName(Reference):
 @saboteur(
     "declares-training",
     "a capability is declared whose methods are not there",
-    kills={"identity.optional-protocols"},
+    kills={
+        *("identity.optional-protocols", "training.loss", "training.untouched", "training.saved"),
+        *("training.kept", "training.left", "training.again", "training.refused"),
+    },
 )
 class DeclaresTraining(Reference):
     """Declares what is planned for the next release."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.capabilities |= {Capability.TRAINABLE}
+    class Untrained(ReferenceModel):
+        """Has no such methods yet."""
+
+        train = None  # type: ignore[assignment]  # the fault
+        save_adapter = None  # type: ignore[assignment]
+
+    model_class = Untrained
 
 
 @saboteur("device-of-no-kind", "a device's kind is made up", kills={"identity.devices"})

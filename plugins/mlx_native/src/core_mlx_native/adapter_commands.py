@@ -13,14 +13,20 @@ if TYPE_CHECKING:
 
 def add_adapter_commands(cli: click.Group) -> None:
     """Add both to the group ``lora``, which is made where it is not there."""
+    group = lora_group(cli)
+    group.add_command(_merge_command())
+    group.add_command(_export_command())
+
+
+def lora_group(cli: click.Group) -> click.Group:
+    """The group ``lora``, which is made where it is not there."""
     import click
 
     group = cli.commands.get("lora")
     if not isinstance(group, click.Group):
         group = click.Group("lora", help="Train LoRA adapters, merge and convert them.")
         cli.add_command(group)
-    group.add_command(_merge_command())
-    group.add_command(_export_command())
+    return group
 
 
 def _model_option() -> click.Option:

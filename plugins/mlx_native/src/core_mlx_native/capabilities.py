@@ -27,6 +27,7 @@ MODEL_CAPABILITIES = frozenset(
         Capability.HIDDEN_STATES,
         Capability.ATTENTION_INSPECTOR,
         Capability.MEMORY_REPORTING,
+        Capability.TRAINABLE,
         Capability.EXPLAINING,
     }
 )

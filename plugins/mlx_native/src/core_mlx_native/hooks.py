@@ -23,7 +23,9 @@ def core_register_commands(cli: click.Group) -> None:
     import click
 
     from core_mlx_native.adapter_commands import add_adapter_commands
+    from core_mlx_native.training_commands import add_training_commands
 
+    add_training_commands(cli)
     add_adapter_commands(cli)
 
     @cli.command()

@@ -198,6 +198,13 @@ def with_adapter(loaded: LoadedModel, path: str | os.PathLike[str] | None) -> Lo
     )
 
 
+def with_own_base(loaded: LoadedModel) -> LoadedModel:
+    """The same model, whose network may be given an adapter while its base stays without one."""
+    if loaded.base is not loaded.decoder:
+        return loaded
+    return replace(loaded, base=twin(loaded.decoder))
+
+
 def _adapter_choice(stored: StoredAdapter | None) -> list[Choice]:
     if stored is None:
         return []

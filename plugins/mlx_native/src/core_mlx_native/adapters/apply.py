@@ -256,3 +256,14 @@ def _in_order(decoder: Decoder, added: Mapping[str, LowRank]) -> Iterator[str]:
     for name in layer_names(len(decoder.layers), [ALL_LINEAR]):
         if name in added:
             yield name
+
+
+def adapter_in(decoder: Decoder) -> Adapter | None:
+    """The adapter that a network has; None for one without."""
+    layers = {}
+    for name in layer_names(len(decoder.layers), [ALL_LINEAR]):
+        part, where = _place(decoder, name)
+        found = part[where[0]] if len(where) == 1 else part[where[0]].each[where[1]]
+        if isinstance(found, LoRALinear):
+            layers[name] = found
+    return Adapter(decoder, layers, None) if layers else None
