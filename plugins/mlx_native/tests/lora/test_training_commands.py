@@ -55,7 +55,8 @@ def test_train_and_eval_of_labels(checkpoint: Checkpoint, tmp_path: Path, cli: c
     asked = ("-m", model, "-b", "mlx_cpu", "-i", data, "--template", r"{text}\n:")
     shown = run(
         cli, "train", *asked, *SHORT, "--hold-out", 0.25, "--validation", data,
-        "--validate-every", 8, "--save-every", 8, "--betas", "0.9,0.99", "--targets", "q_proj,v_proj", out,
+        "--validate-every", 8, "--save-every", 8, "--betas", "0.9,0.99",
+        "--targets", "q_proj,v_proj", out,
     )  # fmt: skip
     assert shown.endswith(f"{out}\n")
     assert "before: " in shown
@@ -130,7 +131,7 @@ def test_a_backend_that_does_not_train_is_named(
     checkpoint: Checkpoint, tmp_path: Path, cli: click.Group
 ) -> None:
     data = jsonl(tmp_path / "rows.jsonl", rows())
-    with pytest.raises(core.UnsupportedOperationError, match="mlx_lm.*metal"):
+    with pytest.raises(core.UnsupportedOperationError, match=r"mlx_lm.*metal"):
         invoked(cli, "train", "-m", checkpoint(), "-b", "mlx_lm", "-i", data, tmp_path / "out")
 
 

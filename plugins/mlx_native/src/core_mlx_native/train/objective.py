@@ -13,8 +13,9 @@ Shapes: B rows, T tokens, N places that are learned, H hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import mlx.core as mx
 
@@ -57,13 +58,15 @@ class Objective:
         """The first layer with an adapter: what stands below has no gradient."""
 
     def value_and_gradient(self, parameters: Parameters, batch: Batch) -> Slope:
-        """The loss of a batch and its gradient, not computed yet."""
+        """The loss of a batch and its gradient; with checkpointing they are computed by then."""
         below = mx.stop_gradient(self.below(batch))
         try:
+            if self._checkpointing:
+                return self._block_by_block(parameters, below, batch)
             loss, gradient = mx.value_and_grad(self._above)(dict(parameters), below, batch)
+            return Slope(loss, gradient)
         finally:
             self._adapter.update(parameters)  # what MLX traced by is not kept
-        return Slope(loss, gradient)
 
     def loss(self, parameters: Parameters, batch: Batch) -> mx.array:
         """The loss of a batch, in nats, summed over what is learned."""
@@ -79,26 +82,46 @@ class Objective:
     def _above(self, parameters: Parameters, x: mx.array, batch: Batch) -> mx.array:
         self._put(parameters)
         view = self._view(batch)
-        for index, layer in enumerate(self._decoder.layers[self.first :], self.first):
-            x = self._again(index, layer, parameters, x, view)
+        for layer in self._decoder.layers[self.first :]:
+            x, _ = layer(x, view, None)
         return self._summed(x, batch)
 
-    def _again(
-        self, index: int, layer: Layer, parameters: Parameters, x: mx.array, view: View
-    ) -> mx.array:
-        """The output of a block; with checkpointing, of one that keeps nothing of its inside."""
-        if not self._checkpointing:
-            return layer(x, view, None)[0]
+    def _block_by_block(self, parameters: Parameters, x: mx.array, batch: Batch) -> Slope:
+        """The same, of which what goes into each block is kept alone (arXiv 1604.06174).
 
-        # A function of all that has a gradient: MLX takes what else it sees for constants.
+        Not by `mx.checkpoint`: what is computed while MLX traces a whole network, as numpy's part
+        of it is, stays until the end of it, inside of blocks as well.
+        """
+        # Forwards, without a gradient.
+        self._put(parameters)
+        view, inputs = self._view(batch), [x]
+        layers = self._decoder.layers[self.first :]
+        for layer in layers:
+            inputs.append(layer(inputs[-1], view, None)[0])
+            mx.eval(inputs[-1])
+        loss, slope = mx.value_and_grad(self._summed)(inputs.pop(), batch)
+        mx.eval(loss, slope)
+
+        # Backwards: each block is run again, and what it was made of goes when it is done.
+        gradient: dict[str, mx.array] = {}
+        for index, layer in reversed([*enumerate(layers, self.first)]):
+            own = self._of_layer(parameters, index)
+            block = partial(self._block, layer, view, [*own])
+            _, slopes = mx.vjp(block, [*own.values(), inputs.pop()], [slope])
+            *found, slope = slopes
+            mx.eval(slopes)
+            gradient |= zip(own, found, strict=True)
+        return Slope(loss, {name: gradient[name] for name in parameters})
+
+    def _block(self, layer: Layer, view: View, names: Sequence[str], *values: mx.array) -> mx.array:
+        """A block as a function of its parameters and, as the last, of what goes in."""
+        *own, x = values
+        self._put(dict(zip(names, own, strict=True)))
+        return layer(x, view, None)[0]
+
+    def _of_layer(self, parameters: Parameters, index: int) -> dict[str, mx.array]:
         start = f"model.layers.{index}."
-        own = {name: value for name, value in parameters.items() if name.startswith(start)}
-
-        def block(own: dict[str, mx.array], x: mx.array) -> mx.array:
-            self._put(own)
-            return layer(x, view, None)[0]
-
-        return mx.checkpoint(block)(own, x)
+        return {name: value for name, value in parameters.items() if name.startswith(start)}
 
     def _summed(self, x: mx.array, batch: Batch) -> mx.array:
         """The loss over the places that are learned, which alone go through the head."""
