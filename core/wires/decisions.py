@@ -82,6 +82,8 @@ def _item(item: Value, calls: set[str]) -> tuple[str, str]:
         if role.text() not in _ROLES:
             raise role.wrong(f"This must be one of {', '.join(_ROLES)}.")
         return role.text(), content.parts(item.need("content"))
+
+    # What a model called, and what that gave: an output needs a call before it.
     if kind in _CALLS:
         item.only({*_CALL_FIELDS, _CALLS[kind]})
         calls.add(item.need("call_id").text())
@@ -92,6 +94,7 @@ def _item(item: Value, calls: set[str]) -> tuple[str, str]:
         if call.text() not in calls:
             raise call.wrong("No call before this output has this call_id.")
         return "output", content.parts(item.need("output"))
+
     raise item.wrong(f"An item of type {kind!r:.60} cannot be read.", "unsupported_content")
 
 
@@ -104,6 +107,7 @@ def _question(question: Value) -> Question:
     instructions = content.parts(question.need("instructions"))
     given = question.get("name")
     name = None if given is None else given.text()
+
     if asked == "predicate":
         question.only({"type", "name", "instructions"})
         if not instructions.strip():

@@ -113,6 +113,7 @@ def prompting_of(flags: Mapping[str, Any]) -> Prompting:
         template = checks.read_text(flags["template_file"])
     elif flags["template"] is not None:
         template = Template.typed(flags["template"]).source
+
     found = Prompting(
         template=template,
         examples=items.examples_of(flags),

@@ -253,7 +253,7 @@ def test_where_there_is_one_device_nobody_waits_for_it(
 ) -> None:
     monkeypatch.setattr(mx, "is_available", lambda device: False)
     with Cpu().load_model(checkpoint(), core.LoadConfig()) as model:
-        assert isinstance(model._owner.thread._turn, nullcontext)
+        assert isinstance(model._owner._turn, nullcontext)
 
 
 def test_a_model_is_waited_for_on_its_own_device(
@@ -263,7 +263,7 @@ def test_a_model_is_waited_for_on_its_own_device(
     streams = list[object]()
     with Cpu().load_model(checkpoint(), core.LoadConfig()) as model:
         monkeypatch.setattr(mx, "synchronize", streams.append)
-        owner = model._owner.thread
+        owner = model._owner
         own = owner.run(lambda: mx.default_stream(mx.cpu))
         owner.pause()
         owner.resume()

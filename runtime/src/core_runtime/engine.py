@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from core.clock import Check, never_stop
 from core.errors import ModelClosedError
-from core_runtime.owner import Owner
+from core_runtime.owner import OwnerThread
 from core_runtime.request import Request, own_error
 from core_runtime.waiting import Job, WaitingLine
 
@@ -65,7 +65,7 @@ class Engine(ABC):
     thread.
     """
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: OwnerThread) -> None:
         self._owner = owner
         self._waiting = WaitingLine()
         self._pumping = False  # a step runs, or is queued on the owner thread

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import atexit
 import concurrent.futures.thread  # noqa: F401 - before _before_fork: a job may need its lock
+import copy
 import os
 import queue
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from core.clock import Check, never_stop
 from core.errors import BackendUnavailableError, ModelBusyError, ModelClosedError
@@ -56,50 +56,8 @@ class FirstProcess:
         self._process = os.getpid()
 
 
-class Owner(ABC):
-    """What runs a model's work on a thread of its own."""
-
-    def run(self, job: Callable[[], T], check: Check = never_stop) -> T:
-        """Run ``job`` there and return what it returns, or raise what it raises.
-
-        Raises `ModelClosedError` once closed, and what ``check`` raises, which is asked while the
-        job runs. That, or an interrupt of the waiting caller, withdraws a job that has not begun.
-        On this thread itself, it runs at once.
-        """
-        future = self.submit(job)
-        try:
-            return awaited(future, check)
-        except BaseException:
-            future.cancel()
-            raise
-
-    @abstractmethod
-    def submit(self, job: Callable[[], T]) -> Future[T]:
-        """`run` for a caller that has something else to do meanwhile."""
-
-    @abstractmethod
-    def post(self, job: Callable[[], None]) -> bool:
-        """Queue ``job`` and do not wait; it must not raise. False once closed."""
-
-    @abstractmethod
-    def receive(self, items: queue.SimpleQueue[T], look: Check = never_stop) -> T:
-        """Wait for what a job puts into a queue; ``look`` is called now and then meanwhile."""
-
-    @abstractmethod
-    def check_fork(self) -> None:
-        """Raise `ModelClosedError` in a fork, which copies no threads: waiting would not end."""
-
-    @abstractmethod
-    def close(self, last: Callable[[], None]) -> None:
-        """Run ``last`` behind all queued jobs, then take no more. Twice is fine."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """Take no more jobs, without waiting: for models that were dropped, not closed."""
-
-
-class OwnerThread(Owner):
-    """Runs functions on its own thread.
+class OwnerThread:
+    """Runs functions on its own thread, for one model, or for several that share weights.
 
     ``within``: entered there, for as long as it lives. ``settle``: waits for the device, before a
     fork; it may raise RuntimeError. ``turn``: entered for each job, and left while the job waits
@@ -118,7 +76,7 @@ class OwnerThread(Owner):
         )
         # Reentrant: the collector may run `stop`, a dropped model's finalizer, where it is held.
         self._lock = threading.RLock()
-        self._closed = False
+        self._closed, self._holders = False, _Holders()
         self._within, self._settle, self._turn = within, settle, turn
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._serve, name=f"core-{name}", daemon=True)
@@ -132,16 +90,29 @@ class OwnerThread(Owner):
             self.stop()
             raise
 
+    def run(self, job: Callable[[], T], check: Check = never_stop) -> T:
+        """Run ``job`` there and return what it returns, or raise what it raises.
+
+        Raises `ModelClosedError` once closed, and what ``check`` raises, which is asked while the
+        job runs. That, or an interrupt of the waiting caller, withdraws a job that has not begun.
+        On this thread itself, it runs at once.
+        """
+        future = self.submit(job)
+        try:
+            return awaited(future, check)
+        except BaseException:
+            future.cancel()
+            raise
+
     def submit(self, job: Callable[[], T]) -> Future[T]:
         """`run` for a caller that has something else to do meanwhile."""
         self.check_fork()
         future: Future[T] = Future()
         with self._lock:
-            if self._closed:
-                raise ModelClosedError
-            if not self.is_here:
+            self._check_open()
+            if not self._here:
                 self._jobs.put((future, job))
-        if self.is_here:
+        if self._here:
             _do(future, job)
         return future
 
@@ -149,9 +120,21 @@ class OwnerThread(Owner):
         """Queue ``job`` and do not wait; it must not raise. False once closed."""
         self.check_fork()
         with self._lock:
-            if not self._closed:
+            closed = self._closed or self._holders.over
+            if not closed:
                 self._jobs.put((Future(), job))
-            return not self._closed
+            return not closed
+
+    def another(self) -> Self:
+        """The same thread for one more model: each closes for itself, and the last one ends it.
+
+        Raises `ModelClosedError`.
+        """
+        with self._lock:
+            self._check_open()
+            other = copy.copy(self)  # what is closed is its own, and all else is shared
+            self._holders.count += 1
+            return other
 
     def receive(self, items: queue.SimpleQueue[T], look: Check = never_stop) -> T:
         """Wait for what a job puts into a queue; ``look`` is called now and then meanwhile.
@@ -162,7 +145,7 @@ class OwnerThread(Owner):
         with suppress(queue.Empty):
             return items.get_nowait()
         self.check_fork()
-        if self.is_here:
+        if self._here:
             raise ModelBusyError(_OWN_THREAD)
 
         with aside() if here.turn else nullcontext():  # most callers run no job themselves
@@ -177,26 +160,31 @@ class OwnerThread(Owner):
 
     def check_fork(self) -> None:
         """Raise `ModelClosedError` in a fork, which copies no threads: waiting would not end."""
-        if self.is_forked:
+        if self._forked:
             raise ModelClosedError(_AFTER_FORK.format("The model was loaded"))
 
     def close(self, last: Callable[[], None]) -> None:
         """Run ``last`` behind all queued jobs, then end the thread. Twice is fine.
 
-        Waits for that, unless it is called on this thread itself.
+        Where `another` still holds the thread, it goes on. Waits for that, unless it is called on
+        this thread itself.
         """
-        if self.is_forked:
+        if self._forked:
             return
 
         future: Future[None] = Future()
         with self._lock:
             if self._closed:
                 return
-            puts = map(self._jobs.put, ((future, last), None))
+            alone = self._holders.count == 1
+            puts = map(self._jobs.put, ((future, last), None) if alone else ((future, last),))
             self._closed = True
             list(puts)  # both in one call: an interrupt between them would leave the thread
+            self._holders.count -= 1
 
-        if not self.is_here:
+        if not alone and not self._here:
+            awaited(future, never_stop)
+        elif not self._here:
             with aside():
                 self._thread.join()
                 # Only now: who is interrupted while a Future's lock is taken keeps it, and the
@@ -204,29 +192,34 @@ class OwnerThread(Owner):
                 future.result()
 
     def stop(self) -> None:
-        """End the thread without waiting: for models that were dropped, not closed."""
-        if self.is_forked:
+        """End the thread without waiting, as `close` does: for models dropped, not closed."""
+        if self._forked:
             return
         with self._lock:
-            self._closed = True
-            self._jobs.put(None)
+            if not self._closed:
+                self._closed = True
+                self._holders.count -= 1
+                if not self._holders.count:
+                    self._jobs.put(None)
 
     def leave(self) -> None:
         """End the thread behind the job that it runs, and wait for that: at the process's end.
 
         Not for ever: where a device hangs, the process ends all the same.
         """
-        if self.is_forked:
+        if self._forked:
             return
-        with self._lock, suppress(queue.Empty):
-            while True:
-                self._jobs.get_nowait()
-        self.stop()
+        with self._lock:
+            self._holders.over = True
+            with suppress(queue.Empty):
+                while True:
+                    self._jobs.get_nowait()
+            self._jobs.put(None)
         self._thread.join(_EXIT_SECONDS)
 
     def pause(self) -> None:
         """Stop it between two jobs, with nothing in flight, until `resume`."""
-        if self.is_here:
+        if self._here:
             self._settle()
             return
         self._pause = pause = _Pause(self._settle)
@@ -241,14 +234,16 @@ class OwnerThread(Owner):
         if self._pause is not None:
             self._pause.over.set()
 
+    def _check_open(self) -> None:
+        if self._closed or self._holders.over:
+            raise ModelClosedError
+
     @property
-    def is_forked(self) -> bool:
-        """True in a fork of the process that it was started in."""
+    def _forked(self) -> bool:
         return os.getpid() != self._process
 
     @property
-    def is_here(self) -> bool:
-        """True on the thread itself."""
+    def _here(self) -> bool:
         return threading.get_ident() == self._thread.ident
 
     def _serve(self) -> None:
@@ -262,6 +257,13 @@ class OwnerThread(Owner):
                     here.turn = None
                 del item  # no reference kept to results while waiting
         _running.discard(self)
+
+
+class _Holders:
+    """How many models hold a thread; ``over``: the process ends."""
+
+    def __init__(self) -> None:
+        self.count, self.over = 1, False
 
 
 def _do(future: Future[Any], job: Callable[[], Any]) -> None:

@@ -33,7 +33,7 @@ from core_mlx_native.to_python import float_array
 from core_mlx_native.train.beginning import begin, save, training_rows
 from core_mlx_native.train.rows import TokenRow
 from core_runtime.classifying import ClassifyingModel
-from core_runtime.owner_share import OwnerShare
+from core_runtime.owner import OwnerThread
 from core_runtime.request import forget_frames
 from core_runtime.rows import Row, checked_ids
 
@@ -69,7 +69,7 @@ class MlxModel(ClassifyingModel):
 
     _engine: Engine
 
-    def __init__(self, backend: str, loaded: LoadedModel, owner: OwnerShare) -> None:
+    def __init__(self, backend: str, loaded: LoadedModel, owner: OwnerThread) -> None:
         super().__init__(backend, loaded, Engine(loaded, owner), MODEL_CAPABILITIES)
         self._loaded, self._owner = loaded, owner
         self.equal_rows = loaded.fast.equal_rows

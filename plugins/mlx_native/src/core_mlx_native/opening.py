@@ -25,7 +25,6 @@ from core_mlx_native.loader import load
 from core_mlx_native.model import MlxModel
 from core_mlx_native.turns import default_device
 from core_runtime.owner import FirstProcess, OwnerThread
-from core_runtime.owner_share import OwnerShare
 from core_runtime.request import forget_frames
 
 _free: list[mx.Stream] = []  # of the CPU, with nothing queued; append and pop are atomic
@@ -86,7 +85,7 @@ def open_model(
         owner = owners[0]
         loaded = owner.run(lambda: load(directory, config, on_gpu))
         whole = replace(loaded, choices=(*chosen, *loaded.choices))
-        return MlxModel(backend, whole, OwnerShare(owner))
+        return MlxModel(backend, whole, owner)
     except BaseException as error:
         forget_frames(error)  # else whoever keeps the error keeps what was loaded so far
         for owner in owners:

@@ -420,7 +420,7 @@ def test_a_finalizer_on_the_models_own_thread_may_close_the_model(load: Load) ->
     for stream in streams:
         with pytest.raises(core.ModelClosedError):
             within(partial(ids, stream))
-    joined(model._owner.thread._thread)
+    joined(model._owner._thread)
     within(model.close)
 
 

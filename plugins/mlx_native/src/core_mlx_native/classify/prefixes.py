@@ -18,7 +18,7 @@ from core_mlx_native.failures import is_out_of_memory, too_large
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.network.prefill import NO_PREFIX, Prefill, Prefix, run_prefix
 from core_runtime.batches import by_prefix
-from core_runtime.owner import Owner
+from core_runtime.owner import OwnerThread
 from core_runtime.prefix_cache import Entry
 
 _FEW = 16  # rows that run alone; more of them have enough to do without recent calls
@@ -63,7 +63,7 @@ class Prefixes:
     """Finds the prefixes of a call's rows, and has the owner thread compute them."""
 
     model: LoadedModel
-    owner: Owner
+    owner: OwnerThread
     check: Check
     _last: tuple[Sequence[int], Prefix] = field(default=((), NO_PREFIX), init=False)
 

@@ -27,7 +27,7 @@ from core_mlx_native.loader import LoadedModel
 from core_mlx_native.network.prefill import Prefill, Prefix, read
 from core_runtime.batches import even_parts, micro_batches, padded, rounded_up
 from core_runtime.log import tell_batch
-from core_runtime.owner import Owner
+from core_runtime.owner import OwnerThread
 from core_runtime.threads import awaited
 
 _LOG = logging.getLogger("core_mlx_native")
@@ -144,7 +144,7 @@ class Scheduler(Generic[R, H, A]):
     """Runs the rows of one call; ``reused`` counts tokens of answered rows that others computed."""
 
     model: LoadedModel
-    owner: Owner
+    owner: OwnerThread
     task: Task[R, H, A]
     check: Check
     reused: int = field(default=0, init=False)

@@ -23,7 +23,7 @@ from core_mlx_native.network.prefill import Prefix, run_prefix
 from core_mlx_native.to_python import ints
 from core_runtime import engine
 from core_runtime.batches import micro_batches
-from core_runtime.owner import Owner
+from core_runtime.owner import OwnerThread
 from core_runtime.request import Request
 from core_runtime.waiting import Job
 
@@ -31,7 +31,7 @@ from core_runtime.waiting import Job
 class Engine(engine.Engine):
     """Serves all generation of one model."""
 
-    def __init__(self, model: LoadedModel, owner: Owner) -> None:
+    def __init__(self, model: LoadedModel, owner: OwnerThread) -> None:
         super().__init__(owner)
         self._model = model
         self._shape = _cache_shape(model)

@@ -17,12 +17,12 @@ from core_mlx_native.network.ops import Ops
 from core_mlx_native.train.notes import notes_of
 from core_mlx_native.train.rows import Rows, TokenRow, labels_of
 from core_mlx_native.train.training import Served, Training, adapter_for
-from core_runtime.owner import Owner
+from core_runtime.owner import OwnerThread
 
 
 def begin(
     model: LoadedModel,
-    owner: Owner,
+    owner: OwnerThread,
     examples: Sequence[TrainingExample],
     config: TrainConfig,
 ) -> Training:

@@ -38,7 +38,7 @@ from core_mlx_native.train.curve import svg
 from core_mlx_native.train.objective import Objective
 from core_mlx_native.train.rows import TokenRow, token_numbers
 from core_mlx_native.train.steps import Stepped, Steps
-from core_runtime.owner import Owner
+from core_runtime.owner import OwnerThread
 
 LOSSES = "losses.svg"
 
@@ -91,7 +91,7 @@ class Training:
         rows: Sequence[TokenRow],
         validation: Sequence[TokenRow],
         config: TrainConfig,
-        owner: Owner,
+        owner: OwnerThread,
     ) -> None:
         self._served, self._config, self._owner = served, config, owner
         self._validation, self._dtype = validation, DTYPES[config.adapter_dtype]

@@ -9,15 +9,13 @@ import pytest
 
 from core.errors import ModelClosedError
 from core_runtime.owner import OwnerThread
-from core_runtime.owner_share import OwnerShare
 
 PATIENCE = 60
 
 
-def owners(count: int) -> tuple[OwnerThread, list[OwnerShare]]:
-    thread = OwnerThread("shared")
-    first = OwnerShare(thread)
-    return thread, [first, *(first.another() for _ in range(count - 1))]
+def owners(count: int) -> list[OwnerThread]:
+    first = OwnerThread("shared")
+    return [first, *(first.another() for _ in range(count - 1))]
 
 
 def wait_for(gate: threading.Event) -> None:
@@ -37,7 +35,7 @@ def ended() -> bool:
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
 def test_each_closes_its_own_and_the_last_ends_the_thread(order: tuple[int, ...]) -> None:
-    _, shares = owners(3)
+    shares = owners(3)
     done: list[int] = []
     for place, index in enumerate(order):
         assert alive()
@@ -56,7 +54,7 @@ def test_each_closes_its_own_and_the_last_ends_the_thread(order: tuple[int, ...]
 
 
 def test_the_last_job_of_one_runs_behind_what_it_has_queued() -> None:
-    _, (one, other) = owners(2)
+    one, other = owners(2)
     gate, done = threading.Event(), list[str]()
     one.post(partial(wait_for, gate))
     one.post(lambda: done.append("queued"))
@@ -72,7 +70,7 @@ def test_the_last_job_of_one_runs_behind_what_it_has_queued() -> None:
 
 
 def test_dropped_holds_end_the_thread_without_waiting() -> None:
-    _, (one, other) = owners(2)
+    one, other = owners(2)
     one.stop()
     one.stop()
     assert other.run(lambda: 7) == 7
@@ -82,9 +80,10 @@ def test_dropped_holds_end_the_thread_without_waiting() -> None:
 
 def test_a_job_may_close_its_own_model() -> None:
     """A finalizer runs wherever the collector does."""
-    _, (one, other) = owners(2)
+    one, other = owners(2)
     done: list[str] = []
-    assert one.run(lambda: one.close(lambda: done.append("last"))) is None
+    one.run(lambda: one.close(lambda: done.append("last")))
+    other.run(int)
     assert done == ["last"]
     assert other.run(lambda: other.run(lambda: 7)) == 7  # at once, on the thread itself
     other.close(lambda: done.append("end"))
@@ -93,7 +92,7 @@ def test_a_job_may_close_its_own_model() -> None:
 
 def test_many_close_at_once() -> None:
     for _ in range(20):
-        _, shares = owners(8)
+        shares = owners(8)
         done: list[int] = []
         threads = [
             threading.Thread(target=share.close, args=(partial(done.append, index),))
