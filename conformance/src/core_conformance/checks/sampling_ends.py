@@ -133,11 +133,11 @@ def penalties_of_negative_logits(subject: Subject) -> None:
     gone = {token for token in seen if row[token] < -1 - 2 * subject.tolerance}
     drawn = classify(subject, [ask.LONG] * _DRAWS, repeat_penalty=1e4, temperature=100.0)
     found = {token(result).id for result in drawn} & gone
+    logits_of = {token: row[token] for token in sorted(found)}
     must(
         not found,
-        f"repeat_penalty=1e4 at temperature 100 behind {ask.LONG!r:.60} drew {sorted(found)}, "
-        f"which stand in it and whose logits are {[row[token] for token in sorted(found)]}: a negative "
-        "logit is multiplied by the penalty",
+        f"repeat_penalty=1e4 at temperature 100 behind {ask.LONG!r:.60} drew tokens that stand in "
+        f"it, with the logits {logits_of}: a negative logit is multiplied by the penalty",
     )
 
 
