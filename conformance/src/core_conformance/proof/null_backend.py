@@ -57,6 +57,7 @@ PASSES = frozenset(
         "lifecycle.threads",
         "memory.report",
         "metrics.stream-final",
+        "streaming.close-behind",
     }
 )
 """The ids of the checks that emptiness honestly satisfies."""

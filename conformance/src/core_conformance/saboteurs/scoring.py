@@ -10,6 +10,7 @@ from typing import Any
 from core.types import Score
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
+from core_conformance.reference.vocabulary import encode_continued
 
 SKIPPED = {"scoring.steps", "labels.scores"}
 
@@ -55,6 +56,30 @@ class ScoreSkipsFirst(Rescores):
 class NeverGreedyScore(Rescores):
     def changed(self, score: Score) -> Score:
         return dataclasses.replace(score, is_greedy=False)
+
+
+@saboteur(
+    "greedy-at-the-end",
+    "is_greedy is that of the last token",
+    {"scoring.greedy"},
+)
+class GreedyAtTheEnd(ReferenceModel):
+    """Overwrites what it found at the token before."""
+
+    def score(
+        self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
+    ) -> list[Score]:
+        found = super().score(prompts, continuations, *config, **options)
+        pairs = zip(prompts, continuations, found, strict=True)
+        return [
+            score if score.error else dataclasses.replace(score, is_greedy=self._ends(*texts))
+            for *texts, score in pairs
+        ]
+
+    def _ends(self, prompt: str, continuation: str) -> bool:
+        *before, last = encode_continued(prompt, continuation)
+        [logits] = self.engine.forward([before])
+        return logits[last] == max(logits)
 
 
 @saboteur("likely-is-greedy", "is_greedy is set for whatever is not unlikely", {"scoring.greedy"})
