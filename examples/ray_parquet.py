@@ -27,7 +27,7 @@ def label_folder(model: str, source: str, target: str, backend: str = "") -> Non
     )
     answers.write_parquet(target)
 
-    written = ray.data.read_parquet(target, columns=["error"])
+    written = ray.data.read_parquet(target).select_columns(["error"])
     failed = sum(row["error"] is not None for row in written.iter_rows())
     print(f"{written.count()} rows, {failed} failed")
 

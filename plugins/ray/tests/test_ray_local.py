@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import runpy
 import socket
@@ -106,6 +105,7 @@ def written(out: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: row["id"])
 
 
+@pytest.mark.slow
 def test_the_page_and_the_example(
     news: Path, tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,13 +156,3 @@ def test_a_model_that_cannot_be_loaded_is_told_once(
     assert [line for line in told if reason in line] == [
         f"Error: The model cannot be loaded on {socket.gethostname()}: {reason}"
     ]
-
-
-def test_the_note_of_a_job_that_a_later_version_made(tmp_path: Path, news: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    note = {"format": 2, "job": "x", "finished": False}
-    (out / "_job.json").write_text(json.dumps(note))
-    done = job(news, out, "--labels", "good,bad", "--resume", model="any")
-    assert done.exit_code == 2
-    assert "has format 2, and this version of core-ray reads up to 1" in done.stderr
