@@ -27,6 +27,7 @@ from core_server.generations import complete
 from core_server.guard import Guard
 from core_server.measures import measures
 from core_server.replies import JSON, NDJSON, error_reply, reply
+from core_server.scoring import score_items
 from core_server.served import Served
 from core_server.settings import Settings
 from core_server.tokens import detokenize, tokenize
@@ -88,6 +89,7 @@ def create_app(served: Sequence[Served], settings: Settings | None = None) -> St
         post("/v1/completions", OPENAI, partial(complete, "completion")),
         post("/v1/classify", OPENAI, classify, classify_lines),
         post("/classify", OPENAI, classify_as_vllm),
+        post("/generative_scoring", OPENAI, score_items),
         post("/tokenize", OPENAI, tokenize),
         post("/detokenize", OPENAI, detokenize),
         Route("/metrics", partial(_metrics, server)),

@@ -57,7 +57,7 @@ async def _answers(
     for place, one in enumerate(asked):
         places.setdefault(one.labels, []).append(place)
 
-    async def ask(labels: tuple[str, ...], group: list[int]) -> Asked:
+    async def ask(labels: tuple[str, ...], group: list[int]) -> Asked[ClassifyResult]:
         return await served.questions.ask([prompts[place] for place in group], labels)
 
     asking = [asyncio.ensure_future(ask(*pair)) for pair in places.items()]
