@@ -26,6 +26,7 @@ from core_server.decisions import decide
 from core_server.generations import complete
 from core_server.guard import Guard
 from core_server.measures import measures
+from core_server.models import Loadable, Models
 from core_server.replies import JSON, NDJSON, error_reply, reply
 from core_server.scoring import score_items
 from core_server.served import Served
@@ -40,42 +41,34 @@ _GONE = 499  # nginx's number for a client that has left
 class Server:
     """The served models by name, and the requests that are accepted now."""
 
-    def __init__(self, served: Sequence[Served], settings: Settings) -> None:
-        if not served:
-            raise ValueError("A server needs a model at least.")
-        self.served = {each.name: each for each in served}
-        if len(self.served) < len(served):
-            raise ValueError("Two of the models have one name.")
+    def __init__(self, served: Sequence[Served | Loadable], settings: Settings) -> None:
+        self.models = Models(served, settings.memory_limit)
         self.settings = settings
         self.accepted = 0
         self.answers: Counter[int] = Counter()
 
-    def model(self, dialect: Dialect, name: str) -> Served:
-        """The model of this name; the first for the aliases that clients send by themselves."""
-        if name in self.served:
-            return self.served[name]
-        if name in systemone.ALIASES:
-            return next(iter(self.served.values()))
-        raise unknown_model(dialect, name)
+    async def model(self, dialect: Dialect, name: str) -> Served:
+        """The model of this name, loaded; the first for the aliases that clients send by
+        themselves. The request holds it until it is answered."""
+        if name in systemone.ALIASES and name not in self.models.shelves:
+            name = next(iter(self.models.shelves))
+        if name not in self.models.shelves:
+            raise unknown_model(dialect, name)
+        return await self.models.take(name)
 
-    def model_or_first(self, name: str) -> Served:
+    async def model_or_first(self, name: str) -> Served:
         """The model of this name; the first where a request of ours or vLLM's has none."""
-        return self.model(OPENAI, name) if name else next(iter(self.served.values()))
-
-    def close(self) -> None:
-        """Close all models."""
-        for each in self.served.values():
-            each.close()
+        return await self.model(OPENAI, name or next(iter(self.models.shelves)))
 
 
-def create_app(served: Sequence[Served], settings: Settings | None = None) -> Starlette:
+def create_app(served: Sequence[Served | Loadable], settings: Settings | None = None) -> Starlette:
     """The server of these models; the first is the one of System One's ``jev-latest``."""
     server = Server(served, settings or Settings())
 
     @asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
         yield
-        await asyncio.to_thread(server.close)
+        await server.models.close()
 
     def post(
         path: str, dialect: Dialect, answer: _Answer, lines: _LinesAnswer | None = None
@@ -124,24 +117,29 @@ async def _accepted(
             told = f"{server.accepted} requests are being answered. Try again in a second."
             raise dialect.failed(429, "rate_limit_exceeded", told)
         server.accepted += 1
-        try:
-            response = await _while_connected(request, work(), server.settings.timeout)
-        except BaseException:
-            server.accepted -= 1
-            raise
-        return _Accepted(response, server, rearmed=lines is not None)
+        with server.models.holding() as release:
+            try:
+                response = await _while_connected(request, work(), server.settings.timeout)
+            except BaseException:
+                server.accepted -= 1
+                release()
+                raise
+        return _Accepted(response, server, release, rearmed=lines is not None)
     except Exception as error:  # noqa: BLE001 - each becomes its wire's own
         return error_reply(refusal(dialect, error))
 
 
 class _Accepted(Response):
-    """The answer to an accepted request, which holds its place until all of it is sent.
+    """The answer to an accepted request, which holds its place, and its model, until it is sent.
 
     ``rearmed``: the time for it begins anew with each part, for an answer may be long.
     """
 
-    def __init__(self, response: Response, server: Server, *, rearmed: bool = False) -> None:
-        self._response, self._server, self._rearmed = response, server, rearmed
+    def __init__(
+        self, response: Response, server: Server, release: Callable[[], None], *, rearmed: bool
+    ) -> None:
+        self._response, self._server = response, server
+        self._release, self._rearmed = release, rearmed
         self.status_code = response.status_code
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -159,6 +157,7 @@ class _Accepted(Response):
                     await self._response(scope, receive, sent)
         finally:
             self._server.accepted -= 1
+            self._release()
 
 
 async def _body(dialect: Dialect, request: Request, settings: Settings) -> bytes:
@@ -238,8 +237,8 @@ async def _left(request: Request) -> None:
 async def _models(server: Server, request: Request) -> Response:
     """One body that the clients of OpenAI (``data``) and of System One (``models``) read."""
     data, models = [], []
-    for each in server.served.values():
-        described = f"{each.model.model_type}, on {each.backend or 'this machine'}"
+    for each in server.models.shelves.values():
+        described = f"{each.model_type}, on {each.backend or 'this machine'}"
         data.append({"id": each.name, "object": "model", "created": each.since, "owned_by": "core"})
         models.append({"name": each.name, "description": described, "release_date": ""})
     return reply({"object": "list", "data": data, "models": models})

@@ -29,7 +29,7 @@ async def decide(wire: Literal["systemone", "decisions"], server: Server, body: 
     """The answer to one request; raises what keeps it from one."""
     module, dialect = _WIRES[wire]
     request = module.read(body)
-    served = server.model(dialect, request.model)
+    served = await server.model(dialect, request.model)
     served.needs(Capability.LABELS, "decisions")
     asked = readings(request)
     # Templates and tokenizers take milliseconds, in which the loop serves others.

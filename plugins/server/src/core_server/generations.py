@@ -42,7 +42,7 @@ class _Facts:
 async def complete(kind: Literal["chat", "completion"], server: Server, body: object) -> Response:
     """The answer to one request; raises what keeps it from one, before anything is sent."""
     request = (generation.read_chat if kind == "chat" else generation.read_completion)(body)
-    served = server.model(OPENAI, request.model)
+    served = await server.model(OPENAI, request.model)
     served.needs(Capability.CHAT if kind == "chat" else Capability.GENERATE, f"{kind}s")
     beside, told = await what_is_beside(served, request)
     tokens = _tokens(served, request, server.settings.timeout, told)

@@ -54,7 +54,7 @@ async def score_items(server: Server, body: object) -> Response:
     request = bounded(body, OPENAI)
     request.only(_FIELDS)
     model = request.get("model")
-    served = server.model_or_first(model.text() if model else "")
+    served = await server.model_or_first(model.text() if model else "")
     served.needs(Capability.TOKEN_PROMPTS, "scores of token ids")
     asked = _read(request, served.model.info.vocab_size)
     prompts = await asyncio.to_thread(lambda: [*_prompts(served.tokenizing(), asked)])
