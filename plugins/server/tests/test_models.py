@@ -105,7 +105,7 @@ def test_a_model_of_the_callers_own_stays() -> None:
     """One that was given loaded could not be loaded again."""
     store = Store()
     served = Served("own", FakeModel("mine"))
-    offered = [served, store.loadable("a"), store.loadable("b")]
+    offered: list[Served | Loadable] = [served, store.loadable("a"), store.loadable("b")]
     with TestClient(create_app(offered, Settings(memory_limit=10))) as client:
         assert [says(client, name) for name in ("a", "own", "b", "own")] == [
             *("I am a", "mine", "I am b", "mine"),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import IO, cast
+from typing import IO
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -21,6 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 from core.errors import GenerationTimeout
 from core.wires import systemone
 from core.wires.errors import OPENAI, SYSTEM_ONE, Dialect, refusal, unknown_model
+from core_server.bodies import parsed, spooled
 from core_server.classifications import classify, classify_as_vllm, classify_lines
 from core_server.decisions import decide
 from core_server.generations import complete
@@ -109,9 +108,9 @@ async def _accepted(
     try:
         if lines is not None and request.headers.get("content-type", "").startswith(NDJSON):
             work: Callable[[], Awaitable[Response]]
-            work = partial(lines, server, await _spooled(dialect, request, server.settings))
+            work = partial(lines, server, await spooled(dialect, request, server.settings))
         else:
-            body = _parsed(dialect, await _body(dialect, request, server.settings))
+            body = await parsed(dialect, request, server.settings)
             work, lines = partial(answer, server, body), None
         if server.accepted >= server.settings.max_queue:
             told = f"{server.accepted} requests are being answered. Try again in a second."
@@ -158,55 +157,6 @@ class _Accepted(Response):
         finally:
             self._server.accepted -= 1
             self._release()
-
-
-async def _body(dialect: Dialect, request: Request, settings: Settings) -> bytes:
-    body = bytearray()
-    await _read(dialect, request, body.extend, settings.max_body, settings.body_timeout)
-    return bytes(body)
-
-
-async def _spooled(dialect: Dialect, request: Request, settings: Settings) -> IO[bytes]:
-    """A body of lines, on disk where it is long: answers begin when all of it is there.
-
-    Many clients send a whole body before they read; answered earlier, both sides would wait.
-    """
-    spool = tempfile.SpooledTemporaryFile(settings.max_body)  # noqa: SIM115 - its answer closes it
-    try:
-        await _read(dialect, request, spool.write, settings.max_lines, settings.timeout)
-    except BaseException:
-        spool.close()
-        raise
-    spool.seek(0)
-    return cast("IO[bytes]", spool)
-
-
-async def _read(
-    dialect: Dialect,
-    request: Request,
-    write: Callable[[bytes], object],
-    most: int,
-    timeout: float | None,
-) -> None:
-    size = 0
-    try:
-        async with asyncio.timeout(timeout):
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > most:
-                    told = f"A body has at most {most:,} bytes."
-                    raise dialect.failed(413, "request_too_large", told)
-                write(chunk)
-    except TimeoutError:
-        told = f"The body was not there within {timeout:g} s."
-        raise dialect.failed(408, "request_timeout", told) from None
-
-
-def _parsed(dialect: Dialect, body: bytes) -> object:
-    try:
-        return msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise dialect.invalid((), f"The body is no JSON: {error}", "json_invalid") from None
 
 
 async def _while_connected(

@@ -21,6 +21,7 @@ from core.wires.values import Value, bounded, parsed
 
 Level = Literal["raw", "L0"]
 _FIELDS = {"model", "labels", "template", "mode", "threshold", "level"}
+_TEMPLATE = "{text} Topic:"  # the wording of `core.wires.reading`, in which the labels are not
 _TOLD = {"label", "labels", "probabilities", "level", "confidence", "margin", "label_mass"}
 
 
@@ -83,7 +84,7 @@ def _asked(request: Value) -> tuple[str, Task, Level]:
     mode, level, threshold = map(request.get, ("mode", "level", "threshold"))
     try:
         task = Task(
-            template.text() if template else _template(labels),
+            template.text() if template else _TEMPLATE,
             labels,
             mode=cast("Mode", mode.text()) if mode else "one",
             threshold=threshold.number() if threshold else None,
@@ -94,9 +95,3 @@ def _asked(request: Value) -> tuple[str, Task, Level]:
     if level is not None and name not in ("raw", "L0"):
         raise level.wrong("A request is answered raw or at L0; L1 takes a task with gold labels.")
     return model.text() if model else "", task, cast("Level", name)
-
-
-def _template(labels: tuple[str, ...]) -> str:
-    """The wording of `core.wires.reading`, in an order of the labels that is no one's."""
-    listed = ", ".join(sorted(labels)).replace("{", "(").replace("}", ")")
-    return f"Options: {listed}.\n\n{{text}} This is classified as"
