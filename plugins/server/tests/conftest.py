@@ -9,14 +9,15 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 import uvicorn
 from core_server import Served, Settings, create_app
+from core_server.listening import configured
 
 Listening = Callable[..., AbstractContextManager[tuple[str, int]]]
 
 
 @contextmanager
 def _listening(served: Served, settings: Settings | None = None) -> Iterator[tuple[str, int]]:
-    config = uvicorn.Config(create_app([served], settings), port=0, log_level="warning")
-    server = uvicorn.Server(config)
+    app = create_app([served], settings)
+    server = uvicorn.Server(configured(app, port=0, log_level="warning"))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

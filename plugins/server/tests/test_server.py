@@ -501,6 +501,27 @@ def test_a_body_that_does_not_come(listening: Listening) -> None:
         connection.close()
 
 
+@pytest.mark.parametrize("said", [b"", b"POST /v1/completions HTTP/1.1\r\nHost: loc"])
+def test_a_connection_that_asks_for_nothing_ends(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    monkeypatch.setattr("core_server.listening.HEAD_TIMEOUT", 0.05)
+    with listening(Served("fake", FakeModel("x"))) as address:
+        with socket.create_connection(address) as connection:
+            connection.sendall(said)
+            assert connection.recv(4096) == b""
+
+        # One request was answered, and the next does not come.
+        with sent(address, "/v1/completions", {"model": "fake", "prompt": "p"}) as connection:
+            connection.settimeout(60)
+            received = b""
+            while more := connection.recv(4096):
+                received += more
+                connection.sendall(said)
+                said = b""
+            assert received.startswith(b"HTTP/1.1 200")
+
+
 def encoded(name: str, body: bytes) -> bytes:
     return gzip.compress(body) if name == "gzip" else zstd.compress(body)
 

@@ -11,7 +11,7 @@ from typing import IO
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
@@ -38,13 +38,18 @@ _GONE = 499  # nginx's number for a client that has left
 
 
 class Server:
-    """The served models by name, and the requests that are accepted now."""
+    """The served models by name, and the requests that were accepted: ``begun``, and ``ended``."""
 
     def __init__(self, served: Sequence[Served | Loadable], settings: Settings) -> None:
         self.models = Models(served, settings.memory_limit)
         self.settings = settings
-        self.accepted = 0
+        self.begun = self.ended = 0
         self.answers: Counter[int] = Counter()
+
+    @property
+    def accepted(self) -> int:
+        """The requests that are being answered now."""
+        return self.begun - self.ended
 
     async def model(self, dialect: Dialect, name: str) -> Served:
         """The model of this name, loaded; the first for the aliases that clients send by
@@ -115,15 +120,17 @@ async def _accepted(
         if server.accepted >= server.settings.max_queue:
             told = f"{server.accepted} requests are being answered. Try again in a second."
             raise dialect.failed(429, "rate_limit_exceeded", told)
-        server.accepted += 1
+        server.begun += 1
         with server.models.holding() as release:
             try:
                 response = await _while_connected(request, work(), server.settings.timeout)
             except BaseException:
-                server.accepted -= 1
+                server.ended += 1
                 release()
                 raise
         return _Accepted(response, server, release, rearmed=lines is not None)
+    except ClientDisconnect:  # before its body was there
+        return Response(status_code=_GONE)
     except Exception as error:  # noqa: BLE001 - each becomes its wire's own
         return error_reply(refusal(dialect, error))
 
@@ -155,7 +162,7 @@ class _Accepted(Response):
 
                     await self._response(scope, receive, sent)
         finally:
-            self._server.accepted -= 1
+            self._server.ended += 1
             self._release()
 
 

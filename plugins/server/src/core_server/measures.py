@@ -47,6 +47,8 @@ class _Measures(Collector):
         """All of them, as they stand."""
         server = self._server
         yield GaugeMetricFamily("core_requests", "Accepted, not answered yet.", server.accepted)
+        yield CounterMetricFamily("core_requests_begun", "Accepted until now.", server.begun)
+        yield CounterMetricFamily("core_requests_ended", "Those that ended.", server.ended)
         answered = CounterMetricFamily("core_answers", "Answers by status.", labels=["status"])
         for status, count in sorted(server.answers.items()):
             answered.add_metric([str(status)], count)

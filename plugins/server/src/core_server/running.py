@@ -14,6 +14,7 @@ from core.errors import UnsupportedModelError
 from core.extensions import ModelProbe
 from core.models.names import locate
 from core_server.app import create_app
+from core_server.listening import configured
 from core_server.models import Loadable
 from core_server.served import Served
 from core_server.settings import LOCAL_NAMES, Settings, is_local
@@ -56,8 +57,7 @@ def run(
     alone = len(models) == 1
     served = [load(m, backend) if alone else _loadable(m, backend, load) for m in models]
     app = create_app(served, settings)
-    listening = uvicorn.Config(app, host=host, port=port, log_level="info", access_log=False)
-    uvicorn.Server(listening).run()
+    uvicorn.Server(configured(app, host=host, port=port, log_level="info")).run()
 
 
 def _loadable(model: str, backend: str, load: Callable[[str, str], Served]) -> Loadable:
