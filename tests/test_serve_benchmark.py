@@ -95,8 +95,9 @@ def test_a_peers_token_names_the_label_that_it_begins() -> None:
 
 def test_the_peers_are_asked_what_our_server_asks_its_model() -> None:
     body = asking.completion("Shares fell.", [1, 2], logprobs=5).body
-    assert body["prompt"].endswith("Shares fell. This is classified as")
-    assert all(label in body["prompt"] for label in LABELS)
+    assert body["prompt"] == asking.prompt("Shares fell.")
+    assert asking.ASKED in body["prompt"]
+    assert "Shares fell." in body["prompt"]
     assert body["logit_bias"] == {"1": 100.0, "2": 100.0}
     assert "logprobs" not in asking.completion("Shares fell.", [1, 2]).body
 

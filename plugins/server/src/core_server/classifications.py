@@ -52,7 +52,7 @@ async def classify_lines(server: Server, lines: IO[bytes]) -> Response:
 
 
 async def _task(server: Server, request: ClassificationRequest) -> tuple[Served, Task]:
-    served = server.model_or_first(request.model)
+    served = await server.model_or_first(request.model)
     served.needs(Capability.LABELS, "classify with labels")
     return served, await served.tasks.at_level(request.task, request.level)
 

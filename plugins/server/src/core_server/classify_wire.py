@@ -22,6 +22,7 @@ from core.wires.values import Value, bounded, parsed
 
 Level = Literal["raw", "L0"]
 _FIELDS = {"model", "labels", "template", "mode", "threshold", "level", "show_prompts"}
+_TEMPLATE = "{text} Topic:"  # the wording of `core.wires.reading`, in which the labels are not
 _TOLD = {"label", "labels", "probabilities", "level", "confidence", "margin", "label_mass"}
 
 
@@ -84,7 +85,7 @@ def _asked(request: Value) -> tuple[str, Task, Level, bool]:
     mode, level, threshold = map(request.get, ("mode", "level", "threshold"))
     try:
         task = Task(
-            template.text() if template else _template(labels),
+            template.text() if template else _TEMPLATE,
             labels,
             mode=cast("Mode", mode.text()) if mode else "one",
             threshold=threshold.number() if threshold else None,
@@ -97,9 +98,3 @@ def _asked(request: Value) -> tuple[str, Task, Level, bool]:
     shown = request.get("show_prompts")
     asked = model.text() if model else ""
     return asked, task, cast("Level", name), shown is not None and shown.flag()
-
-
-def _template(labels: tuple[str, ...]) -> str:
-    """The wording of `core.wires.reading`, in an order of the labels that is no one's."""
-    listed = ", ".join(sorted(labels)).replace("{", "(").replace("}", ")")
-    return f"Options: {listed}.\n\n{{text}} This is classified as"

@@ -32,7 +32,7 @@ async def tokenize(server: Server, body: object) -> Response:
         flag = request.get(name)
         if flag is not None and not flag.flag():
             raise flag.wrong("Ids are those that a prompt has, all of it.", "unsupported_value")
-    served = server.model_or_first(_text(request, "model"))
+    served = await server.model_or_first(_text(request, "model"))
     model = served.tokenizing()
 
     def work() -> list[int]:
@@ -58,7 +58,7 @@ async def detokenize(server: Server, body: object) -> Response:
     """The text of ids, special tokens left out."""
     request = bounded(body, OPENAI)
     request.only({"model", "tokens"})
-    served = server.model_or_first(_text(request, "model"))
+    served = await server.model_or_first(_text(request, "model"))
     model, tokens = served.tokenizing(), request.need("tokens")
     size = served.model.info.vocab_size
     ids = [each.integer() for each in tokens.items()]
@@ -75,7 +75,7 @@ async def apply_template(server: Server, body: object) -> Response:
     """
     request = bounded(body, OPENAI)
     request.only({"model", "messages"})
-    served = server.model_or_first(_text(request, "model"))
+    served = await server.model_or_first(_text(request, "model"))
     model = served.tokenizing()
     chat = generation.read_chat({"model": "", "messages": request.need("messages").data})
     rendered = await asyncio.to_thread(model.render_chat, chat.messages)
