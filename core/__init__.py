@@ -31,9 +31,9 @@ _HOMES = {
     "core.evaluation.prompts": "Prompting",
     "core.evaluation.result": "Evaluation ItemResult",
     "core.extensions": (
-        "AttentionInspector BatchStreaming ClassifyStreaming DeviceReporting Explaining "
-        "HiddenStates MemoryReporting ModelProbe Scoring Submitting Tokenizing TokenPrompts "
-        "Trainable"
+        "AsyncStream Asynchronous AttentionInspector BatchStreaming ClassifyStreaming Declaring "
+        "DeviceReporting Explaining HiddenStates MemoryReporting ModelProbe Scoring Submitting "
+        "Tokenizing TokenPrompts Trainable"
     ),
     "core.options": (
         "CancelToken ClassifyOptions GenerateConfig GenerateOptions LoadConfig LoadOptions "

@@ -66,6 +66,8 @@ METHODS = {
     Capability.ATTENTION_INSPECTOR: ("inspect_attention",),
     Capability.MEMORY_REPORTING: ("memory", "reset_peak_memory"),
     Capability.EXPLAINING: ("choices",),
+    Capability.DECLARING: ("declared",),
+    Capability.ASYNCHRONOUS: ("call_async", "stream_async"),
 }
 """The methods of each optional protocol."""
 
@@ -236,6 +238,23 @@ class ReferenceModel(ReferenceCore):
             Choice("device", "cpu", "plain Python runs nowhere else"),
             Choice("parallel_slots", slots, "as asked at load, or else the default"),
         )
+
+    def declared(self) -> frozenset[Capability]:
+        """What its backend declares."""
+        return self.capabilities
+
+    async def call_async(
+        self, operation: str, /, *arguments: object, **options: object
+    ) -> tuple[object, GenerateMetrics]:
+        """What the method of that name returns. Plain Python waits for nothing: it is called."""
+        result = getattr(self, operation)(*arguments, **options)
+        return result, self.metrics
+
+    def stream_async(
+        self, operation: str, /, *arguments: object, **options: object
+    ) -> AsyncReading[Any]:
+        """What the method of that name gives, one by one."""
+        return self.reading_class(self, getattr(self, operation)(*arguments, **options))
 
     def _checked_tokens(
         self, config: GenerateConfig | None, options: GenerateOptions, method: str

@@ -192,9 +192,15 @@ def _backend(run: Run) -> BackendUsed:
         entries[0].distribution if entries else "",
         entries[0].version if entries else "",
         backend.protocol,
-        tuple(sorted(map(str, backend.capabilities))),
-        dict(run.target.options),
+        tuple(sorted(map(str, run.capabilities))),
+        _shown(run.target.options),
     )
+
+
+def _shown(options: Mapping[str, object]) -> dict[str, Any]:
+    """The load options, but for a key, which a report that is published must not hold."""
+    secret = {name: "..." for name in options if name.endswith("api_key")}
+    return {**options, **secret}
 
 
 def _version(distribution: str) -> str:

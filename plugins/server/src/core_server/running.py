@@ -10,6 +10,7 @@ import uvicorn
 
 import core
 from core.models.names import locate
+from core.support import offered
 from core_server.app import create_app
 from core_server.served import Served
 from core_server.settings import LOCAL_NAMES, Settings, is_local
@@ -54,9 +55,8 @@ def _served(model: str, backend: str, context_len: int, parallel_slots: int) -> 
     loaded = core.load_model(
         path, backend=name, context_len=context_len, parallel_slots=parallel_slots
     )
-    return Served(
-        _name(model), loaded, backend=name, capabilities=core.get_backend(name).capabilities
-    )
+    offers = offered(loaded, core.get_backend(name))
+    return Served(_name(model), loaded, backend=name, capabilities=offers)
 
 
 def _name(model: str) -> str:
