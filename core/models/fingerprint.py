@@ -70,6 +70,7 @@ def remember(
             return
         adapter = None if adapter_path is None else resolve_path(adapter_path)
         _PLACES[model] = resolve_path(path), adapter
+        _FOUND.pop(model, None)
     except TypeError:  # a backend's own class may allow no weak references
         return
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import httpx
@@ -30,6 +31,7 @@ T = TypeVar("T")
 MAX_LINE = 64 * 2**20  # bytes; the logits of one row are a line
 _MAX_REFUSAL = 64 * 2**10
 _CONNECT_SECONDS = 20.0
+_LOOK_SECONDS = 0.02
 _JOIN_SECONDS = 10.0  # a name that is being looked up keeps its thread so long
 
 
@@ -94,6 +96,12 @@ class Connection:
             raise ModelClosedError
         exchange.task = self._submitted(self._exchange(exchange, path, content, lines))
         return exchange
+
+    def watch(self, exchange: Exchange, look: Callable[[], bool]) -> None:
+        """Call ``look`` with every line, and meanwhile, until it is True or the answer is whole."""
+        exchange.watch = partial(_looked, exchange, look)
+        with suppress(RuntimeError):
+            forget(self._submitted(_watched(exchange)))
 
     def get(self, path: str, check: Check, body: object = None) -> tuple[int, bytes]:
         """The status and the body of a short answer: to a GET, or to a POST of ``body``."""
@@ -281,3 +289,16 @@ class Connection:
         if isinstance(error, httpx.ReadError):
             return failures.died(self.address)
         return failures.unreachable(self.address, error)
+
+
+def _looked(exchange: Exchange, look: Callable[[], bool]) -> None:
+    if look():
+        exchange.watch = None
+
+
+async def _watched(exchange: Exchange) -> None:
+    task = exchange.task
+    while exchange.watch is not None and task is not None and not task.done():
+        exchange.watch()
+        await asyncio.sleep(_LOOK_SECONDS)
+    exchange.watch = None

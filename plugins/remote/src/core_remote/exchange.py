@@ -33,9 +33,13 @@ class Exchange:
         self._lines: SimpleQueue[bytes | Exception | _End] = SimpleQueue()
         self._told: Callable[[], object] | None = None
         self.task: Future[None] | None = None
+        self.watch: Callable[[], None] | None = None
+        """Is called with each line that comes: of a request whose reader may never look."""
 
     def put(self, item: bytes | Exception | _End) -> None:
         """A line has come, or what the answer ended with."""
+        if self.watch is not None:
+            self.watch()
         self._lines.put(item)
         told = self._told
         if told is not None:

@@ -6,12 +6,13 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
 from core.clock import STOPPED, RequestClock
 from core.errors import CoreError, GenerationCancelled
-from core.options import GenerateConfig
+from core.options import CancelToken, GenerateConfig
 from core.streams import TokenStreamBase
 from core.types import FinishReason, GenerateMetrics, Token
 from core_remote.exchange import Exchange
@@ -27,6 +28,10 @@ class Wire(Protocol):
 
     def feed(self, line: bytes | None) -> list[Token]:
         """The tokens that a line completes; None stands behind the last. Raises its error."""
+        ...
+
+    def watch(self, exchange: Exchange, cancel: CancelToken) -> None:
+        """Stop the request once the cancel is set, be the stream read or not."""
         ...
 
     def stop(self) -> bool:
@@ -75,9 +80,13 @@ class RemoteStream(TokenStreamBase):
         self._lock = threading.RLock()
         self._finalizer: weakref.finalize[..., RemoteStream] | None = None
 
-    def begin(self) -> RemoteStream:
-        """Send the request now. Raises what is wrong with it."""
-        self._begun()
+    def begin_now(self) -> RemoteStream:
+        """Send the request before anybody reads. What is wrong with it is raised by ``next``."""
+        with suppress(CoreError):
+            self._check()
+            exchange = self._begun()
+            if self._config.cancel is not None:
+                self._wire.watch(exchange, self._config.cancel)
         return self
 
     def next_token(self) -> Token:

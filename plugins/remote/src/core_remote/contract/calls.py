@@ -11,7 +11,7 @@ import msgspec
 
 from core.clock import RequestClock
 from core.errors import CoreError, GenerationTimeout
-from core.options import GenerateConfig
+from core.options import CancelToken, GenerateConfig
 from core.types import FinishReason, GenerateMetrics, Token
 from core.wires.contract import PREFIX, Call, End, options_of
 from core.wires.plain import plain, value_of
@@ -112,6 +112,7 @@ class ValueReader(Generic[T]):
         self._asked, self._kind = asked, kind
         self.found: list[T] = []
         self.metrics = GenerateMetrics()
+        self.stopped: CoreError | None = None
 
     def feed(self, line: bytes | None) -> bool:
         """Take a line. True once the answer is whole. Raises the error of the call."""
@@ -128,8 +129,9 @@ class ValueReader(Generic[T]):
 
     def stop(self, error: CoreError) -> bool:
         """Have the server end it. There is nothing to wait for."""
+        self.stopped = error
         self._asked.stop()
-        raise error
+        return False
 
 
 class StreamWire:
@@ -162,6 +164,17 @@ class StreamWire:
         if "end" not in event:
             raise self._asked.nonsense(f"an event of {sorted(event)}")
         return []
+
+    def watch(self, exchange: Exchange, cancel: CancelToken) -> None:
+        """Have the server end it once the cancel is set."""
+
+        def look() -> bool:
+            over = cancel.is_set()
+            if over:
+                self._asked.stop()
+            return over
+
+        self._asked.connection.watch(exchange, look)
 
     def stop(self) -> bool:
         """Have the server end it, and say what it came to."""

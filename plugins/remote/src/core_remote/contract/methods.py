@@ -104,7 +104,7 @@ class SubmittingMethods(ContractModel):
         request = self.checked(Capability.SUBMITTING, config, {})
         [text] = checked_prompts("submit", [prompt])
         stream = self.stream("generate", {"prompt": text}, request, text_error(text))
-        return stream.begin()
+        return stream.begin_now()
 
 
 class BatchStreamingMethods(ContractModel):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from core.clock import STOPPED, RequestClock
 from core.errors import CoreError, GenerationCancelled, GenerationTimeout
 from core.options import GenerateConfig
-from core.types import GenerateMetrics
+from core.types import BatchResult, GenerateMetrics, TokenSequence
 from core_remote.contract.calls import Asked, RowReader, ValueReader, in_own_time, in_time
 from core_remote.waiting import read, read_async
 
@@ -88,14 +88,24 @@ class Rows(Generic[T]):
     def _results(self) -> list[T]:
         stopped, came = self._reader.stopped, iter(self._reader.results)
         self.metrics = in_time(self._reader.metrics, self._clock)
-        found = []
+        found = list[Any]()
         for place in range(self._rows):
             error = self._wrong.get(place)
             result = None if error is not None else next(came, None)
             if result is None:
                 result = self._failed(place, error or stopped or GenerationCancelled())
             found.append(_in_place(result, stopped, self._config))
+        if stopped is not None and not any(row.error for row in found):
+            # The server heard of it when its work was done; here nothing was there when it came.
+            found = [self._undone(place, row, stopped) for place, row in enumerate(found)]
         return found
+
+    def _undone(self, place: int, row: Any, stopped: CoreError) -> T:
+        failed = self._failed(place, stopped)
+        if isinstance(row, BatchResult | TokenSequence):
+            reason = getattr(failed, "finish_reason", "error")
+            return cast("T", replace(row, error=stopped, finish_reason=reason))
+        return failed
 
 
 class Value(Generic[T]):
@@ -131,6 +141,8 @@ class Value(Generic[T]):
         self._asked.connection.check_usable()
 
     def _value(self) -> T:
+        if self._reader.stopped is not None:
+            raise self._reader.stopped
         self.metrics = in_time(self._reader.metrics, self._clock)
         return self._reader.found[0]
 

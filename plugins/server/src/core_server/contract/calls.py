@@ -131,10 +131,6 @@ def _rows_of_ids(data: object) -> list[list[int]]:
     return value_of(list[list[int]], data)
 
 
-def _text(data: object) -> str:
-    return value_of(str, data)
-
-
 def _whole(data: object) -> int:
     return value_of(int, data)
 
@@ -154,7 +150,7 @@ _TAKES: dict[str, tuple[tuple[tuple[str, _Reader], ...], dict[str, _Reader]]] = 
     "score_tokens": ((("prompts", _rows_of_ids), ("continuations", _rows_of_ids)), {}),
     "hidden_states": (_PROMPTS, {"layers": _ids}),
     "inspect_attention": (_PROMPT, {}),
-    "encode": ((("text", _text),), {}),
+    "encode": ((("text", prompt_of),), {}),
     "decode": ((("ids", _ids),), {}),
     "render_chat": ((("messages", _messages),), {}),
     "memory": ((), {}),
