@@ -30,7 +30,6 @@ from core.types import (
     TokenSequence,
 )
 
-
 Item = TypeVar("Item", covariant=True)
 
 

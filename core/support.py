@@ -117,6 +117,12 @@ def unsupported(
     return UnsupportedOperationError(operation.value, backend, others, refused)
 
 
+def unsupported_method(operation: str, model: object) -> UnsupportedOperationError:
+    """The refusal of a method that a model has not: one of an optional protocol."""
+    backend = str(getattr(model, "_backend", "") or type(model).__name__)
+    return UnsupportedOperationError(operation, backend)
+
+
 def _unsupported_option(
     option: str, backend: str, need: Capability | None
 ) -> UnsupportedOptionError:

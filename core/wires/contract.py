@@ -1,4 +1,4 @@
-"""core's own wire: the whole contract over HTTP, between ``infer-cli serve`` and backend ``remote``.
+"""core's own wire: the contract over HTTP, between ``infer-cli serve`` and the backend ``remote``.
 
 ``POST /v1/core/OPERATION`` calls the method of that name on a model. The body is a `Call`; values
 are as `core.wires.plain` has them. The answer is lines of JSON, an event each, known by its keys:
@@ -56,6 +56,7 @@ OPERATIONS = ("describe", "cancel", *STREAMS, "batch_stream", *ROWS, *VALUES)
 
 _OPTIONS = {each.name: each.default for each in dataclasses.fields(GenerateConfig)}
 _NOT_SENT = {"cancel"}
+_NO_METRICS = GenerateMetrics()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class Call:
 class End:
     """What a call cost, and why a stream ended."""
 
-    metrics: GenerateMetrics = GenerateMetrics()
+    metrics: GenerateMetrics = _NO_METRICS
     finish_reason: FinishReason | None = None
 
 

@@ -9,6 +9,7 @@ import hashlib
 import os
 import platform
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path

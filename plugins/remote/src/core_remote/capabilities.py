@@ -1,4 +1,4 @@
-"""The capabilities that each wire can carry; what a server's model offers of them, a probe shows."""
+"""The capabilities that each wire can carry; what a model offers of them, a probe shows."""
 
 from __future__ import annotations
 

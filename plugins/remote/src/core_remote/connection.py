@@ -122,6 +122,10 @@ class Connection:
             self.check_usable()
             forget(self._submitted(self._unheard(path, msgspec.json.encode(body))))
 
+    def serialise(self) -> None:
+        """From now on, one request at a time: for a server whose next one breaks off the last."""
+        self._turns = asyncio.Semaphore(1)
+
     def close(self) -> None:
         """End what runs, with `ModelClosedError`, and the thread. Twice is fine, anywhere."""
         self._closed = True
@@ -173,9 +177,7 @@ class Connection:
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    async def _exchange(
-        self, exchange: Exchange, path: str, content: bytes, lines: bool
-    ) -> None:
+    async def _exchange(self, exchange: Exchange, path: str, content: bytes, lines: bool) -> None:
         try:
             async with self._turns, self._answer("POST", path, content) as response:
                 if response.status_code != 200:
@@ -191,7 +193,8 @@ class Connection:
             exchange.put(ModelClosedError() if self._closed else failures.died(self.address))
             raise
         except Exception as error:  # noqa: BLE001 - it is the reader's
-            exchange.put(self._typed(error))
+            # Of an answer that was broken off, the reader knows best what is missing.
+            exchange.put(END if _is_broken_off(error) else self._typed(error))
         finally:
             self._running.discard(exchange)
 
@@ -205,7 +208,7 @@ class Connection:
                 if response.status_code != 200:
                     return response.status_code, await self._short(response)
                 return 200, await self._whole(response)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told as ours
             raise self._typed(error) from None
 
     async def _unheard(self, path: str, content: bytes) -> None:
@@ -282,13 +285,18 @@ class Connection:
     def _typed(self, error: Exception) -> Exception:
         if isinstance(error, CoreError):
             return error
-        if isinstance(error, httpx.RemoteProtocolError) and "incomplete" in str(error):
+        if _is_broken_off(error):
             return failures.died(self.address)
         if isinstance(error, httpx.RemoteProtocolError):
             return failures.nonsense(self.address, str(error)[:200])
-        if isinstance(error, httpx.ReadError):
-            return failures.died(self.address)
         return failures.unreachable(self.address, error)
+
+
+def _is_broken_off(error: Exception) -> bool:
+    """Whether a connection ended that was there: its server has died, or has given up."""
+    if isinstance(error, httpx.RemoteProtocolError):
+        return any(words in str(error) for words in ("incomplete", "disconnected"))
+    return isinstance(error, httpx.ReadError)
 
 
 def _looked(exchange: Exchange, look: Callable[[], bool]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlsplit
 
 import httpx
@@ -16,6 +17,13 @@ from core.errors import (
 from core.wires.plain import error_of
 from core_remote.address import Address
 
+_FAULTS = (400, 413, 422)  # of the request
+
+# "maximum context length is 512 tokens. However, you requested 616 tokens (600 in your prompt",
+# "Requested tokens (600) exceed context window of 512": llama-cpp-python's words, and vLLM's.
+_LIMIT = re.compile(r"context (?:length|window)[^0-9]*(\d+)", re.IGNORECASE)
+_LENGTH = re.compile(r"(\d+) (?:tokens )?(?:in|from) (?:your prompt|the messages|the input)")
+_NUMBER = re.compile(r"\d+")
 _SHOWN = 300  # characters of a server's own words
 _GIVE_KEY = "Give its key as options={'api_key': ...}, or in CORE_REMOTE_API_KEY."
 _NEXT = "The next call asks it again."
@@ -96,13 +104,23 @@ def refused(address: Address, response: httpx.Response, body: bytes) -> Exceptio
 
 def of_request(response: httpx.Response, body: bytes, address: Address) -> Exception:
     """The same; what is the request's own fault is a `core.RequestError`, as of any backend."""
-    status, words = response.status_code, _words(body)
-    if status in (400, 413, 422):
-        if "context" in words.lower() and any(map(str.isdigit, words)):
-            return _too_long(words)
-        told = f": {words}" if words else ""
-        return RequestError(f"The server at {address.base} refuses the request ({status}{told}).")
+    if response.status_code in _FAULTS:
+        return of_words(address, response.status_code, body)
     return refused(address, response, body)
+
+
+def of_words(address: Address, status: int, body: bytes) -> Exception:
+    """The error of a request that was refused, by what the server says of it."""
+    words = _words(body)
+    limit = _LIMIT.search(words)
+    if status in _FAULTS and limit is not None:
+        length = _LENGTH.search(words)
+        most = max(map(int, _NUMBER.findall(words)))
+        return PromptTooLongError(int(length[1]) if length else most, int(limit[1]))
+    told = f": {words}" if words else ""
+    if status not in _FAULTS:
+        return ServerError(f"The server at {address.base} answered {status}{told}. {_NEXT}", status)
+    return RequestError(f"The server at {address.base} refuses the request ({status}{told}).")
 
 
 def missing_model(address: Address, names: list[str]) -> ModelNotFoundError:
@@ -119,17 +137,6 @@ def from_wire(address: Address, data: object) -> Exception:
         return error_of(data)
     except ValueError as error:
         return nonsense(address, str(error))
-
-
-def _too_long(words: str) -> PromptTooLongError:
-    """llama.cpp's words: "Requested tokens (600) exceed context window of 512"."""
-    numbers = [int(text) for text in _digits(words)]
-    length, limit = max(numbers), min(numbers)
-    return PromptTooLongError(length, limit)
-
-
-def _digits(words: str) -> list[str]:
-    return "".join(char if char.isdigit() else " " for char in words).split()
 
 
 def _words(body: bytes) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Unpack
 
 from core.base import TextModelBase
 from core.options import (

@@ -15,6 +15,7 @@ from core_remote.connection import Connection, Settings
 from core_remote.contract import opening as contract
 from core_remote.failures import ServerError
 from core_remote.model import RemoteModel
+from core_remote.openai import opening as openai
 
 KEY = "CORE_REMOTE_API_KEY"
 _SILENCE_SECONDS = 600.0
@@ -50,7 +51,9 @@ def _opened(backend: str, connection: Connection, config: LoadConfig) -> RemoteM
     told = contract.describe(connection)
     if told is not None:
         return contract.open_model(backend, connection, told, choices)
-    raise ServerError(f"The server at {address.base} speaks no wire that is known here.", 404)
+    if openai.is_one_at_a_time(connection):
+        connection.serialise()
+    return openai.open_model(backend, connection, choices, config)
 
 
 def _settings(address: Address, config: LoadConfig) -> Settings:

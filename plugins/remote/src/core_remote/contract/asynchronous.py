@@ -28,9 +28,7 @@ class AsyncMethods(ContractModel):
         plan = prepare(*arguments, **options)
         return await plan.run_async(), plan.metrics
 
-    def stream_async(
-        self, operation: str, /, *arguments: Any, **options: Any
-    ) -> AsyncStream[Any]:
+    def stream_async(self, operation: str, /, *arguments: Any, **options: Any) -> AsyncStream[Any]:
         """What the method of that name gives, to ``async for``."""
         if operation in _ITEMS:
             prepare = getattr(self, _ITEMS[operation], None)

@@ -145,7 +145,7 @@ class ClassifyStreamingMethods(ContractModel):
         /,
         **options: Unpack[ClassifyOptions],
     ) -> Iterator[ClassifyResult]:
-        """``classify``, a block of prompts in each request, for no server reads while it answers."""
+        """``classify``, a block of prompts in each request: no server reads while it answers."""
         return self.results(prompts, config, **options).read()
 
     def results(

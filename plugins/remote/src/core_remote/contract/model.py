@@ -156,5 +156,3 @@ def _stopped_row(place: int, error: CoreError) -> BatchResult:
 
 def _no_classification(place: int, error: CoreError) -> ClassifyResult:
     return ClassifyResult(error=error)
-
-

@@ -81,6 +81,8 @@ def _class_for(protocols: Collection[Capability]) -> type[ContractModel]:
 def _names(connection: Connection) -> list[str]:
     try:
         status, body = connection.get("/v1/models", never_stop)
-        return [str(each["id"]) for each in msgspec.json.decode(body)["data"]] if status == 200 else []
+        return (
+            [str(each["id"]) for each in msgspec.json.decode(body)["data"]] if status == 200 else []
+        )
     except (CoreError, ModelNotFoundError, KeyError, TypeError, ValueError):
         return []

@@ -103,8 +103,8 @@ class Rows(Generic[T]):
     def _undone(self, place: int, row: Any, stopped: CoreError) -> T:
         failed = self._failed(place, stopped)
         if isinstance(row, BatchResult | TokenSequence):
-            reason = getattr(failed, "finish_reason", "error")
-            return cast("T", replace(row, error=stopped, finish_reason=reason))
+            ended = cast("BatchResult", failed)
+            return cast("T", replace(row, error=stopped, finish_reason=ended.finish_reason))
         return failed
 
 

@@ -15,9 +15,7 @@ from core_remote.contract.plans import Plan
 _FIRST, _LARGEST = 32, 512  # prompts of a request: the first answers come soon
 _OF_MEMORY = {"peak_memory_bytes", "active_memory_bytes"}
 
-Classification = Callable[
-    [Sequence[str], GenerateConfig, RequestClock], Plan[list[ClassifyResult]]
-]
+Classification = Callable[[Sequence[str], GenerateConfig, RequestClock], Plan[list[ClassifyResult]]]
 
 
 class Results:

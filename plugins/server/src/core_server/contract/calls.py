@@ -33,9 +33,7 @@ _NEEDS = {
 _WITHOUT_CONFIG = {"encode", "decode", "render_chat", "memory", "reset_peak_memory"}
 
 
-def events(
-    served: Served, operation: str, call: Call, config: GenerateConfig
-) -> Iterator[Event]:
+def events(served: Served, operation: str, call: Call, config: GenerateConfig) -> Iterator[Event]:
     """The events of an answer, as they are made; errors are raised.
 
     Raises ValueError for arguments that the operation does not take.
