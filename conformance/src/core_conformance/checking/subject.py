@@ -69,7 +69,9 @@ class Subject:
     def capabilities(self) -> frozenset[Capability]:
         """What is declared: by the backend, or by its model where the models differ."""
         declared = self.backend.capabilities
-        return offered(self.model, self.backend) if Capability.DECLARING in declared else declared
+        if Capability.DECLARING not in declared:
+            return declared
+        return declared & offered(self.model, self.backend)
 
     def declares(self, *capabilities: Capability) -> bool:
         """True when all of these capabilities are declared."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Unpack
+from typing import Any, Unpack
 
 from core import validate
+from core.aio.threads import ThreadCalls
 from core.chat import RenderedPrompt
 from core.clock import RequestClock
+from core.extensions import AsyncStream
 from core.options import (
     ClassifyOptions,
     GenerateConfig,
@@ -33,6 +35,7 @@ from core.types import (
     Choice,
     ClassifyResult,
     Conversation,
+    GenerateMetrics,
     HiddenResult,
     MemoryReport,
     Score,
@@ -76,6 +79,7 @@ class ReferenceModel(ReferenceCore):
     """See `core.extensions` for what every method promises."""
 
     submitted_class: type[SubmittedStream] = SubmittedStream
+    calls_class: type[ThreadCalls] = ThreadCalls
 
     def encode(self, text: str) -> list[int]:
         """Token ids as the model reads this prompt, a leading BOS included."""
@@ -246,15 +250,14 @@ class ReferenceModel(ReferenceCore):
     async def call_async(
         self, operation: str, /, *arguments: object, **options: object
     ) -> tuple[object, GenerateMetrics]:
-        """What the method of that name returns. Plain Python waits for nothing: it is called."""
-        result = getattr(self, operation)(*arguments, **options)
-        return result, self.metrics
+        """What the method of that name returns, and what it cost. A thread runs it."""
+        return await self.calls_class(self).call_async(operation, *arguments, **options)
 
     def stream_async(
         self, operation: str, /, *arguments: object, **options: object
-    ) -> AsyncReading[Any]:
-        """What the method of that name gives, one by one."""
-        return self.reading_class(self, getattr(self, operation)(*arguments, **options))
+    ) -> AsyncStream[Any]:
+        """What the method of that name gives, one by one. A thread reads it."""
+        return self.calls_class(self).stream_async(operation, *arguments, **options)
 
     def _checked_tokens(
         self, config: GenerateConfig | None, options: GenerateOptions, method: str

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _OWN_OPTIONS = {
     "api_key": "the server's key; or set CORE_REMOTE_API_KEY",
+    "connections": "requests at once, to a server of OpenAI's wire; 4, or 1 of llama-cpp-python's",
     "context_length": "tokens that the model's context holds, where its server does not tell",
     "silence_timeout": "seconds without a whole line after which a server is left",
 }

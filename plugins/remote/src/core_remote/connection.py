@@ -11,7 +11,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -113,8 +113,14 @@ class Connection:
             except BaseException:
                 future.cancel()
                 raise
-            with suppress(TimeoutError):
-                return future.result(timeout=0.01)
+            try:
+                return future.result(timeout=_LOOK_SECONDS)
+            except CancelledError:  # the connection was closed
+                self.check_usable()
+                raise failures.died(self.address) from None
+            except TimeoutError:
+                if future.done():
+                    raise
 
     def tell(self, path: str, body: object) -> None:
         """Send a request whose answer nobody waits for."""
@@ -122,9 +128,9 @@ class Connection:
             self.check_usable()
             forget(self._submitted(self._unheard(path, msgspec.json.encode(body))))
 
-    def serialise(self) -> None:
-        """From now on, one request at a time: for a server whose next one breaks off the last."""
-        self._turns = asyncio.Semaphore(1)
+    def limit(self, requests: int) -> None:
+        """From now on, so many requests at once; the others wait here."""
+        self._turns = asyncio.Semaphore(requests)
 
     def close(self) -> None:
         """End what runs, with `ModelClosedError`, and the thread. Twice is fine, anywhere."""

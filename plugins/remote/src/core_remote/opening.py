@@ -51,8 +51,9 @@ def _opened(backend: str, connection: Connection, config: LoadConfig) -> RemoteM
     told = contract.describe(connection)
     if told is not None:
         return contract.open_model(backend, connection, told, choices)
-    if openai.is_one_at_a_time(connection):
-        connection.serialise()
+    asked = config.options.get("connections", config.parallel_slots)
+    most = validate.integer("connections", asked, 0)
+    connection.limit(most or openai.usual_connections(connection))
     return openai.open_model(backend, connection, choices, config)
 
 

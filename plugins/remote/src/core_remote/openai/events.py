@@ -8,7 +8,7 @@ that a server sends is taken for one token, unless its log-probabilities name se
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -46,6 +46,7 @@ class Piece:
     reason: FinishReason | None = None
     prompt_tokens: int | None = None
     cached_tokens: int = 0
+    generated_tokens: int = 0
     done: bool = False
 
 
@@ -82,21 +83,23 @@ def _piece(event: Any, address: Address) -> Piece:
         told = words.get("message", "") if isinstance(words, Mapping) else str(words)
         raise RequestError(f"The server at {address.base} gave up: {told[:300]}")
     usage = event.get("usage") or {}
-    counted = usage.get("prompt_tokens")
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+    counted = Piece(
+        prompt_tokens=_count(usage.get("prompt_tokens")),
+        cached_tokens=_count((usage.get("prompt_tokens_details") or {}).get("cached_tokens")) or 0,
+        generated_tokens=_count(usage.get("completion_tokens")) or 0,
+    )
     if not event["choices"]:
-        return Piece(prompt_tokens=_count(counted), cached_tokens=_count(cached) or 0)
+        return counted
     choice = event["choices"][0]
     delta = choice.get("delta") or {}
     text = choice.get("text", delta.get("content")) or ""
     if not isinstance(text, str):
         raise TypeError
-    return Piece(
-        text,
-        _logprobs(choice.get("logprobs")),
-        _reason(choice.get("finish_reason")),
-        _count(counted),
-        _count(cached) or 0,
+    return replace(
+        counted,
+        text=text,
+        logprobs=_logprobs(choice.get("logprobs")),
+        reason=_reason(choice.get("finish_reason")),
     )
 
 

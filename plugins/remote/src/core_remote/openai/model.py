@@ -70,7 +70,7 @@ class SpeechModel(RemoteModel):
         request = self.checked(Capability.BATCH_GENERATE, config, options)
         texts, clock = checked_prompts("batch_generate", prompts), RequestClock(request)
         costs: list[GenerateMetrics] = []
-        wires = [self._continuing(text, request) for text in texts]
+        wires = [self._continuing(text, request, counted=False) for text in texts]
         streams = [RemoteStream(wire, request, costs.append).begin_now() for wire in wires]
         try:
             results = [_row(stream) for stream in streams]
@@ -87,12 +87,12 @@ class SpeechModel(RemoteModel):
         )
         return results
 
-    def _continuing(self, text: str, config: GenerateConfig) -> SpeechWire:
+    def _continuing(self, text: str, config: GenerateConfig, *, counted: bool = True) -> SpeechWire:
         def prepare() -> Request:
             _raise(_of_prompt(text))
             return self._speech.completion(text, config)
 
-        return SpeechWire(self._connection, self._speech, config, prepare)
+        return SpeechWire(self._connection, self._speech, config, prepare, counted=counted)
 
 
 def _row(stream: RemoteStream) -> BatchResult:

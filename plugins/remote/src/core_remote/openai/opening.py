@@ -34,6 +34,7 @@ from core_remote.stream import RemoteStream
 _PROMPT = "Once upon a time there was a"
 _TURNS = (Message("user", "Hello"),)
 _FEW, _DRAWN = 2, 12  # tokens
+_AT_ONCE = 4  # requests
 _SEEDS = (1, 1, 2, 3)
 _CONTEXT = 4096  # tokens, where nobody tells
 _TOLERANCE = 0.5  # as core's other backends state it of bfloat16, for no wire tells a dtype
@@ -83,14 +84,18 @@ def open_model(
     return SpeechModel(backend, connection, facts, speech)
 
 
-def is_one_at_a_time(connection: Connection) -> bool:
-    """Whether the server is llama-cpp-python's: it lets a new request break off the last."""
+def usual_connections(connection: Connection) -> int:
+    """How many requests at once the server takes, where nobody says.
+
+    llama-cpp-python's, known by a route of its own, lets a new request break off the last;
+    mlx_lm.server, like all that stand on Python's own, resets what comes beyond five.
+    """
     body = {"input": "a"}
     try:
         status, _ = connection.get("/extras/tokenize/count", never_stop, body)
     except CoreError:
-        return False
-    return status == 200
+        return _AT_ONCE
+    return 1 if status == 200 else _AT_ONCE
 
 
 def _listed(connection: Connection) -> list[dict[str, Any]]:

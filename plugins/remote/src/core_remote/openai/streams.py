@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from core.clock import RequestClock, never_stop
@@ -13,14 +14,19 @@ from core.types import FinishReason, GenerateMetrics, Token
 from core_remote import failures
 from core_remote.connection import Connection
 from core_remote.exchange import Exchange
-from core_remote.openai.events import piece_of, prompt_tokens, tokens_of
+from core_remote.openai.events import id_of, piece_of, prompt_tokens, tokens_of
 from core_remote.openai.speech import Request, Speech
 
+_WITHOUT_TEXT = Token(id_of(""), "")
+_COUNT_SECONDS = 2.0
 _TURN = " " * 32  # about what a template puts around a message
 
 
 class SpeechWire:
-    """One request. Stop strings and stop tokens are looked for here, with core's own rules."""
+    """One request. Stop strings and stop tokens are looked for here, with core's own rules.
+
+    ``counted``: of one that is stopped early, the tokens of its prompt are asked for.
+    """
 
     def __init__(
         self,
@@ -28,9 +34,11 @@ class SpeechWire:
         speech: Speech,
         config: GenerateConfig,
         prepare: Callable[[], Request],
+        *,
+        counted: bool = True,
     ) -> None:
         self._connection, self._speech = connection, speech
-        self._config, self._prepare = config, prepare
+        self._config, self._prepare, self._counted = config, prepare, counted
         self._buffer = TokenBuffer(config.stop)
         self._stops = frozenset(config.stop_tokens)
         self._request: Request | None = None
@@ -39,6 +47,7 @@ class SpeechWire:
         self._prompt_tokens = self._cached_tokens = 0
         self._clock: RequestClock | None = None
         self._any = False
+        self._came = self._made = 0
         self.reason: FinishReason | None = None
 
     def begin(self, clock: RequestClock) -> Exchange:
@@ -80,13 +89,14 @@ class SpeechWire:
         self._any = True
         if piece.prompt_tokens is not None:
             self._prompt_tokens = piece.prompt_tokens
-            self._cached_tokens = piece.cached_tokens
+            self._cached_tokens, self._made = piece.cached_tokens, piece.generated_tokens
         ready: list[Token] = []
         for token in tokens_of(piece, self._config.return_logprobs):
             if token.id in self._stops:
                 self.reason = "stop"
                 return [*ready, *self._buffer.release()]
             self._see()
+            self._came += 1
             ready += self._buffer.hold(token)
             if self._buffer.stopped:
                 self.reason = "stop"
@@ -98,7 +108,12 @@ class SpeechWire:
         """Leave the server once the cancel is set."""
 
     def stop(self) -> bool:
-        """There is no way to stop but to leave."""
+        """There is no way to stop but to leave; how long the prompt was can still be asked."""
+        if self._any and self._counted and not self._prompt_tokens and self._request is not None:
+            path, body = self._request
+            late = RequestClock(GenerateConfig(timeout=_COUNT_SECONDS))
+            with suppress(CoreError):
+                self._count(path, dict(body), late)
         return False
 
     def metrics(self, clock: RequestClock, given: int) -> GenerateMetrics:
@@ -126,7 +141,13 @@ class SpeechWire:
         if self._said is None:
             raise failures.died(self._connection.address) if self._any else self._why()
         self.reason = self._said
-        rest = self._buffer.release()
+        if self.reason == "length":
+            # Tokens whose text came with another's piece: the server counts them.
+            short = min(self._made, self._config.max_tokens) - self._came
+            rest = [each for _ in range(short) for each in self._buffer.hold(_WITHOUT_TEXT)]
+            rest += self._buffer.release()
+        else:
+            rest = self._buffer.release()
         if self._buffer.stopped:
             self.reason = "stop"
         return rest
