@@ -24,6 +24,7 @@ HOUSES = {  # from the roof down: each imports those below it only
     "core_mlx_lm_bridge": "plugins/mlx_lm_bridge/src/core_mlx_lm_bridge",
     "core_learn": "plugins/learn/src/core_learn",
     "core_lm_eval": "plugins/lm_eval/src/core_lm_eval",
+    "core_remote": "plugins/remote/src/core_remote",
     "core_server": "plugins/server/src/core_server",
     "core_sklearn": "plugins/sklearn/src/core_sklearn",
     "core_conformance": "conformance/src/core_conformance",

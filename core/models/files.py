@@ -38,11 +38,12 @@ def is_address(path: str | os.PathLike[str]) -> bool:
 def resolve_path(path: str | os.PathLike[str]) -> str:
     """The absolute form of a path, ``~`` expanded; an address stays as it is.
 
-    Raises `ModelNotFoundError` when it is empty, or relative to a directory that was deleted.
+    Raises `ModelNotFoundError` when it is empty, or relative to a directory that was deleted, and
+    for an address that holds a password, which messages and logs would show.
     """
     text = os.fsdecode(path)
     if address := _ADDRESS.match(text):
-        return f"{address[1].lower()}://{text[address.end() :]}"
+        return f"{address[1].lower()}://{_without_secrets(text[address.end() :])}"
     if not text:
         raise ModelNotFoundError("The model's path is empty. Give a directory or a .gguf file.")
     try:
@@ -52,6 +53,17 @@ def resolve_path(path: str | os.PathLike[str]) -> str:
             f"{text!r} is relative to the working directory of this process, which was deleted. "
             "Give an absolute path, or change to a directory that is there."
         ) from error
+
+
+def _without_secrets(rest: str) -> str:
+    _, at, host = re.split("[/?#]", rest, maxsplit=1)[0].rpartition("@")
+    if at:
+        raise ModelNotFoundError(
+            f"The address of {host!r} has a user or a password in it, which messages and logs "
+            "would show. Give the server's key as options={'api_key': ...}, or in "
+            "CORE_REMOTE_API_KEY."
+        )
+    return rest
 
 
 @contextlib.contextmanager

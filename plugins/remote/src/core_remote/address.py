@@ -46,11 +46,6 @@ def address_of(path: str | os.PathLike[str]) -> Address:
         raise ModelNotFoundError(f"{location!r} is no address: {error}.") from None
     if not host or parts.query:
         raise ModelNotFoundError(f"{location!r} is no address like http://host:port#model.")
-    if parts.username is not None or parts.password is not None:
-        raise ModelNotFoundError(
-            f"The address of {host!r} has a user or a password in it, which logs would show. Give "
-            "the key as options={'api_key': ...}, or in CORE_REMOTE_API_KEY."
-        )
     shown = f"[{host}]" if ":" in host else host
     place = shown if port is None else f"{shown}:{port}"
     base = f"{parts.scheme}://{place}{parts.path.rstrip('/').removesuffix('/v1')}"
