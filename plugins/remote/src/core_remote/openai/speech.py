@@ -14,6 +14,7 @@ Request = tuple[str, dict[str, Any]]
 
 # Servers have defaults of their own, which a greedy answer or a plain draw must not get.
 _OFF: Mapping[str, object] = {"top_k": 0, "min_p": 0.0, "repeat_penalty": 1.0}
+_COLDEST = 1e-6  # is greedy within the rounding of float32, in which servers divide by it
 _SEEDS = 2**32 - 1  # llama.cpp takes the last one of 32 bits for none at all
 
 
@@ -44,7 +45,7 @@ class Speech:
     def _options(self, config: GenerateConfig) -> dict[str, Any]:
         body: dict[str, Any] = {
             "max_tokens": config.max_tokens,
-            "temperature": config.temperature,
+            "temperature": config.temperature if config.temperature > _COLDEST else 0.0,
             "top_p": 1.0,
             "stream": True,
             "stream_options": {"include_usage": True},
