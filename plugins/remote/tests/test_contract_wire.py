@@ -72,14 +72,19 @@ def test_rows_are_what_they_are_in_process(both: tuple[FakeModel, Any]) -> None:
         found, wanted = model.classify(PROMPTS, **options), own.classify(PROMPTS, **options)
         assert _told(found) == _told(wanted)
         assert [type(row.error) for row in found] == [type(row.error) for row in wanted]
-    given = {"max_tokens": 5, "seed": 3, "temperature": 0.7, "return_logprobs": True}
+    given: dict[str, Any] = {
+        "max_tokens": 5,
+        "seed": 3,
+        "temperature": 0.7,
+        "return_logprobs": True,
+    }
     assert _told(model.batch_generate(PROMPTS, **given)) == _told(
         own.batch_generate(PROMPTS, **given)
     )
     assert _told(model.classify_iter(iter(PROMPTS * 40), labels=LABELS)) == _told(
         own.classify(PROMPTS * 40, labels=LABELS)
     )
-    layers = {"layers": (-1, 0)}
+    layers: dict[str, Any] = {"layers": (-1, 0)}
     assert [row.states for row in model.hidden_states(PROMPTS, **layers)] == [
         row.states for row in own.hidden_states(PROMPTS, **layers)
     ]
@@ -126,7 +131,7 @@ def test_what_a_server_does_not_offer_is_refused_by_name(both: tuple[FakeModel, 
     _, model = both
     assert Capability.SCORING not in model.declared()
     assert not isinstance(model, core.Scoring | core.TokenPrompts)
-    assert isinstance(model, core.Tokenizing)
+    assert [isinstance(each, core.Tokenizing) for each in (model,)] == [True]
     with pytest.raises(UnsupportedOptionError, match="typical_p"):
         model.generate("a", typical_p=0.5)
     with pytest.raises(UnsupportedOptionError, match="return_logits"):
@@ -258,7 +263,8 @@ def test_a_key_is_asked_for_and_never_shown(
     assert "wrong-secret" not in str(refused.value)
     config = core.LoadConfig(options={"api_key": "a-secret"})
     assert "a-secret" not in repr(config)
-    with core.load_model(url, config) as model:
+    model: Any = core.load_model(url, config)
+    with model:
         held = [model, model._connection, model._connection.settings, *model.choices()]
         assert "a-secret" not in repr(held)
         assert "a-secret" not in repr(vars(model._connection))
