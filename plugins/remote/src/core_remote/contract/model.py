@@ -10,7 +10,7 @@ from core.errors import CoreError, GenerationCancelled
 from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
 from core.protocols import Capability
 from core.support import checked_conversation, checked_prompts, text_error, unicode_error
-from core.types import BatchResult, ClassifyResult, Conversation, Message
+from core.types import BatchResult, ClassifyResult, Conversation, Message, Score
 from core_remote.contract.calls import Asked, StreamWire
 from core_remote.contract.plans import Plan, Rows
 from core_remote.model import RemoteModel
@@ -156,3 +156,8 @@ def _stopped_row(place: int, error: CoreError) -> BatchResult:
 
 def _no_classification(place: int, error: CoreError) -> ClassifyResult:
     return ClassifyResult(error=error)
+
+
+def no_score(place: int, error: CoreError) -> Score:
+    """The score of a pair that failed."""
+    return Score(error=error)
