@@ -34,6 +34,7 @@ PASSES = frozenset(
         # what it says about itself is well formed, and true
         "identity.availability",
         "identity.capabilities",
+        "identity.declared",
         "identity.formats",
         "identity.name",
         "identity.optional-protocols",
@@ -78,6 +79,22 @@ class NullStream(Iterator[Token]):
         return {}
 
     def close(self) -> None:
+        """Nothing."""
+
+
+class NullAsyncStream:
+    """One for ``async for`` that ends at once."""
+
+    finish_reason = "stop"
+    metrics = GenerateMetrics()
+
+    def __aiter__(self) -> NullAsyncStream:
+        return self
+
+    async def __anext__(self) -> Token:
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
         """Nothing."""
 
 
@@ -174,6 +191,20 @@ class NullModel:
     def choices(self) -> Sequence[Choice]:
         """No choices."""
         return ()
+
+    def declared(self) -> frozenset[Capability]:
+        """Everything."""
+        return NullBackend.capabilities
+
+    async def call_async(
+        self, operation: str, /, *arguments: object, **options: object
+    ) -> tuple[object, GenerateMetrics]:
+        """Empty results."""
+        return [], GenerateMetrics()
+
+    def stream_async(self, operation: str, /, *arguments: object, **options: object) -> Any:
+        """An empty stream."""
+        return NullAsyncStream()
 
     def close(self) -> None:
         """Nothing."""
