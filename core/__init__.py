@@ -31,7 +31,7 @@ _HOMES = {
     "core.evaluation.prompts": "Prompting",
     "core.evaluation.result": "Evaluation ItemResult",
     "core.extensions": (
-        "AsyncStream Asynchronous AttentionInspector BatchStreaming ClassifyStreaming Declaring "
+        "Asynchronous AsyncStream AttentionInspector BatchStreaming ClassifyStreaming Declaring "
         "DeviceReporting Explaining HiddenStates MemoryReporting ModelProbe Scoring Submitting "
         "Tokenizing TokenPrompts Trainable"
     ),

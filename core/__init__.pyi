@@ -50,8 +50,8 @@ from core.evaluation.items import Item as Item
 from core.evaluation.prompts import Prompting as Prompting
 from core.evaluation.result import Evaluation as Evaluation
 from core.evaluation.result import ItemResult as ItemResult
-from core.extensions import AsyncStream as AsyncStream
 from core.extensions import Asynchronous as Asynchronous
+from core.extensions import AsyncStream as AsyncStream
 from core.extensions import AttentionInspector as AttentionInspector
 from core.extensions import BatchStreaming as BatchStreaming
 from core.extensions import ClassifyStreaming as ClassifyStreaming

@@ -47,7 +47,10 @@ def plain(value: object) -> Any:
     if isinstance(value, Mapping):
         return {str(name): plain(each) for name, each in value.items()}
     if dataclasses.is_dataclass(value):
-        held = ((name, getattr(value, name), default) for name, default in _fields(type(value)))
+        held = (
+            (name, getattr(value, name), default)
+            for name, default in _fields(cast("Any", type(value)))
+        )
         return {name: plain(each) for name, each, default in held if each is not default}
     if isinstance(value, tuple | list | frozenset):
         return [plain(each) for each in value]
@@ -57,7 +60,7 @@ def plain(value: object) -> Any:
 def value_of(kind: type[T], data: object) -> T:
     """The value of this type that ``plain`` made the data of. Raises ValueError for other data."""
     try:
-        return cast("T", _reader(kind)(data))
+        return cast("T", _reader(cast("Any", kind))(data))
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"it is no {getattr(kind, '__name__', kind)}: {error}") from None
 
@@ -104,7 +107,7 @@ def error_of(data: object) -> CoreError:
         return BackendProcessError(f"{name}: {message}")
     if issubclass(kind, MemoryError):  # which allows no __new__ from outside
         return kind(message)
-    error = cast("CoreError", kind.__new__(kind, message))
+    error = kind.__new__(kind, message)
     error.args = (message,)
     attributes = data.get("attributes", {})
     if isinstance(attributes, Mapping):
