@@ -30,6 +30,7 @@ HOUSES = {  # from the roof down: each imports those below it only
     "core_lm_eval": "plugins/lm_eval/src/core_lm_eval",
     "core_ray": "plugins/ray/src/core_ray",
     "core_daft": "plugins/daft/src/core_daft",
+    "core_remote": "plugins/remote/src/core_remote",
     "core_server": "plugins/server/src/core_server",
     "core_sklearn": "plugins/sklearn/src/core_sklearn",
     "core_conformance": "conformance/src/core_conformance",

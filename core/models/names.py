@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 
 from core.errors import ModelNotFoundError
-from core.models.files import HOW_TO_GET, resolve_path
+from core.models.files import HOW_TO_GET, is_address, resolve_path
 from core.models.stores import discover_stores, snapshots_of
 from core.types import DiscoveredModel
 
@@ -23,12 +23,15 @@ def locate(model: str | os.PathLike[str]) -> str:
     What exists is a path, and so is what looks like one. A name is first compared exactly, the
     one that `discover` shows before others, then without regard to case and to ``.gguf``, and may
     then be the beginning of one model's name.
-    A repository of the Hugging Face cache stands for its snapshot.
+    A repository of the Hugging Face cache stands for its snapshot. The address of a server
+    (``http://host:port#model``) is taken as it is.
 
     Raises `ModelNotFoundError` for a name that no model has, or several have, and for a path that
     `core.models.files.resolve_path` refuses. Whether anything is at a path, it does not say.
     """
     location = resolve_path(model)
+    if is_address(location):
+        return location
     if isinstance(model, str) and not _is_path(model) and _is_nowhere(location):
         return _called(model, location)
     return _snapshot(location)

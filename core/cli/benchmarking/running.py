@@ -68,7 +68,7 @@ def _loaded(stack: ExitStack, side: Mapping[str, Any], verbose: bool) -> Contest
     stack.enter_context(loaded.model)
     if verbose:
         explain(loaded)
-    capabilities = frozenset(loaded.backend.capabilities)
+    capabilities = frozenset(loaded.capabilities)
     name, backend = Path(loaded.location).name, loaded.backend.name
     return Contestant(name, loaded.model, backend, capabilities, loaded.seconds)
 

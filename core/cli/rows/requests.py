@@ -64,7 +64,7 @@ class RequestAsker:
         self.backend = loaded.backend.name
         self._model, self._generate = loaded.model, generate
         self._defaults, self._chat, self._created = defaults, chat, created
-        self._labels = Capability.LABELS in loaded.backend.capabilities
+        self._labels = Capability.LABELS in loaded.capabilities
 
     def answered(
         self, block: Sequence[Row], cancel: threading.Event

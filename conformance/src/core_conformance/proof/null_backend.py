@@ -35,6 +35,7 @@ PASSES = frozenset(
         # what it says about itself is well formed, and true
         "identity.availability",
         "identity.capabilities",
+        "identity.declared",
         "identity.formats",
         "identity.name",
         "identity.optional-protocols",
@@ -88,6 +89,22 @@ class NullStream(Iterator[Token]):
         """Nothing."""
 
     def close(self) -> None:
+        """Nothing."""
+
+
+class NullAsyncStream:
+    """One for ``async for`` that ends at once."""
+
+    finish_reason = "stop"
+    metrics = GenerateMetrics()
+
+    def __aiter__(self) -> NullAsyncStream:
+        return self
+
+    async def __anext__(self) -> Token:
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
         """Nothing."""
 
 
@@ -195,6 +212,20 @@ class NullModel:
 
     def save_adapter(self, directory: object, /) -> None:
         """Nothing."""
+
+    def declared(self) -> frozenset[Capability]:
+        """Everything."""
+        return NullBackend.capabilities
+
+    async def call_async(
+        self, operation: str, /, *arguments: object, **options: object
+    ) -> tuple[object, GenerateMetrics]:
+        """Empty results."""
+        return [], GenerateMetrics()
+
+    def stream_async(self, operation: str, /, *arguments: object, **options: object) -> Any:
+        """An empty stream."""
+        return NullAsyncStream()
 
     def close(self) -> None:
         """Nothing."""

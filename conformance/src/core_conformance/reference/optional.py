@@ -6,12 +6,14 @@ import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Unpack
+from typing import Any, Unpack
 
 from core import validate
+from core.aio.threads import ThreadCalls
 from core.chat import RenderedPrompt
 from core.clock import RequestClock
 from core.errors import TrainingError
+from core.extensions import AsyncStream
 from core.options import (
     ClassifyOptions,
     GenerateConfig,
@@ -36,6 +38,7 @@ from core.types import (
     Choice,
     ClassifyResult,
     Conversation,
+    GenerateMetrics,
     HiddenResult,
     MemoryReport,
     Score,
@@ -53,12 +56,12 @@ from core_conformance.reference.classification import (
 )
 from core_conformance.reference.engine import GivenIds
 from core_conformance.reference.files import MODEL_TYPE, read_adapter
-from core_conformance.reference.writing import write_adapter
 from core_conformance.reference.language import HEAD_DIM, NUM_HEADS, NUM_LAYERS
 from core_conformance.reference.meter import LEDGER, Meter
 from core_conformance.reference.model import ReferenceCore
 from core_conformance.reference.stream import SubmittedStream
 from core_conformance.reference.training import Training, places_of
+from core_conformance.reference.writing import write_adapter
 
 METHODS = {
     Capability.TOKENIZING: ("encode", "decode", "render_chat"),
@@ -73,6 +76,8 @@ METHODS = {
     Capability.EXPLAINING: ("choices",),
     Capability.ADAPTING: ("with_adapter",),
     Capability.TRAINABLE: ("train", "save_adapter"),
+    Capability.DECLARING: ("declared",),
+    Capability.ASYNCHRONOUS: ("call_async", "stream_async"),
 }
 """The methods of each optional protocol."""
 
@@ -82,6 +87,7 @@ class ReferenceModel(ReferenceCore):
 
     submitted_class: type[SubmittedStream] = SubmittedStream
     training_class: type[Training] = Training
+    calls_class: type[ThreadCalls] = ThreadCalls
 
     def encode(self, text: str) -> list[int]:
         """Token ids as the model reads this prompt, a leading BOS included."""
@@ -271,6 +277,22 @@ class ReferenceModel(ReferenceCore):
             Choice("device", "cpu", "plain Python runs nowhere else"),
             Choice("parallel_slots", slots, "as asked at load, or else the default"),
         )
+
+    def declared(self) -> frozenset[Capability]:
+        """What its backend declares."""
+        return self.capabilities
+
+    async def call_async(
+        self, operation: str, /, *arguments: object, **options: object
+    ) -> tuple[object, GenerateMetrics]:
+        """What the method of that name returns, and what it cost. A thread runs it."""
+        return await self.calls_class(self).call_async(operation, *arguments, **options)
+
+    def stream_async(
+        self, operation: str, /, *arguments: object, **options: object
+    ) -> AsyncStream[Any]:
+        """What the method of that name gives, one by one. A thread reads it."""
+        return self.calls_class(self).stream_async(operation, *arguments, **options)
 
     def _checked_tokens(
         self, config: GenerateConfig | None, options: GenerateOptions, method: str

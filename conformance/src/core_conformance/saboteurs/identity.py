@@ -118,6 +118,15 @@ class ChoiceWithoutReason(ReferenceModel):
         return tuple(Choice(choice.name, choice.value, "") for choice in super().choices())
 
 
+@saboteur("declares-more", "a model declares what its backend does not", {"identity.declared"})
+class DeclaresMore(ReferenceModel):
+    """Says that it can do everything, training too."""
+
+    def declared(self) -> frozenset[Capability]:
+        """All that there is."""
+        return frozenset(Capability)
+
+
 class Modest(Reference):
     """A backend that does not declare one capability, and does everything all the same."""
 
@@ -126,8 +135,10 @@ class Modest(Reference):
         self.capabilities -= {undeclared}
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> ReferenceModel:
-        """Load a model that has everything declared."""
-        return Reference().load_model(path, config)
+        """Load a model that does everything, and says what its backend does."""
+        model, declared = Reference().load_model(path, config), self.capabilities
+        model.declared = lambda: declared  # type: ignore[method-assign]
+        return model
 
 
 def _shown_by(capability: Capability) -> set[str]:

@@ -13,9 +13,9 @@ from core.errors import CoreError, ModelClosedError
 from core.training import TrainConfig, TrainingExample, TrainStep
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.classification import Classifier
-from core_conformance.reference.writing import write_adapter
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.training import Place, Training
+from core_conformance.reference.writing import write_adapter
 
 _LONG = 90  # characters of a prompt that is worth keeping
 Config = TrainConfig | None

@@ -18,9 +18,11 @@ from starlette.types import Message, Receive, Scope, Send
 
 from core.errors import GenerationTimeout
 from core.wires import systemone
+from core.wires.contract import OPERATIONS, PREFIX
 from core.wires.errors import OPENAI, SYSTEM_ONE, Dialect, refusal, unknown_model
 from core_server.bodies import parsed, spooled
 from core_server.classifications import classify, classify_as_vllm, classify_lines
+from core_server.contract.answering import Contract
 from core_server.decisions import decide
 from core_server.generations import complete
 from core_server.guard import Guard
@@ -69,6 +71,7 @@ class Server:
 def create_app(served: Sequence[Served | Loadable], settings: Settings | None = None) -> Starlette:
     """The server of these models; the first is the one of System One's ``jev-latest``."""
     server = Server(served, settings or Settings())
+    contract = Contract()
 
     @asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
@@ -91,6 +94,7 @@ def create_app(served: Sequence[Served | Loadable], settings: Settings | None = 
         post("/tokenize", OPENAI, tokenize),
         post("/detokenize", OPENAI, detokenize),
         post("/apply-template", OPENAI, apply_template),
+        *(post(PREFIX + name, OPENAI, partial(contract.answer, name)) for name in OPERATIONS),
         Route("/metrics", partial(_metrics, server)),
         Route("/v1/models", partial(_models, server)),
         Route("/health", _health),

@@ -13,6 +13,7 @@ import core
 from core.errors import UnsupportedModelError
 from core.extensions import ModelProbe
 from core.models.names import locate
+from core.support import offered
 from core_server.app import create_app
 from core_server.listening import configured
 from core_server.models import Loadable
@@ -81,9 +82,8 @@ def _served(model: str, backend: str, context_len: int, parallel_slots: int) -> 
     loaded = core.load_model(
         path, backend=name, context_len=context_len, parallel_slots=parallel_slots
     )
-    return Served(
-        _name(model), loaded, backend=name, capabilities=core.get_backend(name).capabilities
-    )
+    offers = offered(loaded, core.get_backend(name))
+    return Served(_name(model), loaded, backend=name, capabilities=offers)
 
 
 def _name(model: str) -> str:
