@@ -197,7 +197,7 @@ POOR_MODELS = (
             sampling.repeat-penalty-huge sampling.repeat-penalty-output sampling.top-k-one
             sampling.top-p-tiny sampling.typical-p-tiny scoring.greedy streaming.close
             streaming.max-tokens streaming.reasons streaming.text streaming.tokens submitting.begins
-            submitting.close submitting.options text.unicode
+            submitting.behind-own-stream submitting.close submitting.options text.unicode
             tokens.padding tokens.samples tokens.stream tokens.texts
             """
         ),
