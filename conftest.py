@@ -47,6 +47,7 @@ for number, handler in (
 # The files with the longest soaks, longest first: one that began last would leave a worker idle.
 _LONGEST = (
     *("test_teeth.py", "test_attacks.py", "test_conformance.py", "test_tally.py"),
+    "test_ray_faults.py",
     *("test_greedy_reference.py", "test_fairness.py", "test_kernels.py", "test_reference.py"),
     *("test_guide.py", "test_cli_job_kills.py", "test_classify_benchmark.py", "test_engine.py"),
     *("test_truth.py", "test_fast_paths.py", "test_midway.py", "test_engine_truth.py"),

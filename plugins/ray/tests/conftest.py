@@ -18,6 +18,9 @@ STORE = 80 * 2**20  # bytes of the object store, the least that Ray takes is 75 
 # Before Ray is imported: it and the processes that it starts read these.
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_DATA_DISABLE_PROGRESS_BARS"] = "1"
+# On a busy machine a worker that is slow to start is no reason to start others, nor to kill it.
+os.environ["RAY_worker_register_timeout_seconds"] = "600"
+os.environ["RAY_prestart_worker_first_driver"] = "0"
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, (str(FRAGILE), os.environ.get("PYTHONPATH")))
 )

@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 LABELS = ("good", "bad")
-LIMIT = 250  # seconds, against hangs
+LIMIT = 600  # seconds, against hangs
 NODE = {"object_store_memory": 80 * 2**20, "memory": 4 * 2**30, "include_dashboard": False}
 
 
@@ -178,7 +178,7 @@ def test_a_driver_that_is_killed_and_started_again(
     flags = ["--ray", cluster.address, *given, "-i", str(news), "-o", str(out)]
     code = "from core.cli import main; main()"
     command = [sys.executable, "-c", code, "classify", *flags, "--batch-size", "20"]
-    command += ["--rows-per-file", "40"]
+    command += ["--rows-per-file", "40", "--concurrency", "2"]
 
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command, stdout=quiet, stderr=quiet) as driver:
