@@ -233,6 +233,11 @@ def fuzzed(served: Served, seeds: range) -> Counter[int]:
     return statuses
 
 
+def test_an_echo_of_nothing_is_refused() -> None:
+    """What ten thousand had found."""
+    assert fuzzed(fake(), range(107_857, 107_858)) == {400: 1}
+
+
 def test_no_body_and_no_headers_are_the_servers_fault() -> None:
     statuses = fuzzed(fake(), range(2_000))
     assert statuses[200] > 100, statuses

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 
+from core.errors import EmptyPromptError
 from core.extensions import Tokenizing
 from core.protocols import Capability
 from core.types import Token
@@ -17,12 +18,15 @@ from core_server.served import Served
 async def what_is_beside(served: Served, request: GenerationRequest) -> tuple[Beside, int]:
     """It, and the prompt's tokens where nothing else counts them.
 
-    Raises `core.UnsupportedOperationError` for a backend that does not tell.
+    Raises `core.UnsupportedOperationError` for a backend that does not tell, and
+    `core.EmptyPromptError` for a prompt of which there is nothing to echo.
     """
     if request.likeliest:
         return Beside(likeliest=await _likeliest(served, request)), 0
     if not request.echo:
         return NOTHING, 0
+    if not request.prompt:
+        raise EmptyPromptError
     if request.options.get("return_logprobs"):
         prompt = await _echoed(served, request.prompt)
         return Beside(prompt=prompt), len(prompt)
