@@ -9,6 +9,7 @@ _ALWAYS = frozenset({Capability.DECLARING, Capability.ASYNCHRONOUS, Capability.E
 CONTRACT = frozenset(Capability) - {
     Capability.ROTATE,
     Capability.ADAPTERS,
+    Capability.ADAPTING,
     Capability.TRAINABLE,
     Capability.DEVICE_REPORTING,
 }

@@ -19,6 +19,7 @@ _HERE = frozenset(
     {
         Capability.ROTATE,
         Capability.ADAPTERS,
+        Capability.ADAPTING,
         Capability.MODEL_PROBE,
         Capability.DEVICE_REPORTING,
         Capability.TRAINABLE,
