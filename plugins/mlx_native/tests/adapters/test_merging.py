@@ -24,8 +24,9 @@ TOLERANCE = 1e-5  # times the largest logit
 ADAPTED = tuple(f"{target}.weight" for target in TARGETS)
 
 
-@pytest.mark.parametrize("dora", [False, True], ids=["lora", "dora"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "dora"), [*((family, False) for family in FAMILIES), ("qwen2", True)]
+)
 def test_merged_equals_adapted(
     family: str, dora: bool, checkpoint: Checkpoint, lora: Write, tmp_path: Path
 ) -> None:
