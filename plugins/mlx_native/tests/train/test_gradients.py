@@ -24,6 +24,7 @@ from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.cpu.training_ops import DifferentiableOps, TrainingOps
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.ops import Mask, Ops, softcap
+from core_mlx_native.to_python import number
 from core_mlx_native.train.batches import Batch, batch_of
 from core_mlx_native.train.objective import Objective, Parameters
 from core_mlx_native.train.rows import TokenRow
@@ -127,7 +128,7 @@ def difference(
     losses = []
     for by in (STEP, -STEP):
         with one_changed(parameters, name, place, by) as changed:
-            losses.append(float(objective.loss(changed, batch).item()))
+            losses.append(number(objective.loss(changed, batch)))
     return (losses[0] - losses[1]) / (2 * STEP)
 
 
@@ -162,7 +163,7 @@ def test_gradients_through_numpy_are_those_in_float64(
     expected = right.value_and_gradient(wide, batch)
     found = fast.value_and_gradient(narrow, batch)
 
-    assert float(found.loss.item()) == pytest.approx(float(expected.loss.item()), rel=1e-6)
+    assert number(found.loss) == pytest.approx(number(expected.loss), rel=1e-6)
     for name in narrow:
         slope, true = (np.array(each.gradient[name], np.float64) for each in (found, expected))
         assert np.abs(slope - true).max() <= 2e-5 * max(1.0, np.abs(true).max()), name
@@ -175,7 +176,7 @@ def test_a_checkpointed_block_has_the_same_gradient(checkpoint: Checkpoint, ops:
     plain, parameters = objective_of(decoder, NARROW)
     again, _ = objective_of(decoder_of(directory, NARROW, ops), NARROW, checkpointing=True)
     expected, found = (each.value_and_gradient(parameters, batch) for each in (plain, again))
-    assert float(found.loss.item()) == pytest.approx(float(expected.loss.item()), rel=1e-6)
+    assert number(found.loss) == pytest.approx(number(expected.loss), rel=1e-6)
     for name, right in expected.gradient.items():
         assert float(mx.abs(right).max()) > 0, name
         np.testing.assert_allclose(found.gradient[name], right, rtol=1e-5, atol=1e-6)
@@ -209,4 +210,4 @@ def test_jvp_and_vjp_are_reached_through_mlx(checkpoint: Checkpoint) -> None:
     backward = sum(
         float((slope * way).sum().item()) for slope, way in zip(slopes, tangents, strict=True)
     )
-    assert float(forward.item()) == pytest.approx(backward, rel=1e-5)
+    assert number(forward) == pytest.approx(backward, rel=1e-5)
