@@ -43,7 +43,7 @@ def fake() -> FakeModel:
     """A model that takes no time to speak of; the first label is always the best."""
 
     def said(prompt: str, labels: Sequence[str]) -> Mapping[str, float]:
-        return {label: 1 / (2 + place) for place, label in enumerate(labels)}
+        return {label: 0.5 ** (1 + place) for place, label in enumerate(labels)}
 
     return FakeModel(labels=said)
 
@@ -112,7 +112,7 @@ def overhead(rows: int, runs: int) -> dict[str, Any]:
 def scaling(path: str, rows: int, runs: int) -> dict[str, Any]:
     """Rows/s of one process with two threads, and of two actors with one thread each."""
     texts = prompts("c", 2 * rows)
-    options = {"backend": "llama_cpp", "options": {"prefix_cache": 0}}
+    options = {"backend": "llama_cpp", "options": {"options": {"prefix_cache": 0}}}
     with core.load_model(path, options={"n_threads": 2, "prefix_cache": 0}) as model:
         directly(model, texts[:16])
         one, two = in_turns(
@@ -146,15 +146,20 @@ def main() -> None:
     context.enable_progress_bars = context.print_on_execution_start = False
 
     found = {"cores": os.cpu_count(), "ray": ray.__version__}
-    found["overhead"] = overhead(given.rows, given.runs)
-    found["scaling"] = scaling(given.model or smollm2(), given.prompts, given.runs)
+    found["overhead"] = told("overhead", overhead(given.rows, given.runs))
+    path = given.model or smollm2()
+    found["scaling"] = told("scaling", scaling(path, given.prompts, given.runs))
     ray.shutdown()
-    for name in ("overhead", "scaling"):
-        for figure, value in found[name].items():
-            if figure != "runs":
-                print(f"{name:10} {figure:20} {value:10.3f}")
     if given.json:
         given.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def told(name: str, figures: dict[str, Any]) -> dict[str, Any]:
+    """The figures, which are printed."""
+    for figure, value in figures.items():
+        if figure != "runs":
+            print(f"{name:10} {figure:20} {value:10.3f}", flush=True)
+    return figures
 
 
 def smollm2() -> str:
