@@ -109,7 +109,7 @@ def asked_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def test_a_fault_is_killed_and_none_is_alive(asked_of: Callable[..., None]) -> None:
-    broken = mutant_with("sampling:penalised: scores[token] < 0 -> scores[token] <= 0")
+    broken = mutant_with("classification:_tokens: :start -> :start + 1")
     fault = mutant_with("batch:Batch.results: found[row].append(token) -> pass")
     asked_of("batch.results", "identity.name")
     outcome = outcome_of([broken, fault], 1)
@@ -158,7 +158,7 @@ def test_what_makes_a_check_not_testable_is_told_apart(asked_of: Callable[..., N
 
 def test_a_run_goes_on_where_it_was_ended(asked_of: Callable[..., None], tmp_path: Path) -> None:
     file = tmp_path / "progress.tsv"
-    broken = mutant_with("sampling:penalised: scores[token] < 0 -> scores[token] <= 0")
+    broken = mutant_with("classification:_tokens: :start -> :start + 1")
     fault = mutant_with("batch:Batch.results: found[row].append(token) -> pass")
     asked_of("identity.name")
     assert len(outcome_of([broken, fault], 1, Progress(file)).alive) == 2
@@ -182,7 +182,7 @@ def test_a_survey_says_what_each_check_takes_and_calls() -> None:
     batch, chat = survey(traced_sources(), ["batch.results", "chat.empty"]).values()
     assert "batch:Batch.results" in batch.called - chat.called
     assert "model:ReferenceCore.chat" in chat.called - batch.called
-    assert {"files:read_model", "stream:SubmittedStream"} <= batch.called & chat.called
+    assert {"stream:SubmittedStream", "files:read_model"} <= batch.called & chat.called
     assert batch.limit > 20 * batch.seconds > 0
 
 
