@@ -26,7 +26,8 @@ from core.cli.commands.tune import tune
 from core.cli.plugins import Hooks
 from core.known_plugins import install_command
 
-_ELSEWHERE = {"conformance": "conformance", "convert": "mlx"}  # command: the extra it comes with
+# command: the extra it comes with
+_ELSEWHERE = {"conformance": "conformance", "convert": "mlx", "lora": "mlx", "serve": "server"}
 _WAYS_ELSEWHERE = {("classify", "--ray"): "ray"}
 
 

@@ -32,6 +32,7 @@ from core_mlx_native.network.prefill import prefill
 from core_mlx_native.to_python import float_array
 from core_mlx_native.train.beginning import begin, save, training_rows
 from core_mlx_native.train.rows import TokenRow
+from core_mlx_native.train.training import Training
 from core_runtime.classifying import ClassifyingModel
 from core_runtime.owner import OwnerThread
 from core_runtime.request import forget_frames
@@ -74,6 +75,7 @@ class MlxModel(ClassifyingModel):
         self._loaded, self._owner = loaded, owner
         self.equal_rows = loaded.fast.equal_rows
         self._trained: TrainConfig | None = None  # what the adapter was trained with
+        self._training: weakref.ref[Training] | None = None  # the last one, if it still runs
         self._finalizer = weakref.finalize(self, owner.stop)  # when nobody calls close()
 
     @property
@@ -174,7 +176,7 @@ class MlxModel(ClassifyingModel):
         self._loaded = self._owner.run(lambda: with_own_base(self._loaded))
         asked = config or TrainConfig()
         training = begin(self._loaded, self._owner, examples, asked)
-        self._trained = asked
+        self._trained, self._training = asked, weakref.ref(training)
         return training.steps()
 
     def training_rows(
@@ -230,6 +232,8 @@ class MlxModel(ClassifyingModel):
     def _free(self) -> None:
         self._engine.shutdown(ModelClosedError())
         self._loaded.prefixes.clear()
+        if self._training and (training := self._training()):
+            training.forget()
         self._loaded.decoder.clear()  # whoever still holds the model does not hold its weights
         self._loaded.base.clear()
         memory.clear_cache()

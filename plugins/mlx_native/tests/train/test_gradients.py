@@ -106,8 +106,8 @@ def objective_of(
     """An objective, and parameters away from where training begins, so that no slope is zero."""
     adapter = new_adapter(decoder, settings)
     parameters = {}
-    for number, (name, value) in enumerate(adapter.parameters().items()):
-        noise = np.random.default_rng(number).normal(scale=0.2, size=value.shape)
+    for seed, (name, value) in enumerate(adapter.parameters().items()):
+        noise = np.random.default_rng(seed).normal(scale=0.2, size=value.shape)
         parameters[name] = mx.array(np.array(value.astype(NARROW), np.float64) + noise, dtype=dtype)
     return Objective(decoder, adapter, **options), parameters
 
@@ -207,7 +207,6 @@ def test_jvp_and_vjp_are_reached_through_mlx(checkpoint: Checkpoint) -> None:
     tangents = [mx.ones_like(value) * 0.1 for value in values]
     _, [forward] = mx.jvp(loss, values, tangents)
     _, slopes = mx.vjp(loss, values, [mx.array(1.0, dtype=WIDE)])
-    backward = sum(
-        float((slope * way).sum().item()) for slope, way in zip(slopes, tangents, strict=True)
-    )
+    pairs = zip(slopes, tangents, strict=True)
+    backward = math.fsum(number((slope * way).sum()) for slope, way in pairs)
     assert number(forward) == pytest.approx(backward, rel=1e-5)

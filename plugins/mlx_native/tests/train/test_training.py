@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -330,6 +331,27 @@ def test_a_resumed_run_has_the_parameters_of_before(load: Load, tmp_path: Path) 
         f"parameters/model.layers.2.self_attn.q_proj.lora_{part}" for part in ("a", "b")
     ]
     assert os.path.getsize(path) < 20_000
+
+
+@pytest.mark.parametrize("read", [0, 1, 12], ids=["not-begun", "left", "whole"])
+def test_a_closed_model_holds_nothing_whoever_keeps_its_training(load: Load, read: int) -> None:
+    gc.collect()
+    before = mx.get_active_memory()
+    model = load()
+    steps = model.train(labelled(), config())
+    assert len([*islice(steps, read)]) == read
+    model.close()
+    assert mx.get_active_memory() <= before + 4096
+
+
+def test_an_error_that_is_kept_keeps_no_network(load: Load) -> None:
+    gc.collect()
+    before, model = mx.get_active_memory(), load()
+    with pytest.raises(core.TrainingError) as failed:
+        losses(model, config(learning_rate=1e25))
+    model.close()
+    assert failed.value.step == 2
+    assert mx.get_active_memory() <= before + 4096
 
 
 def test_use_after_close_is_refused(load: Load, tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ from core_mlx_native.train.objective import Objective
 from core_mlx_native.train.rows import TokenRow, token_numbers
 from core_mlx_native.train.steps import Stepped, Steps
 from core_runtime.owner import OwnerThread
+from core_runtime.request import forget_frames
 
 LOSSES = "losses.svg"
 
@@ -119,6 +120,20 @@ class Training:
 
     def steps(self) -> Iterator[TrainStep]:
         """Train; what is raised, or an iterator that is closed, leaves the adapter as it was."""
+        try:
+            yield from self._all_steps()
+        except BaseException as error:
+            forget_frames(error)  # else whoever keeps the error keeps the network
+            raise
+        finally:
+            self.forget()
+
+    def forget(self) -> None:
+        """Let go of the networks and of what AdamW keeps; twice is fine, and nothing runs then."""
+        for held in ("_steps", "_served", "_best"):
+            self.__dict__.pop(held, None)
+
+    def _all_steps(self) -> Iterator[TrainStep]:
         with self._checkpoints.held() if self._checkpoints else nullcontext():
             if self._config.resume:
                 self._owner.run(self._resume)
