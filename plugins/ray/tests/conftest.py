@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from core.registry import REGISTRY
 from core.testing import write_model
 
 FRAGILE = Path(__file__).parent / "fragile_backend"
 STORE = 80 * 2**20  # bytes of the object store, the least that Ray takes is 75 MB
 
-# Before Ray is imported: it and the processes that it starts read these.
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-os.environ["RAY_DATA_DISABLE_PROGRESS_BARS"] = "1"
-# On a busy machine a worker that is slow to start is no reason to start others, nor to kill it.
-os.environ["RAY_worker_register_timeout_seconds"] = "600"
-os.environ["RAY_prestart_worker_first_driver"] = "0"
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    filter(None, (str(FRAGILE), os.environ.get("PYTHONPATH")))
-)
-if str(FRAGILE) not in sys.path:
-    sys.path.append(str(FRAGILE))
+
+@pytest.fixture(scope="module", autouse=True)
+def fragile() -> Iterator[None]:
+    """The backend "fragile", here and in the processes of Ray, and of no test elsewhere."""
+    path = os.pathsep.join(filter(None, (str(FRAGILE), os.environ.get("PYTHONPATH"))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", path)
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        # On a busy machine a worker that is slow to start is no reason to start others, or to kill
+        # it.
+        patch.setenv("RAY_worker_register_timeout_seconds", "600")
+        patch.setenv("RAY_prestart_worker_first_driver", "0")
+        patch.syspath_prepend(str(FRAGILE))
+        backend = importlib.import_module("core_fragile").BACKEND
+        patch.setattr(REGISTRY, "_registered", {**REGISTRY._registered, "fragile": backend})
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +41,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def local_ray() -> Iterator[None]:
+def local_ray(fragile: None) -> Iterator[None]:
     """Ray on this machine, with three CPUs in its books."""
     import ray
 

@@ -31,7 +31,7 @@ NODE = {"object_store_memory": 80 * 2**20, "memory": 4 * 2**30, "include_dashboa
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def cluster(fragile: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A head with three CPUs in its books; tests add the node that they need."""
     from ray.cluster_utils import Cluster
 
