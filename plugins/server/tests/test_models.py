@@ -188,6 +188,36 @@ def test_who_leaves_while_a_model_is_loaded_holds_nothing() -> None:
     assert store.events == ["+a", "-a", "+b", "-b"]
 
 
+def test_a_model_that_has_to_leave_takes_no_more_requests() -> None:
+    """Else those that come for it would keep it there, and who waits for room would wait on."""
+    store = Store()
+
+    async def scenario() -> list[str]:
+        models = Models([*map(store.loadable, "ab")], limit=10)
+        order: list[str] = []
+
+        async def visit(name: str, said: str) -> None:
+            with models.holding() as release:
+                await models.take(name)
+                order.append(said)
+                release()
+
+        with models.holding() as release:
+            await models.take("a")
+            waiting = []
+            for name in "ba":
+                waiting.append(asyncio.create_task(visit(name, name)))
+                while not models.shelves[name].waiting or not models.shelves["a"].leaving:
+                    assert order == []
+                    await asyncio.sleep(0)
+            release()
+        await asyncio.wait_for(asyncio.gather(*waiting), 60)
+        await models.close()
+        return order
+
+    assert asyncio.run(scenario()) == ["b", "a"]
+
+
 Visit = tuple[str, int, bool]
 
 
