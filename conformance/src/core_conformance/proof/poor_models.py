@@ -286,7 +286,8 @@ POOR_MODELS = (
         whole(NoTemplate),
         _ids(
             """
-            chat.answers chat.content chat.empty chat.equals-generate chat.mappings chat.options
+            chat.answers chat.content chat.continued chat.empty chat.equals-generate chat.mappings
+            chat.options
             chat.second-turn chat.special-plain chat.special-text chat.system
             """
         ),
