@@ -27,7 +27,10 @@ from core.cli.plugins import Hooks
 from core.known_plugins import install_command
 
 # command: the extra it comes with
-_ELSEWHERE = {"conformance": "conformance", "convert": "mlx", "lora": "mlx", "serve": "server"}
+_ELSEWHERE = {
+    **{"conformance": "conformance", "convert": "mlx", "lora": "mlx", "mcp": "mcp"},
+    "serve": "server",
+}
 _WAYS_ELSEWHERE = {("classify", "--ray"): "ray"}
 
 

@@ -28,8 +28,8 @@ _FOREIGN = {"peft_type": "LORA", "bias": "none", "r": 8, "target_modules": ["q_p
 @check(
     "loading.incomplete-model",
     "A model without its weights or the half of its file, one that its server does not have, and "
-    "one whose config.json holds texts or negative numbers for sizes MUST raise a ModelError; where "
-    "no size is read from there, it is the same model",
+    "one whose config.json holds texts or negative numbers for sizes MUST raise a ModelError; "
+    "where no size is read from there, it is the same model",
 )
 def incomplete_model(subject: Subject) -> None:
     sound = subject.model.info
