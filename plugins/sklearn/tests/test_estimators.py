@@ -11,7 +11,7 @@ from typing import Any
 import core_sklearn
 import numpy as np
 import pytest
-from core_sklearn import LabelClassifier, LogProbFeatures, models
+from core_sklearn import LabelClassifier, LogProbFeatures
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -26,6 +26,7 @@ from sklearn.utils.estimator_checks import (
 )
 
 import core
+from core import shared_models
 from core.testing import FakeModel
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -174,19 +175,19 @@ def test_models_of_one_path_are_loaded_once_and_bounded(monkeypatch: pytest.Monk
         loads.append((path, options))
         return Counting()
 
-    monkeypatch.setattr(core, "load_model", load)
+    monkeypatch.setattr(shared_models, "load_model", load)
     grid = {"template": ["{text}", BIASED]}
     try:
         GridSearchCV(LabelClassifier("one", level="L0"), grid, cv=4).fit(TEXTS, GOLD)
         assert loads == [("one", {"backend": ""})]
         LabelClassifier("one", backend="x").fit(TEXTS, GOLD).predict(TEXTS)
         LabelClassifier("two").fit(TEXTS, GOLD).predict(TEXTS)
-        assert len(models._LOADED) == models.MOST
+        assert len(shared_models._LOADED) == shared_models.MOST
         LabelClassifier("one").fit(TEXTS, GOLD).predict(TEXTS)
         assert len(loads) == 4
     finally:
         core_sklearn.close_models()
-    assert not models._LOADED
+    assert not shared_models._LOADED
 
 
 # ------------------------------------------------------------------------ bad input

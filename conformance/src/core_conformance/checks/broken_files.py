@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import ModelError, OptionError
+from core.models.files import is_address
 from core.protocols import Capability
 from core.types import ModelInfo
 from core_conformance.checking.calls import at, raised
@@ -26,14 +27,14 @@ _FOREIGN = {"peft_type": "LORA", "bias": "none", "r": 8, "target_modules": ["q_p
 
 @check(
     "loading.incomplete-model",
-    "A model without its weights or the half of its file, and one whose config.json holds texts or "
-    "negative numbers for sizes MUST raise a ModelError; where no size is read from there, it is "
-    "the same model",
+    "A model without its weights or the half of its file, one that its server does not have, and "
+    "one whose config.json holds texts or negative numbers for sizes MUST raise a ModelError; "
+    "where no size is read from there, it is the same model",
 )
 def incomplete_model(subject: Subject) -> None:
     sound = subject.model.info
     with _folder() as folder:
-        for path, what, whole in _faulty_copies(Path(subject.path), folder):
+        for path, what, whole in _faulty_models(subject.path, folder):
             found: list[ModelInfo] = []
             error = raised(_loading(subject, path, found))
             must(
@@ -53,8 +54,9 @@ def probe_agrees(subject: Subject) -> None:
     with _folder() as folder:
         foreign = folder / "foreign"
         foreign.mkdir()
-        copies = [path for path, _, _ in _faulty_copies(Path(subject.path), folder)]
-        for path in (foreign, *copies, *_of_other_kinds(Path(subject.path), folder)):
+        faulty = _faulty_models(subject.path, folder)
+        others = _of_other_kinds(Path(subject.path), folder)
+        for path, what in ((foreign, "an empty directory"), *(one[:2] for one in faulty), *others):
             try:
                 refused = probing.refusal(str(path)) is not None
             except ModelError:
@@ -62,12 +64,12 @@ def probe_agrees(subject: Subject) -> None:
             error = raised(_loading(subject, path, []))
             must(
                 isinstance(error, ModelError) or not refused,
-                f"refusal() refuses {path.name!r}, a faulty copy of the model, and its load raised "
-                f"{error!r}: it has to be a ModelError",
+                f"refusal() refuses {what}, and its load raised {error!r}: it has to be a "
+                "ModelError",
             )
 
 
-def _of_other_kinds(model: Path, folder: Path) -> Iterator[Path]:
+def _of_other_kinds(model: Path, folder: Path) -> Iterator[tuple[Path, str]]:
     """A copy of the model whose config.json names an architecture that nobody has."""
     config = model / "config.json"
     if config.is_file():
@@ -75,7 +77,7 @@ def _of_other_kinds(model: Path, folder: Path) -> Iterator[Path]:
         read = json.loads(config.read_text("utf-8"))
         changed = read | {"model_type": "no_such_model", "architectures": ["NoSuchModel"]}
         (copy / config.name).write_text(json.dumps(changed), encoding="utf-8")
-        yield copy
+        yield copy, "the model of another architecture"
 
 
 @check(
@@ -87,14 +89,14 @@ def _of_other_kinds(model: Path, folder: Path) -> Iterator[Path]:
 def broken_adapter(subject: Subject) -> None:
     with _folder() as folder:
         for path, what in _broken_adapters(folder):
-            error = raised(_loading(subject, Path(subject.path), [], adapter_path=path))
+            error = raised(_loading(subject, subject.path, [], adapter_path=path))
             must(error is not None, f"adapter_path names {what}, and the model was loaded")
             typed = isinstance(error, ModelError | OptionError)
             must(typed, f"adapter_path of {what} raised {error!r}: it has to be a ModelError")
 
 
 def _loading(
-    subject: Subject, path: Path, found: list[ModelInfo], **options: Any
+    subject: Subject, path: str | Path, found: list[ModelInfo], **options: Any
 ) -> Callable[[], None]:
     """A function that loads the model at this path and notes what it says of itself."""
 
@@ -106,8 +108,16 @@ def _loading(
     return load
 
 
-def _faulty_copies(model: Path, folder: Path) -> Iterator[tuple[Path, str, bool]]:
-    """Copies of a model with one fault each, what that is, and whether all weights are there."""
+def _faulty_models(path: str, folder: Path) -> Iterator[tuple[str | Path, str, bool]]:
+    """Copies of a model with one fault each, what that is, and whether all weights are there.
+
+    What a server has cannot be copied: there, the fault is that it has no model of the name.
+    """
+    if is_address(path):
+        yield f"{path.partition('#')[0]}#no such model", "a model that the server has not", False
+        return
+
+    model = Path(path)
     if model.is_file():
         half = folder / model.name
         _cut(model, half)

@@ -67,6 +67,8 @@ def padding_is_not_read(subject: Subject) -> None:
     rows = _rows(subject)
     width = max(map(len, rows)) + 3
     ragged = _answers(subject, _run(subject, rows))
+
+    # Padded on the left, with an id that is never read and with one that a prompt has.
     mask = [[0] * (width - len(row)) + [1] * len(row) for row in rows]
     for filler in (0, rows[0][-1]):
         padded = [[filler] * (width - len(row)) + row for row in rows]
@@ -119,10 +121,13 @@ def samples_have_their_draws(subject: Subject) -> None:
         _answers(subject, model.generate_tokens(rows, **drawn), _SAMPLES) for _ in range(2)
     )
     same_draws(subject, _paired(once, again), "samples with one seed, drawn twice")
+
     alone = [generate(subject, prompt, _STEPS, seed=_SEED, **EVEN) for prompt in _PROMPTS]
     first = once[::_SAMPLES]
     same_draws(subject, _paired(alone, first), "what generate draws, and the first sample")
     testable(any(answer.ids for answer in once), _SILENT)
+
+    # Samples of one prompt differ by chance alone; greedy ones never.
     groups = [once[n : n + _SAMPLES] for n in range(0, len(once), _SAMPLES)]
     must(
         any(each.ids != group[0].ids for group in groups for each in group),
@@ -208,6 +213,8 @@ def errors_stay_in_their_rows(subject: Subject) -> None:
     found = _tokens_of(subject).generate_tokens(
         [[], row, [1, beyond]], max_tokens=_TOKENS, **_told(subject)
     )
+
+    # An error for each broken prompt, and none for the sound one between them.
     must(len(found) == 3, f"three prompts gave {len(found)} sequences")
     must(
         isinstance(found[0].error, EmptyPromptError) and found[0].finish_reason == "error",
@@ -220,6 +227,7 @@ def errors_stay_in_their_rows(subject: Subject) -> None:
     must(found[1].error is None, f"beside two broken prompts, one has {found[1].error!r}")
     pair = (_answers(subject, [alone])[0], _answers(subject, [found[1]])[0])
     same_answers(subject, [pair], "alone, and beside two broken prompts")
+
     scores = _tokens_of(subject).score_tokens([[], row, row], [[1], row[-1:], []])
     errors = [each.error for each in scores]
     must(

@@ -184,6 +184,7 @@ POOR_MODELS = (
         | _STOPS
         | _ids(
             """
+            adapters.operations
             batch.error-rows batch.options batch.repeatable batch.results batch.stop batch.stops
             batch.stream-options cancel.batch-midway cancel.closed-stream cancel.midway
             cancel.unset
@@ -259,9 +260,10 @@ POOR_MODELS = (
         | _ACROSS
         | _ids(
             """
+            adapters.changes adapting.handles
             classify.argmax classify.tolerance labels.label sampling.frequencies sampling.min-p
             sampling.repeat-penalty sampling.repeat-penalty-huge sampling.top-k sampling.top-p
-            sampling.typical-p sampling.typical-p-first text.unicode
+            sampling.typical-p sampling.typical-p-first text.unicode training.untouched
             """
         ),
     ),

@@ -20,7 +20,7 @@ from core_conformance.reference.optional import METHODS, ReferenceModel
 
 Kind = TypeVar("Kind")
 
-EVERYTHING = frozenset(Capability) - {Capability.TRAINABLE}
+EVERYTHING = frozenset(Capability)
 OWN_METHODS = {
     Capability.MODEL_PROBE: ("refusal",),
     Capability.DEVICE_REPORTING: ("devices",),

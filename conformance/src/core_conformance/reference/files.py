@@ -13,6 +13,7 @@ from core_conformance.reference.vocabulary import VOCAB_SIZE
 MODEL_TYPE = "reference"
 CONTEXT_LENGTH = 1024
 ADAPTER = "adapter_config.json"
+_LARGEST = 1e6
 _TOKENS = {str(token): token for token in range(VOCAB_SIZE)}
 
 
@@ -48,12 +49,15 @@ def read_model(directory: str | os.PathLike[str]) -> int:
 
 def read_adapter(path: str | os.PathLike[str]) -> dict[int, float]:
     """Read an adapter: the number that it adds to each token's logit. Raises `ModelError`."""
-    bias = read_json_object(os.path.join(path, ADAPTER)).get("bias")
+    bias = read_json_object(os.path.join(os.path.expanduser(path), ADAPTER)).get("bias")
     try:
-        found = cast("dict[str, float]", bias).items()
-        return {_TOKENS[token]: float(value) for token, value in found}
+        read = cast("dict[str, float]", bias).items()
+        found = {_TOKENS[token]: float(value) for token, value in read}
+        if not all(abs(value) < _LARGEST for value in found.values()):
+            raise ValueError("a number is too large")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidModelError(
             f"{os.fspath(path)!r} holds no adapter: its {ADAPTER} needs a 'bias' that maps token "
-            f"ids below {VOCAB_SIZE} to numbers."
+            f"ids below {VOCAB_SIZE} to numbers below {_LARGEST:g}."
         ) from error
+    return found

@@ -6,8 +6,8 @@
     cross_val_score(classifier, texts, labels)
 """
 
+from core.shared_models import close_shared_models as close_models
 from core_sklearn.classifier import LabelClassifier
 from core_sklearn.features import LogProbFeatures
-from core_sklearn.models import close_models
 
 __all__ = ["LabelClassifier", "LogProbFeatures", "close_models"]

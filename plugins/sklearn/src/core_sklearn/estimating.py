@@ -8,8 +8,8 @@ from typing import Any
 from sklearn.base import BaseEstimator, clone
 
 import core
+from core.shared_models import is_named, shared_model
 from core_sklearn.logprobs import checked
-from core_sklearn.models import is_path, loaded
 
 
 class TextEstimator(BaseEstimator):  # type: ignore[misc]
@@ -20,7 +20,7 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]
     options: Mapping[str, Any] | None
 
     def _model(self) -> Any:
-        return loaded(self.model, self.backend, self.options)
+        return shared_model(self.model, self.backend, self.options)
 
     def _texts(self, X: Any, *, reset: bool = False) -> list[str]:
         """The texts of an input; ``reset`` in `fit`. Raises TypeError and ValueError."""
@@ -36,7 +36,7 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]
 
     def __getstate__(self) -> Any:
         """For pickle, which takes a model by its path alone. Raises `core.InvalidOptionError`."""
-        if not is_path(self.model):
+        if not is_named(self.model):
             raise core.InvalidOptionError(
                 "model", self.model, "a path or a name, for an estimator that is pickled"
             )

@@ -1,0 +1,129 @@
+"""`CoreDecisions`: typed questions, read at the labels of a local model, many requests at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from langchain_core.decisions import BaseDecisionModel, ClassifierRequest, ClassifierResponse
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import get_config_list
+from pydantic import ConfigDict, Field
+
+import core
+from core.shared_models import shared_model
+from core.wires import systemone
+from core.wires.asking import ask
+from core.wires.questions import DecisionRequest
+from core_langchain.cancelling import Cancel
+from core_langchain.messages import plain
+
+Response: TypeAlias = ClassifierResponse | Exception
+"""The response to a request, or what kept it from one."""
+
+
+class CoreDecisions(BaseDecisionModel):
+    """Answers questions by how likely a model of this machine finds each answer's words.
+
+    ``model``, ``loaded``, ``backend`` and ``load_options`` are those of `ChatCore`. ``chat`` asks
+    through the model's chat template. ``timeout`` is in seconds, for each call of the model.
+
+    ``batch`` and ``abatch`` ask all their requests together, and what goes wrong with one is its
+    own exception where ``return_exceptions`` asks for them. Probabilities are raw; ``confidence``
+    is that of `core.wires.questions`.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    loaded: Any = Field(default=None, exclude=True, repr=False)
+    backend: str = ""
+    load_options: Mapping[str, Any] | None = None
+    chat: bool = False
+    timeout: float | None = None
+
+    @property
+    def _provider(self) -> str:
+        return "core"
+
+    def _classify(self, state: Any, questions: dict[str, Any]) -> ClassifierResponse:
+        return _only(self._answered([{"state": state, "questions": questions}]))
+
+    async def _aclassify(self, state: Any, questions: dict[str, Any]) -> ClassifierResponse:
+        return _only(await self._aanswered([{"state": state, "questions": questions}]))
+
+    def batch(
+        self,
+        inputs: list[ClassifierRequest],
+        config: Any = None,
+        *,
+        return_exceptions: bool = False,
+        **_: Any,
+    ) -> list[ClassifierResponse]:
+        """The responses to all requests, asked in as few calls as their answers' words allow."""
+        told: dict[str, Any] = {"return_exceptions": return_exceptions, "run_type": "llm"}
+        configs = self._configs(config, len(inputs))
+        return self._batch_with_config(self._answered, inputs, configs, **told)
+
+    async def abatch(
+        self,
+        inputs: list[ClassifierRequest],
+        config: Any = None,
+        *,
+        return_exceptions: bool = False,
+        **_: Any,
+    ) -> list[ClassifierResponse]:
+        """The same, awaited; a task that is cancelled ends the work."""
+        told: dict[str, Any] = {"return_exceptions": return_exceptions, "run_type": "llm"}
+        configs = self._configs(config, len(inputs))
+        return await self._abatch_with_config(self._aanswered, inputs, configs, **told)
+
+    def _configs(self, config: Any, length: int) -> list[RunnableConfig]:
+        return [self._traced_config(each) for each in get_config_list(config, length)]
+
+    async def _aanswered(self, requests: Sequence[ClassifierRequest]) -> list[Response]:
+        cancel = Cancel()
+        try:
+            return await asyncio.to_thread(self._answered, requests, cancel)
+        finally:
+            cancel.set()
+
+    def _answered(
+        self, requests: Sequence[ClassifierRequest], cancel: core.CancelToken | None = None
+    ) -> list[Response]:
+        model = shared_model(
+            self.model if self.loaded is None else self.loaded, self.backend, self.load_options
+        )
+        config = core.GenerateConfig(cancel=cancel, timeout=self.timeout)
+        read = [self._read(request) for request in requests]
+        sound = [each for each in read if not isinstance(each, Exception)]
+        found = iter(ask(model, sound, config, chat=self.chat))
+        return [
+            each if isinstance(each, Exception) else self._response(each, request, next(found))
+            for each, request in zip(read, requests, strict=True)
+        ]
+
+    def _read(self, request: ClassifierRequest) -> DecisionRequest | Exception:
+        try:
+            questions = {name: plain(asked) for name, asked in request["questions"].items()}
+            state = plain(request["state"])
+            return systemone.read({"model": self.model, "state": state, "questions": questions})
+        except core.RequestError as error:
+            return error
+
+    def _response(self, read: DecisionRequest, request: ClassifierRequest, found: Any) -> Response:
+        if isinstance(found, Exception):
+            return found
+        answers, usage = found
+        body: dict[str, Any] = systemone.response(read, answers, model=self.model, usage=usage)
+        for name, asked in request["questions"].items():
+            if asked.type == "score":  # its levels as they were given, structured or not
+                body["answers"][name]["legend"] = dict(enumerate(asked.criteria))
+        return ClassifierResponse.model_validate(body)
+
+
+def _only(responses: list[Response]) -> ClassifierResponse:
+    [response] = responses
+    if isinstance(response, Exception):
+        raise response
+    return response

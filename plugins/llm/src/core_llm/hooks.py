@@ -1,0 +1,59 @@
+"""The hooks of this plugin, which every start of ``llm`` calls: nothing is loaded for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import llm
+
+from core.models.stores import discover_stores
+from core.types import DiscoveredModel
+
+if TYPE_CHECKING:
+    import click
+
+
+@llm.hookimpl
+def register_models(register: Callable[..., None]) -> None:
+    """Every model that ``infer-cli discover`` shows, by its name and by what begins it."""
+    from core_llm.models import AsyncCoreModel, CoreModel
+
+    found = discover_stores(examine=False)
+    for model, name, aliases in named(found):
+        register(
+            CoreModel(f"core/{name}", model.path),
+            AsyncCoreModel(f"core/{name}", model.path),
+            aliases=tuple(f"core/{alias}" for alias in aliases),
+        )
+
+
+@llm.hookimpl
+def register_commands(cli: click.Group) -> None:
+    """Add ``llm classify``."""
+    from core_llm.classify import classify
+
+    cli.add_command(classify)
+
+
+def named(
+    models: Sequence[DiscoveredModel],
+) -> Iterator[tuple[DiscoveredModel, str, tuple[str, ...]]]:
+    """Each model with the name that it is registered by, and other names that are its alone.
+
+    The others are those of its store, and the beginnings of the last part of its name up to a
+    hyphen, in small letters: "smollm2" and "smollm2-135m" for "SmolLM2-135M-Instruct".
+    """
+    wanted = [dict.fromkeys((*model.names, *_beginnings(model.name))) for model in models]
+    first = Counter(model.name for model in models)
+    claims = Counter(name for names in wanted for name in names)
+    for model, names in zip(models, wanted, strict=True):
+        name = model.name if first[model.name] == 1 else model.path.lstrip("/")
+        yield model, name, tuple(n for n in names if claims[n] == 1 and n != name)
+
+
+def _beginnings(name: str) -> Iterator[str]:
+    last = name.rsplit("/", 1)[-1].casefold().removesuffix(".gguf")
+    parts = last.split("-")
+    return ("-".join(parts[:end]) for end in range(1, len(parts) + 1))

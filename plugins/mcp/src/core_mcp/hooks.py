@@ -1,0 +1,39 @@
+"""The hook of this plugin: it adds the command ``mcp`` to ``infer-cli``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pluggy
+
+if TYPE_CHECKING:
+    import click
+
+hookimpl = pluggy.HookimplMarker("core")
+
+
+@hookimpl
+def core_register_commands(cli: click.Group) -> None:
+    """Add ``infer-cli mcp``."""
+    import click
+
+    @cli.command()
+    @click.argument("models", metavar="[MODEL]...", nargs=-1)
+    @click.option("--backend", "-b", default="", help="The backend; chosen by itself if left out.")
+    @click.option(
+        "--timeout",
+        type=click.FloatRange(0, min_open=True),
+        default=600.0,
+        show_default=True,
+        help="Seconds that a call may take.",
+    )
+    def mcp(models: tuple[str, ...], backend: str, timeout: float) -> None:
+        """Serve tools to a client of the Model Context Protocol, over stdin and stdout.
+
+        The tools are classify, generate and discover. They use the models that are given, by name
+        or path, and without any all that discover shows.
+        """
+        from core_mcp.models import Models
+        from core_mcp.server import create_server
+
+        create_server(Models(models, backend), timeout).run("stdio")
