@@ -125,6 +125,10 @@ def test_the_extras(metadata: email.message.Message) -> None:
         ("sklearn", "core-sklearn==0.1.0"),
         ("lm-eval", "core-lm-eval==0.1.0"),
         ("server", "core-server==0.1.0"),
+        ("frames", "core-frames==0.1.0"),
+        ("langchain", "core-langchain==0.1.0"),
+        ("llm", "core-llm==0.1.0"),
+        ("mcp", "core-mcp==0.1.0"),
         ("conformance", "core-conformance==0.1.0"),
     ],
 )

@@ -144,7 +144,13 @@ def test_classify_gives_a_row_for_each_text(two: Models) -> None:
 
 
 def test_generate_answers(two: Models, backend: FakeBackend) -> None:
-    words = {"prompt": "hi", "system": "Be brief.", "stop": ["re."], "seed": 7, "model": "two"}
+    words: dict[str, Any] = {
+        "prompt": "hi",
+        "system": "Be brief.",
+        "stop": ["re."],
+        "seed": 7,
+        "model": "two",
+    }
     result = call(two, "generate", **words)
     assert result.structured_content["text"] == "Hello the"
     assert result.structured_content["finish_reason"] == "stop"

@@ -33,7 +33,7 @@ def chunk(token: core.Token) -> ChatGenerationChunk:
     """A token, with its log-probability where that was asked for."""
     said = {"token": token.text, "logprob": token.logprob}
     info = None if token.logprob is None else {"logprobs": {"content": [said]}}
-    return ChatGenerationChunk(message=AIMessageChunk(token.text), generation_info=info)
+    return ChatGenerationChunk(message=AIMessageChunk(content=token.text), generation_info=info)
 
 
 def end(stream: core.TokenStream, model: str) -> ChatGenerationChunk:
@@ -45,7 +45,7 @@ def end(stream: core.TokenStream, model: str) -> ChatGenerationChunk:
         total_tokens=cost.prompt_tokens + cost.generated_tokens,
         input_token_details={"cache_read": cost.cached_prompt_tokens},
     )
-    message = AIMessageChunk("", usage_metadata=usage, chunk_position="last")
+    message = AIMessageChunk(content="", usage_metadata=usage, chunk_position="last")
     info = {"finish_reason": stream.finish_reason, "model_name": model}
     return ChatGenerationChunk(message=message, generation_info=info)
 

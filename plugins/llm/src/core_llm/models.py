@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import llm
 from llm.parts import TextPart
@@ -14,6 +14,7 @@ from pydantic import Field, create_model
 import core
 from core.sampling_options import SAMPLING_OPTIONS
 from core.shared_models import shared_model
+from core.types import Role
 
 _SAMPLING: dict[str, Any] = {
     option.name: (option.kind | None, Field(default=None, description=option.help))
@@ -46,7 +47,7 @@ class _Chatting:
         asked: Mapping[str, Any] = prompt.options.model_dump(exclude_none=True)
         options = {name: value for name, value in asked.items() if name != "backend"}
         model = shared_model(self.path, asked.get("backend", ""))
-        turns = [core.Message(each.role, _text(each)) for each in prompt.messages]
+        turns = [core.Message(cast("Role", each.role), _text(each)) for each in prompt.messages]
         return model.chat(turns, cancel=cancel, **options)
 
     def _ended(self, stream: core.TokenStream, response: Any) -> None:
@@ -98,8 +99,10 @@ class AsyncCoreModel(_Chatting, llm.AsyncModel):  # type: ignore[misc]
 
 def _text(message: llm.Message) -> str:
     """The text of a turn. Raises `core.RequestError` for what is no text."""
-    wrong = next((each for each in message.parts if not isinstance(each, TextPart)), None)
-    if wrong is not None:
-        kind = type(wrong).__name__
-        raise core.RequestError(f"A message with a {kind} cannot be read: models here read text.")
-    return "".join(part.text for part in message.parts)
+    said = []
+    for part in message.parts:
+        if not isinstance(part, TextPart):
+            kind = type(part).__name__
+            raise core.RequestError(f"A {kind} cannot be read: models here read text alone.")
+        said.append(part.text)
+    return "".join(said)
