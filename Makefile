@@ -47,11 +47,12 @@ unexport PYTHONDONTWRITEBYTECODE
 # A file's tests stay together: they share what they load.
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-.PHONY: help demo test check lint types imports models dist soak long clean
+.PHONY: help demo demo-train test check lint types imports models dist soak long clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo     classify plain sentences with a real model; compiles nothing"
+	@echo "make demo-train   teach that model four labels; minutes"
 	@echo "make test     the tests: minutes"
 	@echo "make check    lint, formatting, types, import rules, tests"
 	@echo "make soak     the slow tests: some 30 minutes; make long: hours"
@@ -60,6 +61,10 @@ help:
 demo: $(RUNNING)
 	@$(BIN)/python tools/fetch_models.py smollm2-135m-instruct
 	$(BIN)/python examples/demo.py $(ARGS)
+
+demo-train: $(RUNNING)
+	@$(BIN)/python tools/fetch_models.py smollm2-135m-instruct
+	$(BIN)/python examples/train_labels.py $(ARGS)
 
 test: models
 	$(PYTEST) $(ARGS)
@@ -119,7 +124,8 @@ $(BUILDING): $(CREATED)
 # What the demo needs, and nothing that has to be compiled.
 $(RUNNING): $(BUILDING)
 	@rm -f .venv/.running-* .venv/.installed-*
-	$(EDITABLE) --editable '.[mlx]' --editable ./runtime --editable ./plugins/mlx_native
+	$(EDITABLE) --editable '.[mlx]' --editable ./runtime --editable ./plugins/mlx_native \
+	    --editable ./plugins/learn
 	$(BIN)/python -m pip install --quiet --no-deps $(DEMO_PACKAGES)
 	@touch $@
 

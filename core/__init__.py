@@ -2,7 +2,7 @@
 
 ``core.load_model(path)`` loads a model with the best backend of this machine;
 ``core.discover()`` finds models on disk; ``core.backends()`` lists what is installed;
-``core.testing`` has a model for the tests of your application.
+``core.aio`` is the same for asyncio, ``core.testing`` has a model for the tests of an application.
 Everything public is here; it is imported on first use, so that ``import core`` costs nothing.
 """
 
@@ -23,17 +23,17 @@ _HOMES = {
         "EmptyPromptError EvaluationError GenerationCancelled GenerationTimeout InvalidModelError "
         "InvalidOptionError LabelError ModelAccessError ModelBusyError ModelClosedError "
         "ModelError ModelNotFoundError OptionError OutOfMemoryError PromptTooLongError "
-        "ProtocolMismatchError RequestError TaskError TokenizerError UnknownBackendError "
-        "UnsupportedModelError UnsupportedOperationError UnsupportedOptionError"
+        "ProtocolMismatchError RequestError TaskError TokenizerError TrainingError "
+        "UnknownBackendError UnsupportedModelError UnsupportedOperationError UnsupportedOptionError"
     ),
     "core.evaluation.evaluate": "evaluate",
     "core.evaluation.items": "Item",
     "core.evaluation.prompts": "Prompting",
     "core.evaluation.result": "Evaluation ItemResult",
     "core.extensions": (
-        "AttentionInspector BatchStreaming ClassifyStreaming DeviceReporting Explaining "
-        "HiddenStates MemoryReporting ModelProbe Scoring Submitting Tokenizing TokenPrompts "
-        "Trainable"
+        "Adapting Asynchronous AsyncStream AttentionInspector BatchStreaming ClassifyStreaming "
+        "Declaring DeviceReporting Explaining HiddenStates MemoryReporting ModelProbe Scoring "
+        "Submitting Tokenizing TokenPrompts Trainable"
     ),
     "core.options": (
         "CancelToken ClassifyOptions GenerateConfig GenerateOptions LoadConfig LoadOptions "
@@ -54,6 +54,7 @@ _HOMES = {
         "TokenSequence"
     ),
 }
+_MODULES = ("aio", "testing")
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 __all__ = sorted(_HOME_OF)
 
@@ -61,8 +62,8 @@ __all__ = sorted(_HOME_OF)
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name == "testing":  # a module, and no name for ``from core import *``
-        return import_module("core.testing")
+    if name in _MODULES:  # modules, and no names for ``from core import *``
+        return import_module(f"core.{name}")
     if name not in _HOME_OF:
         import sys
 
@@ -74,4 +75,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({"testing", *globals(), *__all__})
+    return sorted({*_MODULES, *globals(), *__all__})

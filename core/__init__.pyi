@@ -1,5 +1,6 @@
 """What type checkers see of `core`; made by tests/test_public_names.py."""
 
+from core import aio as aio
 from core import testing as testing
 from core.api import backend_status as backend_status
 from core.api import backends as backends
@@ -40,6 +41,7 @@ from core.errors import ProtocolMismatchError as ProtocolMismatchError
 from core.errors import RequestError as RequestError
 from core.errors import TaskError as TaskError
 from core.errors import TokenizerError as TokenizerError
+from core.errors import TrainingError as TrainingError
 from core.errors import UnknownBackendError as UnknownBackendError
 from core.errors import UnsupportedModelError as UnsupportedModelError
 from core.errors import UnsupportedOperationError as UnsupportedOperationError
@@ -49,9 +51,13 @@ from core.evaluation.items import Item as Item
 from core.evaluation.prompts import Prompting as Prompting
 from core.evaluation.result import Evaluation as Evaluation
 from core.evaluation.result import ItemResult as ItemResult
+from core.extensions import Adapting as Adapting
+from core.extensions import Asynchronous as Asynchronous
+from core.extensions import AsyncStream as AsyncStream
 from core.extensions import AttentionInspector as AttentionInspector
 from core.extensions import BatchStreaming as BatchStreaming
 from core.extensions import ClassifyStreaming as ClassifyStreaming
+from core.extensions import Declaring as Declaring
 from core.extensions import DeviceReporting as DeviceReporting
 from core.extensions import Explaining as Explaining
 from core.extensions import HiddenStates as HiddenStates
@@ -104,7 +110,10 @@ from core.types import TokenSequence as TokenSequence
 __version__: str
 __all__ = [
     "PROTOCOL_VERSION",
+    "Adapting",
     "AmbiguousBackendError",
+    "AsyncStream",
+    "Asynchronous",
     "AttentionInspector",
     "AttentionSnapshot",
     "Backend",
@@ -128,6 +137,7 @@ __all__ = [
     "ConversionError",
     "CoreError",
     "Decision",
+    "Declaring",
     "Device",
     "DeviceReporting",
     "DiscoveredModel",
@@ -184,6 +194,7 @@ __all__ = [
     "TrainConfig",
     "TrainStep",
     "Trainable",
+    "TrainingError",
     "TrainingExample",
     "Trial",
     "Tuning",

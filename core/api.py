@@ -29,7 +29,8 @@ def load_model(
 ) -> TextModel:
     """Load the model at ``path``: a directory with config.json and safetensors, or a GGUF file.
 
-    It may also be a name that `discover` shows: ``org/name``, Ollama's ``name:tag``.
+    It may also be a name that `discover` shows, ``org/name``, Ollama's ``name:tag``, or the
+    address of a server, ``http://host:port#model`` (docs/remote.md).
 
     Keywords win over ``config``. Without ``backend`` the best one of this machine is taken
     (`default_backend`). Raises `ModelError`, `OptionError`, `BackendError`, and TypeError for what

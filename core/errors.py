@@ -26,6 +26,7 @@
     ├── TaskError (ValueError)               a task, or its file, is broken
     │   └── CalibrationError                 it cannot be fitted, read, or used here
     ├── EvaluationError (ValueError)         an item cannot be asked, marked or compared
+    ├── TrainingError (ValueError)           nothing can be learned, or learning had to stop
     ├── ConversionError                      a model could not be converted
     └── RequestError                         one prompt failed; others are not touched
         ├── EmptyPromptError
@@ -215,6 +216,18 @@ class CalibrationError(TaskError):
 
 class EvaluationError(CoreError, ValueError):
     """An item of an evaluation, its prompt, or what it is compared with cannot be used."""
+
+
+class TrainingError(CoreError, ValueError):
+    """Nothing can be learned from these examples, or training had to stop at a step.
+
+    ``step`` is the one that failed, 0 where none was begun; ``checkpoint`` the path of the last
+    good one, None without any.
+    """
+
+    def __init__(self, message: str, step: int = 0, checkpoint: str | None = None) -> None:
+        self.step, self.checkpoint = step, checkpoint
+        super().__init__(message)
 
 
 # --------------------------------------------------------------------------- one request

@@ -7,12 +7,12 @@ models must agree. They hold methods only, so that asking never runs a property.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol, Unpack, runtime_checkable
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar, Unpack, runtime_checkable
 
 from core.option_docs import all_options_named
 from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, RequestOptions
-from core.protocols import TokenStream
+from core.protocols import Capability, TextModel, TokenStream
 from core.token_ids import TokenIds
 from core.training import TrainConfig, TrainingExample, TrainStep
 from core.types import (
@@ -21,12 +21,16 @@ from core.types import (
     ClassifyResult,
     Conversation,
     Device,
+    FinishReason,
+    GenerateMetrics,
     HiddenResult,
     MemoryReport,
     Score,
     Token,
     TokenSequence,
 )
+
+Item = TypeVar("Item", covariant=True)
 
 
 @runtime_checkable
@@ -251,21 +255,109 @@ class Explaining(Protocol):
 
 
 @runtime_checkable
+class Adapting(Protocol):
+    """A model that runs several adapters over one set of weights, which are in memory once."""
+
+    def with_adapter(self, path: str | os.PathLike[str] | None, /) -> TextModel:
+        """The same model with another adapter, and with none for None.
+
+        It is a model of its own beside this one: either may be closed first, and both may be used
+        at once. What one keeps between calls is never the other's. Raises what loading with
+        ``adapter_path`` raises, and this model goes on as it was.
+        """
+        ...
+
+
+@runtime_checkable
+class Declaring(Protocol):
+    """A model that says itself what it offers, of a backend whose models differ in that.
+
+    So do models behind a server, which offer what that server does. Their backend's
+    ``capabilities`` are the most that any of them offers; `core.support.offered` asks both.
+    """
+
+    def declared(self) -> frozenset[Capability]:
+        """What this model offers, load options and the backend's own protocols included.
+
+        It is the same from load to close, and what ``isinstance`` says of the model agrees.
+        """
+        ...
+
+
+class AsyncStream(Protocol[Item]):
+    """What a request gives one by one, to ``async for``: tokens, pairs or results.
+
+    ``finish_reason`` is None until it has ended, and always of what is no stream of tokens;
+    ``metrics`` are final once it has ended.
+    """
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why the stream ended."""
+        ...
+
+    @property
+    def metrics(self) -> GenerateMetrics:
+        """What it cost."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[Item]: ...
+
+    async def __anext__(self) -> Item: ...
+
+    async def aclose(self) -> None:
+        """Stop the request; may be called at any time and more than once."""
+        ...
+
+
+@runtime_checkable
+class Asynchronous(Protocol):
+    """A model that waits in the event loop: `core.aio` takes no thread for a call of it.
+
+    ``operation`` is the name of a method of the model, and what follows are its arguments: wrong
+    ones raise as they do there. A task that is cancelled while it waits stops its request.
+    """
+
+    async def call_async(
+        self, operation: str, /, *arguments: object, **options: object
+    ) -> tuple[object, GenerateMetrics]:
+        """What that method returns, ``classify`` say, and what it cost."""
+        ...
+
+    def stream_async(
+        self, operation: str, /, *arguments: object, **options: object
+    ) -> AsyncStream[Any]:
+        """What that method gives: ``generate``, ``chat``, ``submit``, ``stream_tokens``,
+        ``batch_stream`` or ``classify_iter``. Wrong options raise here, work begins later."""
+        ...
+
+
+@runtime_checkable
 class Trainable(Protocol):
     """A model whose adapter can be trained in place.
 
-    No backend of this version implements it: the first that does may add optional fields to
-    `TrainConfig`, `TrainingExample` and `TrainStep`, and changes nothing else.
+    Options and examples are checked at the call: `OptionError` for a value, `TrainingError` for
+    examples that nothing can be learned from. The model answers with the adapter as it is, between
+    two steps, after the last, and where the iterator was closed early.
     """
 
     def train(
         self, examples: Sequence[TrainingExample], config: TrainConfig | None = None, /
     ) -> Iterator[TrainStep]:
-        """Train a LoRA adapter; yields one report per step, and trains as it is iterated."""
+        """Train a LoRA adapter; yields one report per step, and trains as it is iterated.
+
+        An adapter that the model has is trained on where it has the shape that is asked for; a
+        model without one gets one, whose B is zero, so that it changes nothing before the first
+        step. Raises `TrainingError` at the step whose loss is no number; the adapter is then the
+        last one whose loss was one.
+        """
         ...
 
     def save_adapter(self, directory: str | os.PathLike[str], /) -> None:
-        """Write the adapter where ``LoadConfig.adapter_path`` can read it."""
+        """Write the adapter where ``LoadConfig.adapter_path`` can read it.
+
+        Raises `TrainingError` where the model has none, OSError where it cannot be written.
+        """
         ...
 
 

@@ -20,6 +20,7 @@ _EXTRAS = {
     "mlx_lm": "mlx-lm",
     "llama_cpp": "llama-cpp",
     "rocm": "llama-cpp",
+    "remote": "remote",
 }
 _FAMILIES = {"mlx": ("mlx_cpu", "metal", "mlx_cuda")}  # names that stand for several backends
 
@@ -61,7 +62,8 @@ def how_to_read(formats: Collection[str], installed: Collection[str]) -> str:
 
     Empty where that is ``installed``: what keeps it from running is told otherwise.
     """
-    wanted = "mlx_cpu" if "safetensors" in formats else "llama_cpp"
+    by_format = {"safetensors": "mlx_cpu", "http": "remote"}
+    wanted = next((by_format[each] for each in formats if each in by_format), "llama_cpp")
     if wanted in installed:
         return ""
     advice = f"For {' or '.join(formats)}, install a backend: {pip_command(wanted)}"

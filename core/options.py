@@ -269,4 +269,15 @@ def _path(option: str, value: object) -> str | os.PathLike[str] | None:
 def _named_options(value: object) -> dict[str, object]:
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise InvalidOptionError("options", value, "a mapping of option names to values")
-    return dict(value)
+    return {name: _Secret(it) if _is_secret(name, it) else it for name, it in value.items()}
+
+
+def _is_secret(name: str, value: object) -> bool:
+    return name.endswith("api_key") and isinstance(value, str)
+
+
+class _Secret(str):
+    """A text that nobody is shown who looks at options, at an error's words say."""
+
+    def __repr__(self) -> str:
+        return "'...'"

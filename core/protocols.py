@@ -53,9 +53,12 @@ class Capability(StrEnum):
     ATTENTION_INSPECTOR = "attention_inspector"
     MODEL_PROBE = "model_probe"
     MEMORY_REPORTING = "memory_reporting"
+    ADAPTING = "adapting"
     TRAINABLE = "trainable"
     DEVICE_REPORTING = "device_reporting"
     EXPLAINING = "explaining"
+    DECLARING = "declaring"
+    ASYNCHRONOUS = "asynchronous"
 
 
 class TokenStream(Iterator[Token], Protocol):
@@ -213,12 +216,15 @@ class Backend(Protocol):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What the backend offers; everything else it refuses."""
+        """What the backend offers; everything else it refuses.
+
+        It is the most that any of its models offers, where these differ (`core.Declaring`).
+        """
         ...
 
     @property
     def formats(self) -> frozenset[str]:
-        """The model formats it reads: ``safetensors``, ``gguf``."""
+        """The model formats it reads: ``safetensors``, ``gguf``, ``http`` for a server's."""
         ...
 
     def available(self) -> bool:

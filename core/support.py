@@ -21,6 +21,7 @@ from core.errors import (
     UnsupportedOperationError,
     UnsupportedOptionError,
 )
+from core.extensions import Declaring
 from core.options import (
     ClassifyOptions,
     GenerateConfig,
@@ -28,7 +29,7 @@ from core.options import (
     LoadConfig,
     RequestOptions,
 )
-from core.protocols import Capability
+from core.protocols import Backend, Capability
 from core.sampling_options import SAMPLING_OPTIONS
 from core.types import Choice, Message, Role
 
@@ -116,6 +117,12 @@ def unsupported(
     return UnsupportedOperationError(operation.value, backend, others, refused)
 
 
+def unsupported_method(operation: str, model: object) -> UnsupportedOperationError:
+    """The refusal of a method that a model has not: one of an optional protocol."""
+    backend = str(getattr(model, "_backend", "") or type(model).__name__)
+    return UnsupportedOperationError(operation, backend)
+
+
 def _unsupported_option(
     option: str, backend: str, need: Capability | None
 ) -> UnsupportedOptionError:
@@ -133,6 +140,11 @@ def _offering(capability: Capability, instead: str) -> tuple[str, ...]:
     except BackendError:  # not registered, as within a test
         formats = None
     return REGISTRY.offering(capability, formats)
+
+
+def offered(model: object, backend: Backend) -> frozenset[Capability]:
+    """What a loaded model offers: what it says itself where it does, else what its backend says."""
+    return model.declared() if isinstance(model, Declaring) else backend.capabilities
 
 
 def checked_stream(operation: str, prompts: object) -> Iterable[Any]:

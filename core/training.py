@@ -1,33 +1,71 @@
-"""Options and reports of training an adapter (`core.Trainable`). Defaults are mlx-lm's.
+"""Options and reports of training an adapter (`core.Trainable`).
 
-Not implemented by any backend of this version; fields with defaults may be added.
+The defaults of 0.1.0 stand, most of which are mlx-lm's; every field added since has a default that
+changes nothing. Fields may be added again.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import os
+from dataclasses import dataclass, field
 
 from core import validate
+from core.errors import InvalidOptionError
 from core.types import Message
+
+SCHEDULES = ("constant", "cosine")
+DTYPES = ("float32", "bfloat16", "float16")
+_ADAM_BETAS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingExample:
-    """A prompt and its completion, or a conversation whose assistant turns are learned.
+    """What one row teaches, in one of four forms.
 
-    See `core.Trainable`: no backend takes it yet.
+    ``prompt`` and ``completion``: what `generate` is to write behind a prompt. ``messages``: a
+    conversation whose assistant turns are learned. ``text`` alone: a text from its beginning.
+    ``text`` and ``label``: the label of a text, behind ``TrainConfig.template``, at the tokens
+    where `classify` reads it.
     """
 
     prompt: str = ""
     completion: str = ""
     messages: tuple[Message, ...] = ()
+    text: str = ""
+    label: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TrainConfig:
-    """LoRA hyperparameters. A wrong value raises `InvalidOptionError`.
+    """How a LoRA adapter is trained. A wrong value raises `InvalidOptionError`.
 
-    See `core.Trainable`: no backend takes them yet.
+    The adapter: ``rank`` numbers between A and B; what they add is multiplied by ``scale``, or,
+    where ``alpha`` is given, by ``alpha / rank``, with ``rank_stabilised`` by ``alpha /
+    sqrt(rank)`` (arXiv 2312.03732). ``dora``: with magnitudes (arXiv 2402.09353). ``targets``: the
+    projections that get one, ``"q_proj"`` and the like, or ``"all-linear"``; ``num_layers``: in so
+    many of the last layers. ``adapter_dtype``: that of A and B. ``dropout``: the share of an
+    input's numbers that A does not see at a step; which ones, ``seed`` and the step decide.
+
+    What is learned: with ``mask_prompt``, completions, assistant turns and labels alone, and not
+    the text in front. Examples with a label stand in ``template``; ``labels`` are those that
+    `classify` will be asked with, by default those that occur. ``max_tokens``: a longer example is
+    refused.
+
+    A step: ``batch_size`` examples of like length, ``accumulate`` times, then AdamW (arXiv
+    1711.05101) with ``learning_rate``, ``betas``, ``eps``, ``weight_decay`` and, where asked for,
+    ``bias_correction``. The rate rises over the first ``warmup`` steps, then stays, or falls along
+    a cosine to ``final_learning_rate`` (``schedule``). Gradients longer than ``clip_norm`` are
+    shortened to it; 0 leaves them. ``gradient_checkpointing``: what a block computes is computed
+    again for its gradient, and not kept. ``iterations``: steps, at most.
+
+    ``validation``: examples that are not learned; their loss is measured every ``validate_every``
+    steps and at the end. After ``patience`` measurements without a better one training stops, and
+    the adapter is that of the best; 0 never stops.
+
+    ``directory``: where a checkpoint is written every ``save_every`` steps and at the end, and
+    ``resume`` goes on from the last one, with the same losses as if it had never stopped. Without
+    a directory nothing is written.
     """
 
     rank: int = 8
@@ -40,24 +78,105 @@ class TrainConfig:
     mask_prompt: bool = True
     seed: int = 0
 
+    # the adapter
+    targets: tuple[str, ...] = ("all-linear",)
+    alpha: float | None = None
+    rank_stabilised: bool = False
+    dora: bool = False
+    adapter_dtype: str = "float32"
+
+    # what is learned
+    template: str = "{text}"
+    labels: tuple[str, ...] = ()
+    label_prefix: str = " "
+    max_tokens: int = 2048
+
+    # a step
+    accumulate: int = 1
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.01
+    bias_correction: bool = False
+    schedule: str = "constant"
+    warmup: int = 0
+    final_learning_rate: float = 0.0
+    clip_norm: float = 0.0
+    gradient_checkpointing: bool = False
+
+    # validation and checkpoints
+    validation: tuple[TrainingExample, ...] = field(default=(), repr=False)
+    validate_every: int = 100
+    patience: int = 0
+    directory: str | os.PathLike[str] | None = None
+    save_every: int = 100
+    resume: bool = False
+
     def __post_init__(self) -> None:
-        for name in ("rank", "num_layers", "batch_size", "iterations"):
+        at_least_one = ("rank", "num_layers", "batch_size", "iterations", "max_tokens")
+        for name in (*at_least_one, "accumulate", "validate_every", "save_every"):
             validate.integer(name, getattr(self, name), 1)
-        validate.real("scale", self.scale, 0.0, above=True)
-        validate.real("dropout", self.dropout, 0.0, 1.0)
-        validate.real("learning_rate", self.learning_rate, 0.0, above=True)
-        validate.flag("mask_prompt", self.mask_prompt)
-        validate.integer("seed", self.seed, 0)
+        for name in ("seed", "warmup", "patience"):
+            validate.integer(name, getattr(self, name), 0)
+        for name in ("scale", "learning_rate", "eps"):
+            validate.real(name, getattr(self, name), 0.0, above=True)
+        for name in ("weight_decay", "final_learning_rate", "clip_norm"):
+            validate.real(name, getattr(self, name), 0.0)
+        for name in ("mask_prompt", "rank_stabilised", "dora", "bias_correction", "resume"):
+            validate.flag(name, getattr(self, name))
+        validate.flag("gradient_checkpointing", self.gradient_checkpointing)
+        if validate.real("dropout", self.dropout, 0.0, 1.0) == 1.0:
+            raise InvalidOptionError("dropout", self.dropout, "a share below 1: nothing is left")
+        if self.alpha is not None:
+            validate.real("alpha", self.alpha, 0.0, above=True)
+        elif self.rank_stabilised:
+            raise InvalidOptionError("rank_stabilised", True, "alpha beside it: it divides alpha")
+        validate.one_of("adapter_dtype", self.adapter_dtype, DTYPES)
+        validate.one_of("schedule", self.schedule, SCHEDULES)
+        validate.text("template", self.template)
+        validate.text("label_prefix", self.label_prefix)
+        self._check_sequences()
+
+    def _check_sequences(self) -> None:
+        object.__setattr__(self, "targets", validate.texts("targets", self.targets))
+        object.__setattr__(self, "labels", validate.texts("labels", self.labels))
+        object.__setattr__(self, "validation", tuple(self.validation))
+        if not self.targets:
+            raise InvalidOptionError("targets", self.targets, "at least one projection's name")
+        betas: object = self.betas
+        if not isinstance(betas, tuple | list) or len(betas) != _ADAM_BETAS:
+            raise InvalidOptionError("betas", self.betas, "two numbers")
+        for beta in self.betas:
+            if validate.real("betas", beta, 0.0, 1.0) == 1.0:
+                raise InvalidOptionError("betas", self.betas, "two numbers below 1")
+        object.__setattr__(self, "betas", tuple(self.betas))
+        if self.resume and self.directory is None:
+            raise InvalidOptionError("resume", True, "a directory beside it, to go on from")
+
+    @property
+    def adapter_scale(self) -> float:
+        """The number that B's output is multiplied by."""
+        if self.alpha is None:
+            return self.scale
+        return self.alpha / (math.sqrt(self.rank) if self.rank_stabilised else self.rank)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainStep:
     """One optimiser step: mean loss per token in nats, and how fast it went.
 
-    See `core.Trainable`: no backend reports it yet.
+    ``step`` counts from 1 and ``tokens`` those that ran, without padding; ``learned`` are those
+    that the loss is of. ``gradient_norm`` is that before clipping. ``validation_loss``: of the
+    examples that are not learned, where this step measured it. ``steps``: how many there will be
+    at most. ``peak_memory_bytes``: of the device since training began, 0 where nobody knows.
     """
 
     step: int
     loss: float
     tokens: int
     seconds: float
+    learned: int = 0
+    learning_rate: float = 0.0
+    gradient_norm: float = 0.0
+    validation_loss: float | None = None
+    steps: int = 0
+    peak_memory_bytes: int = 0

@@ -21,7 +21,7 @@ from core.records import error_record, html_table, number, numbers
 
 Role = Literal["system", "user", "assistant"]
 FinishReason = Literal["stop", "length", "cancelled", "error"]
-ModelFormat = Literal["safetensors", "gguf"]
+ModelFormat = Literal["safetensors", "gguf", "http"]
 
 
 @dataclass(frozen=True, slots=True)

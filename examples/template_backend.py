@@ -28,7 +28,8 @@ class TemplateModel(core.TextModelBase):
         rows = [row.encode(errors="replace") for row in checked_prompts("classify", prompts)]
         clock = RequestClock(request)
         results = [self._read(ids, clock) for ids in rows]
-        self.record(core.GenerateMetrics(sum(map(len, rows)), total_seconds=clock.seconds))
+        read = sum(map(len, rows))
+        self.record(core.GenerateMetrics(read, 0, len(rows), total_seconds=clock.seconds))
         return results
 
     def _read(self, ids: bytes, clock: RequestClock) -> core.ClassifyResult:

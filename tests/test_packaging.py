@@ -105,8 +105,8 @@ def test_core_asks_for_nothing(metadata: email.message.Message) -> None:
 def test_the_extras(metadata: email.message.Message) -> None:
     assert set(metadata.get_all("Provides-Extra", [])) == {
         *("cli", "parquet", "mlx", "mlx-cuda", "mlx-cuda12", "mlx-cuda13"),
-        *("mlx-lm", "llama-cpp", "learn", "sklearn", "lm-eval", "server", "conformance", "all"),
-        *("frames", "langchain", "llm", "mcp"),
+        *("mlx-lm", "llama-cpp", "learn", "sklearn", "lm-eval", "remote", "server", "conformance"),
+        *("ray", "daft", "frames", "langchain", "llm", "mcp", "all"),
     }
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["License-Expression"] == "Apache-2.0"
@@ -124,11 +124,14 @@ def test_the_extras(metadata: email.message.Message) -> None:
         ("learn", "core-learn==0.1.0"),
         ("sklearn", "core-sklearn==0.1.0"),
         ("lm-eval", "core-lm-eval==0.1.0"),
+        ("remote", "core-remote==0.1.0"),
         ("server", "core-server==0.1.0"),
         ("frames", "core-frames==0.1.0"),
         ("langchain", "core-langchain==0.1.0"),
         ("llm", "core-llm==0.1.0"),
         ("mcp", "core-mcp==0.1.0"),
+        ("ray", "core-ray==0.1.0"),
+        ("daft", "core-daft==0.1.0"),
         ("conformance", "core-conformance==0.1.0"),
     ],
 )

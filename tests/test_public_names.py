@@ -69,7 +69,7 @@ def test_type_checkers_see_what_there_is_at_run_time() -> None:
 def stub() -> str:
     """``core/__init__.pyi``: "import X as X" hands a name on to strict checkers (PEP 484)."""
     lines = ['"""What type checkers see of `core`; made by tests/test_public_names.py."""', ""]
-    lines += ["from core import testing as testing"]
+    lines += ["from core import aio as aio", "from core import testing as testing"]
     for module, names in vars(core)["_HOMES"].items():
         lines += [f"from {module} import {name} as {name}" for name in names.split()]
 

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import ast
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core_conformance import reference
-from core_conformance.proof import mutation
-from core_conformance.proof.mutants import Mutant, mutants
-from core_conformance.proof.mutation import all_mutants, listed, outcome_of
+from core_conformance.proof import mutant_process, mutation
+from core_conformance.proof.mutant_process import Passed, survey
+from core_conformance.proof.mutants import Mutant, mutants, traced
+from core_conformance.proof.mutation import (
+    Progress,
+    all_mutants,
+    listed,
+    outcome_of,
+    traced_sources,
+)
 
 RESULT = Path(__file__).parents[2] / "benchmarks" / "results" / "mutation.txt"
 SOURCE = '''
@@ -52,6 +61,7 @@ def test_arguments_conditions_and_slices() -> None:
     assert "a(b, 1) -> a(1, b)" in names("return a(b, 1)")
     assert "max(a, b) -> min(a, b)" in names("return max(a, b)")
     assert "max(a, b) -> max(b, a)" not in names("return max(a, b)")
+    assert names("return a(b, b)") == {"return a(b, b) -> return None"}
     assert {"a and b -> a or b", "a and b -> a", "a and b -> b"} <= names("return a and b")
     assert "b: -> :" in names("return a[b:]")
     assert "a(b=1) -> a()" in names("return a(b=1)")
@@ -87,10 +97,21 @@ def mutant_with(name: str) -> Mutant:
     return found
 
 
-def test_a_fault_is_killed_and_none_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = mutant_with("sampling:penalised: scores[token] < 0 -> scores[token] <= 0")
+@pytest.fixture
+def asked_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes these the only checks, each of which calls whatever a mutant is in."""
+    places = frozenset({*(mutant.place for mutant in all_mutants()), "sampling", "weights"})
+
+    def only(*checks: str) -> None:
+        monkeypatch.setattr(mutation, "passed", lambda: {id: Passed(1.0, places) for id in checks})
+
+    return only
+
+
+def test_a_fault_is_killed_and_none_is_alive(asked_of: Callable[..., None]) -> None:
+    broken = mutant_with("classification:_tokens: :start -> :start + 1")
     fault = mutant_with("batch:Batch.results: found[row].append(token) -> pass")
-    monkeypatch.setattr(mutation, "all_checks", lambda: ["batch.results", "identity.name"])
+    asked_of("batch.results", "identity.name")
     outcome = outcome_of([broken, fault], 1)
     assert outcome.killed == {fault.name: "batch.results"}
     assert outcome.alive == [broken.name]
@@ -99,11 +120,11 @@ def test_a_fault_is_killed_and_none_is_alive(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_listed_one_counts_as_equivalent_and_a_killed_one_is_stale(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, asked_of: Callable[..., None]
 ) -> None:
-    same = Mutant("sampling", "sampling:same", _source_of("sampling"))
+    same = Mutant("sampling", "sampling: same", _source_of("sampling"))
     fault = mutant_with("batch:Batch.results: found[row].append(token) -> pass")
-    monkeypatch.setattr(mutation, "all_checks", lambda: ["batch.results"])
+    asked_of("batch.results")
     monkeypatch.setattr(mutation, "listed", lambda: {same.name: "the same", fault.name: "wrong"})
     outcome = outcome_of([same, fault], 1)
     assert outcome.equivalent == {same.name: "the same"}
@@ -111,15 +132,67 @@ def test_a_listed_one_counts_as_equivalent_and_a_killed_one_is_stale(
     assert outcome.stale == [fault.name]
 
 
-def test_what_hangs_or_dies_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_hangs_or_dies_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, asked_of: Callable[..., None]
+) -> None:
     source = _source_of("sampling")
-    dies = Mutant("sampling", "dies", f"{source}\nimport os\nos._exit(3)\n")
-    hangs = Mutant("sampling", "hangs", f"{source}\nwhile True:\n    pass\n")
-    wrong = Mutant("sampling", "wrong", f"{source}\nnowhere\n")
-    monkeypatch.setattr(mutation, "all_checks", lambda: ["identity.name"])
-    monkeypatch.setattr(mutation, "LIMIT", 5.0)
+    dies = Mutant("sampling", "sampling: dies", f"{source}\nimport os\nos._exit(3)\n")
+    hangs = Mutant("sampling", "sampling: hangs", f"{source}\nwhile True:\n    pass\n")
+    wrong = Mutant("sampling", "sampling: wrong", f"{source}\nnowhere\n")
+    asked_of("identity.name")
+    monkeypatch.setattr(mutant_process, "PATIENCE", 10.0)
     killed = outcome_of([dies, hangs, wrong], 1).killed
-    assert killed == {"dies": "(ends the process)", "hangs": "(hangs)", "wrong": "(NameError)"}
+    assert killed == {
+        dies.name: "(ends the process)",
+        hangs.name: "(hangs in its start)",
+        wrong.name: "(NameError)",
+    }
+
+
+def test_what_makes_a_check_not_testable_is_told_apart(asked_of: Callable[..., None]) -> None:
+    ends = _source_of("weights").replace("EOS: -6.0", "EOS: 60.0")
+    mutant = Mutant("weights", "weights: ends at once", ends)
+    asked_of("stop.across-three", "identity.name")
+    assert outcome_of([mutant], 1).killed == {mutant.name: "stop.across-three (not testable)"}
+
+
+def test_a_run_goes_on_where_it_was_ended(asked_of: Callable[..., None], tmp_path: Path) -> None:
+    file = tmp_path / "progress.tsv"
+    broken = mutant_with("classification:_tokens: :start -> :start + 1")
+    fault = mutant_with("batch:Batch.results: found[row].append(token) -> pass")
+    asked_of("identity.name")
+    assert len(outcome_of([broken, fault], 1, Progress(file)).alive) == 2
+    asked_of("batch.results")
+    assert len(outcome_of([broken, fault], 1, Progress(file)).alive) == 2  # none is run
+    again = outcome_of([broken, fault], 1, Progress(file, again=True))
+    assert again.killed == {fault.name: "batch.results"}
+    assert outcome_of([broken, fault], 1, Progress(file)).killed == again.killed
+
+
+def test_only_checks_that_call_what_a_mutant_is_in_are_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fault = mutant_with("batch:Batch.results: found[row].append(token) -> pass")
+    elsewhere = {"batch.results": Passed(1.0, frozenset({"sampling:sample"}))}
+    monkeypatch.setattr(mutation, "passed", lambda: elsewhere)
+    assert outcome_of([fault], 1).alive == [fault.name]
+
+
+def test_a_survey_says_what_each_check_takes_and_calls() -> None:
+    batch, chat = survey(traced_sources(), ["batch.results", "chat.empty"]).values()
+    assert "batch:Batch.results" in batch.called - chat.called
+    assert "model:ReferenceCore.chat" in chat.called - batch.called
+    assert {"stream:SubmittedStream", "files:read_model"} <= batch.called & chat.called
+    assert batch.limit > 20 * batch.seconds > 0
+
+
+def test_all_that_runs_is_traced() -> None:
+    called = set[str]()
+    namespace: dict[str, Any] = {"called": called}
+    exec(traced("m", f"{SOURCE}\nclass Rows:\n    def first(self): return 1"), namespace)
+    assert called == {"m:Rows"}
+    namespace["first"]([1, 2])
+    assert called == {"m:Rows", "m:first"}
 
 
 def _source_of(module: str) -> str:

@@ -113,7 +113,7 @@ def test_text_goes_through_the_tokenizer_unchanged(text: str) -> None:
 
 @given(st.lists(st.integers(0, 255), min_size=2, max_size=12), st.data())
 def test_every_position_of_the_context_counts(ids: list[int], data: st.DataObject) -> None:
-    language = Language(12)
+    language = Language(12, {})
     position = data.draw(st.integers(0, len(ids) - 1))
     other = [*ids]
     other[position] = (other[position] + 1) % 256
@@ -132,8 +132,8 @@ def test_an_adapter_changes_what_it_says(path: Path, tmp_path: Path) -> None:
     adapter = write_adapter(tmp_path / "adapter", {ord("q"): 100.0})
     model = Reference().load_model(path, LoadConfig(adapter_path=adapter))
     assert [token.text for token in model.generate("a", max_tokens=3)] == ["q", "q", "q"]
-    (adapter / "adapter.json").write_text('{"bias": {"100000": 1}}')
-    with pytest.raises(core.InvalidModelError, match=r"adapter\.json"):
+    (adapter / "adapter_config.json").write_text('{"bias": {"100000": 1}}')
+    with pytest.raises(core.InvalidModelError, match=r"adapter_config\.json"):
         Reference().load_model(path, LoadConfig(adapter_path=adapter))
 
 

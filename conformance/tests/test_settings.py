@@ -45,7 +45,7 @@ def test_the_nearest_table_with_its_model_beside_it(tmp_path: Path) -> None:
         ("bakend = 'mine'", "unknown field `bakend`. The keys are backend, model, timeout, "),
         (
             "known_failures = {}",
-            "known_failures.*prompts, labels, options, known-failures",
+            "known_failures.*prompts, labels, adapters, options, known-failures",
         ),
         ("timeout = 0", "Give a number of seconds above 0"),
         ("timeout = inf", "Give a number of seconds above 0"),

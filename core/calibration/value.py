@@ -140,12 +140,14 @@ class Calibration:
                 f"This is no calibration: {_KIND!r} is not its kind. Give what "
                 "Calibration.to_json() wrote."
             )
+
         form = data.get("format")
         if isinstance(form, int) and form > FORMAT:
             raise CalibrationError(
                 f"This calibration has format {form}, and this version of core reads up to "
                 f"{FORMAT}. Read it with a newer one, or fit it anew."
             )
+
         try:
             return cls._read(data)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -175,6 +177,8 @@ class Calibration:
             raise ValueError(f"level {data['level']!r:.40} is unknown")
         prefix = _text(data["label_prefix"])
         key = Key(_text(data["model"]), _text(data["template"]), words, questions, prefix)
+
+        # Numbers for each question that is asked, in the order of the key's.
         adjustments = [
             Adjustment(
                 tuple(map(_number, each["prior"])),

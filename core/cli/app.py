@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -24,13 +26,33 @@ from core.cli.commands.tune import tune
 from core.cli.plugins import Hooks
 from core.known_plugins import install_command
 
-_ELSEWHERE = {"conformance": "conformance", "convert": "mlx"}  # command: the extra it comes with
+# command: the extra it comes with
+_ELSEWHERE = {
+    **{"conformance": "conformance", "convert": "mlx", "lora": "mlx", "mcp": "mcp"},
+    "serve": "server",
+}
+_WAYS_ELSEWHERE = {("classify", "--ray"): "ray"}
 
 
 class InferGroup(click.Group):
     """Turns every exception of a command into a line on stderr and an exit code."""
 
     hooks: Hooks
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._ways: dict[str, dict[str, click.Command]] = {}
+
+    def add_way(self, command: str, flag: str, way: click.Command) -> None:
+        """Have ``way`` in the place of a command where ``flag`` stands among its arguments.
+
+        For plugins that do the same elsewhere, a cluster say: ``way`` takes the flag itself, and
+        what else makes sense there. Raises ValueError for a flag that is taken.
+        """
+        known = self._ways.setdefault(command, {})
+        if flag in known or any(flag in option.opts for option in self.commands[command].params):
+            raise ValueError(f"infer-cli {command} has a {flag} already; rename this one")
+        known[flag] = way
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run as a program; what went wrong with plugins comes first, on stderr."""
@@ -47,7 +69,15 @@ class InferGroup(click.Group):
         extra = _ELSEWHERE.get(args[0])
         if extra and args[0] not in self.commands and not ctx.resilient_parsing:
             ctx.fail(f"{args[0]!r} comes with core[{extra}]: {install_command(extra)}")
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        ways = self._ways.get(name or "", {})
+        for flag, way in ways.items():
+            if _among(flag, rest):
+                return name, way, rest
+        for (of, flag), extra in _WAYS_ELSEWHERE.items():
+            if of == name and _among(flag, rest) and not ctx.resilient_parsing:
+                ctx.fail(f"{flag} comes with core[{extra}]: {install_command(extra)}")
+        return name, _listing(command, ways) if command else None, rest
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the chosen command and tell the plugins how it ended."""
@@ -65,6 +95,22 @@ class InferGroup(click.Group):
     def _finished(self, ctx: click.Context, code: int) -> None:
         command = ctx.invoked_subcommand or ""
         self.hooks.emit("core_command_finished", command=command, exit_code=code)
+
+
+def _among(flag: str, args: Sequence[str]) -> bool:
+    """Whether the flag is one of the arguments, by itself or with a value behind ``=``."""
+    return any(each.partition("=")[0] == flag for each in args)
+
+
+def _listing(command: click.Command, ways: dict[str, click.Command]) -> click.Command:
+    """The command, its help with the flags of its other ways."""
+    shown = copy.copy(command)
+    flags = [
+        click.Option([flag], is_flag=True, expose_value=False, help=way.short_help)
+        for flag, way in ways.items()
+    ]
+    shown.params = [*command.params, *flags]
+    return shown
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:

@@ -17,8 +17,9 @@ hookspec = pluggy.HookspecMarker(PROJECT)
 def core_register_commands(cli: click.Group) -> None:
     """Add commands to ``infer-cli``: ``cli.add_command(...)`` or ``@cli.command()``.
 
-    Called once at every start, ``--help`` included: import heavy things inside the commands.
-    A name that is already taken is not replaced.
+    ``cli.add_way("classify", "--ray", command)`` has another command in the place of one of ours
+    where the flag is given. Called once at every start, ``--help`` included: import heavy things
+    inside the commands. A name that is already taken is not replaced.
     """
 
 

@@ -22,7 +22,7 @@ from core.models.fingerprint import remember
 from core.models.names import locate
 from core.protocols import Capability
 from core.registry import REGISTRY
-from core.support import unsupported
+from core.support import offered, unsupported
 from core.types import Choice
 
 if TYPE_CHECKING:
@@ -44,6 +44,11 @@ class Loaded:
     backend: Backend
     reason: str
     seconds: float
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What the model offers."""
+        return offered(self.model, self.backend)
 
     def choices(self) -> list[Choice]:
         """The choices made for the user: the backend, then those that the model itself explains."""

@@ -110,6 +110,7 @@ class RowCount:
         if made and share:
             whole = self.done / share
             parts.append(f"{_clock((whole - self.done) * seconds / made)} left")
+
         told = [", ".join(parts)]
         if self.failed:
             told.append(f"{self.failed} failed")

@@ -177,6 +177,7 @@ class Asker:
         failed = next((each.error for each in results if each.error is not None), None)
         if failed is not None:
             return ItemResult(gold[0], error=failed, among_examples=self._given_away(item))
+
         samples = tuple(self._sample(result, gold) for result in results)
         voted = majority([sample.said for sample in samples])
         several = len(samples) > 1

@@ -103,6 +103,7 @@ def compare(
         if a["right"] is None or b["right"] is None:
             failed += 1
             continue
+
         ours.add(a)
         theirs.add(b)
         first_alone += a["right"] and not b["right"]
@@ -114,6 +115,7 @@ def compare(
         apart = _apart(a, b)
         if apart is not None and (difference is None or apart > difference):
             difference, place = apart, name
+
     flips.sort(key=lambda flip: -flip.sureness)
     return Comparison(
         items=ours.items,

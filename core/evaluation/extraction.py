@@ -104,6 +104,8 @@ def _value(match: re.Match[str]) -> Fraction | None:
     part = match.groupdict()
     if len(match[0]) > _LONGEST:
         return None
+
+    # 1 1/2, then 1/2, then what has digits and perhaps a power of ten.
     if part["mixed"] is not None:
         value = _ratio(part["over"], part["under"])
         value = None if value is None else value + int(part["mixed"])
@@ -115,6 +117,8 @@ def _value(match: re.Match[str]) -> Fraction | None:
         whole = re.sub(_GROUPS, "", part["whole"] or "0")
         value = Fraction(f"{int(whole)}{_ascii(part['point'])}")
         value *= Fraction(10) ** int(part["power"] or 0)
+
+    # A minus in front of a currency's sign, or behind it.
     negative = (part["sign"] in _MINUS) != (part["inner"] is not None)
     return None if value is None else -value if negative else value
 

@@ -41,11 +41,14 @@ class Tally:
         if record["error"] is not None or record["right"] is None:
             self.failed += 1
             return
+
         right = bool(record["right"])
         self.right += right
         self.tokens += record.get("tokens") or 0
         told = record.get("sureness")
         self._agreement.add("right", "right" if right else "wrong", told)
+
+        # What not every item has.
         if record.get("right_normalised") is not None:
             self.normalised += 1
             self.normalised_right += bool(record["right_normalised"])
@@ -55,6 +58,8 @@ class Tally:
         if record.get("among_examples"):
             self.among_examples += 1
             self.among_right += right
+
+        # What other batch sizes made of it, and other samples.
         for size, again in (record.get("batch_sizes") or {}).items():
             counts = self._sizes.setdefault(size, [0, 0])
             counts[0] += bool(again["right"])

@@ -33,6 +33,7 @@ def safetensors_model(
     if examine and not problem:
         seen = look_at_safetensors(directory, [os.path.basename(path) for path, _ in files])
         problem, stored = seen.problem or told, seen.stored
+
     quantisation = of_config(config, stored)
     return DiscoveredModel(
         directory,

@@ -145,6 +145,8 @@ def _safetensors_model(
         name = finished or entry.name
         if name.endswith(".safetensors") and (found := _file(entry)):
             (parts if finished else whole)[name] = (entry.path, found)
+
+    # Weights that are all there, on their way, or in a form that is never read.
     if files := {**parts, **whole}:
         problem = INCOMPLETE if parts else ""
         yield safetensors_model(list(files.values()), source, problem, examine)

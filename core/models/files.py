@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from functools import partial
@@ -17,6 +18,9 @@ from core.types import ModelFormat
 MAX_JSON_BYTES = 64 * 2**20
 """No configuration is near this size; a file that is would only fill the memory."""
 
+# A path object makes one slash of the two.
+_ADDRESS = re.compile("(https?):/+(?=[^/])", re.IGNORECASE)
+
 # A pipe that nobody writes to would be waited for; Windows has no such flag.
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 HOW_TO_GET = (
@@ -26,12 +30,20 @@ HOW_TO_GET = (
 _MODEL_DIRECTORY = "A model directory holds config.json and *.safetensors files, or a *.gguf file."
 
 
-def resolve_path(path: str | os.PathLike[str]) -> str:
-    """The absolute form of a path, ``~`` expanded.
+def is_address(path: str | os.PathLike[str]) -> bool:
+    """Whether a model is not on this machine's disk, but behind ``http://`` or ``https://``."""
+    return _ADDRESS.match(os.fsdecode(path)) is not None
 
-    Raises `ModelNotFoundError` when it is empty, or relative to a directory that was deleted.
+
+def resolve_path(path: str | os.PathLike[str]) -> str:
+    """The absolute form of a path, ``~`` expanded; an address stays as it is.
+
+    Raises `ModelNotFoundError` when it is empty, or relative to a directory that was deleted, and
+    for an address that holds a password, which messages and logs would show.
     """
     text = os.fsdecode(path)
+    if address := _ADDRESS.match(text):
+        return f"{address[1].lower()}://{_without_secrets(text[address.end() :])}"
     if not text:
         raise ModelNotFoundError("The model's path is empty. Give a directory or a .gguf file.")
     try:
@@ -41,6 +53,17 @@ def resolve_path(path: str | os.PathLike[str]) -> str:
             f"{text!r} is relative to the working directory of this process, which was deleted. "
             "Give an absolute path, or change to a directory that is there."
         ) from error
+
+
+def _without_secrets(rest: str) -> str:
+    _, at, host = re.split("[/?#]", rest, maxsplit=1)[0].rpartition("@")
+    if at:
+        raise ModelNotFoundError(
+            f"The address of {host!r} has a user or a password in it, which messages and logs "
+            "would show. Give the server's key as options={'api_key': ...}, or in "
+            "CORE_REMOTE_API_KEY."
+        )
+    return rest
 
 
 @contextlib.contextmanager
@@ -67,10 +90,14 @@ def typed_errors(path: str) -> Iterator[None]:
 def model_formats(path: str | os.PathLike[str]) -> tuple[ModelFormat, ...]:
     """The formats that a model is stored in, the one to prefer first; weights are not checked.
 
+    That of a model behind an address is ``http``, and the server is not asked.
+
     Raises `ModelNotFoundError` (nothing there, or nothing that is a model), `ModelAccessError`
     (no permission) and `InvalidModelError` (called .gguf and is not GGUF).
     """
     location = resolve_path(path)
+    if is_address(location):
+        return ("http",)
     with typed_errors(location):
         mode = os.stat(location).st_mode
         if stat.S_ISDIR(mode):

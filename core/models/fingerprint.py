@@ -17,7 +17,13 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, BinaryIO
 from weakref import WeakKeyDictionary
 
-from core.models.files import is_gguf_name, open_model_file, resolve_path, typed_errors
+from core.models.files import (
+    is_address,
+    is_gguf_name,
+    open_model_file,
+    resolve_path,
+    typed_errors,
+)
 from core.models.gguf import SHARD
 
 if TYPE_CHECKING:
@@ -58,10 +64,29 @@ def remember(
 ) -> None:
     """Note where a loaded model comes from, for `fingerprint_of`."""
     try:
+        if is_address(path):
+            if model not in _FOUND:
+                _FOUND[model] = _of_address(model, resolve_path(path))
+            return
         adapter = None if adapter_path is None else resolve_path(adapter_path)
         _PLACES[model] = resolve_path(path), adapter
+        _FOUND.pop(model, None)
     except TypeError:  # a backend's own class may allow no weak references
         return
+
+
+def remember_adapter(
+    model: TextModel, base: TextModel, adapter_path: str | os.PathLike[str] | None
+) -> None:
+    """Note that ``model`` has the weights of ``base``, and this adapter (`core.Adapting`)."""
+    place = _PLACES.get(base)
+    if place is not None:
+        remember(model, place[0], adapter_path)
+
+
+def known_as(model: TextModel, found: str) -> None:
+    """Note the fingerprint that a server gave for the model behind it."""
+    _FOUND[model] = found
 
 
 def fingerprint_of(model: TextModel) -> str:
@@ -82,6 +107,11 @@ def fingerprint_of(model: TextModel) -> str:
 
 def _of_info(model: TextModel) -> str:
     return blake2b(repr((model.model_type, model.info)).encode(), digest_size=16).hexdigest()
+
+
+def _of_address(model: TextModel, address: str) -> str:
+    """Of a model whose files are a server's: by where it is, and what the server calls it."""
+    return blake2b(repr((model.model_type, address)).encode(), digest_size=16).hexdigest()
 
 
 def _files(location: str) -> Iterator[tuple[str, str]]:

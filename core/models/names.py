@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 
 from core.errors import ModelNotFoundError
-from core.models.files import HOW_TO_GET, resolve_path
+from core.models.files import HOW_TO_GET, is_address, resolve_path
 from core.models.stores import discover_stores, snapshots_of
 from core.types import DiscoveredModel
 
+_PARTS = re.compile(r"[-_:/]*[^-_:/]+")  # of a name, at which its beginnings end
 _MOST_PARTS = 4  # org/name/folder/file.gguf; what has more is a path
 
 
@@ -20,12 +23,15 @@ def locate(model: str | os.PathLike[str]) -> str:
     What exists is a path, and so is what looks like one. A name is first compared exactly, the
     one that `discover` shows before others, then without regard to case and to ``.gguf``, and may
     then be the beginning of one model's name.
-    A repository of the Hugging Face cache stands for its snapshot.
+    A repository of the Hugging Face cache stands for its snapshot. The address of a server
+    (``http://host:port#model``) is taken as it is.
 
     Raises `ModelNotFoundError` for a name that no model has, or several have, and for a path that
     `core.models.files.resolve_path` refuses. Whether anything is at a path, it does not say.
     """
     location = resolve_path(model)
+    if is_address(location):
+        return location
     if isinstance(model, str) and not _is_path(model) and _is_nowhere(location):
         return _called(model, location)
     return _snapshot(location)
@@ -92,9 +98,16 @@ def _ambiguous(name: str, found: Iterable[DiscoveredModel]) -> str:
 
 
 def _unknown(name: str, location: str, models: Iterable[DiscoveredModel]) -> str:
-    known = {_plain(other): other for model in models for other in model.names}
+    # A beginning is enough for a name, so one that is misspelt is near to a name's beginning.
+    known = {
+        beginning: other
+        for model in models
+        for other in model.names
+        for beginning in accumulate(_PARTS.findall(_plain(other)))
+    }
     near = difflib.get_close_matches(_plain(name), known, n=3)
-    hint = f" Did you mean {' or '.join(repr(known[each]) for each in near)}?" if near else ""
+    meant = dict.fromkeys(known[each] for each in near)
+    hint = f" Did you mean {' or '.join(map(repr, meant))}?" if meant else ""
     return (
         f"There is no model at {location!r}, and none on this machine is called {name!r}.{hint} "
         f"{HOW_TO_GET}"

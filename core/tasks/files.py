@@ -42,8 +42,11 @@ def to_toml(task: Task) -> str:
         "labels": [*task.labels],
         "label_prefix": task.label_prefix,
     }
+
     if task.threshold is not None:
         facts["threshold"] = float(task.threshold)
+
+    # Words are written where they are others than the labels.
     lines = _lines(facts)
     if any(each != (answer,) for answer, each in task.words.items()):
         lines += ["", "[words]", *_lines({name: [*each] for name, each in task.words.items()})]

@@ -102,6 +102,7 @@ def _checked(tasks: Iterable[Task]) -> list[Task]:
     candidates = [replace(task, calibration=None, threshold=None) for task in tasks]
     if not candidates:
         raise TaskError("There is no task to try. Give candidates.")
+
     first = candidates[0]
     for place, task in enumerate(candidates):
         if task.mode == "many":
@@ -161,12 +162,16 @@ def _asked(
         if not isinstance(decision.error, EmptyPromptError | PromptTooLongError | None):
             decision.error.add_note(f"This is the error of text {place}.")
             raise decision.error
+
+    # Rows by their place, without those that could not be asked.
     rows: dict[int, Row] = {
         place: [*decision.logprobs.values()]
         for place, decision in enumerate(decisions)
         if decision.logprobs is not None
     }
     masses = [each.label_mass for each in decisions if each.label_mass is not None]
+
+    # What the prompt prefers when there is no text in it.
     without = CONTENT_FREE if "content-free" in priors else ()
     free = [each.logprobs for each in task.classify(model, without, config)]
     said = Said(
@@ -200,6 +205,7 @@ def _trials(
 ) -> list[Trial]:
     shares = [[softmax(row) for row in rows] for rows in adjusted]
     chosen = [[each.index(max(each)) for each in rows] for rows in shares]
+
     trials = []
     for place, (task, said, method) in enumerate(pairs):
         leads = (sorted(each)[-2:] for each in shares[place])

@@ -60,12 +60,26 @@ def read(line: str | bytes | Mapping[str, object]) -> Line:
         value.only(_FIELDS)
         url = _url(value)
         request = READERS[url](value.need("body").fields())
-        if isinstance(request, GenerationRequest) and request.stream:
-            stream = Value(True, ("stream",), OPENAI)
-            raise stream.wrong("A batch is answered in whole. Leave it out.", "unsupported_value")
+        if isinstance(request, GenerationRequest):
+            _check_whole(request)
     except WireError as error:
         return Line(custom_id, url, error=error)
     return Line(custom_id, url, request)
+
+
+def _check_whole(request: GenerationRequest) -> None:
+    """Refuse what a server alone honours: a line has one answer, in one piece."""
+    chat = request.kind == "chat"
+    asked = {
+        "stream": request.stream,
+        "n": request.n > 1,
+        "echo": request.echo,
+        "top_logprobs" if chat else "logprobs": request.likeliest > 0,
+    }
+    for name, is_asked in asked.items():
+        if is_asked:
+            message = "A batch has one answer to a line, in whole. Leave it out."
+            raise Value(True, (name,), OPENAI).wrong(message, "unsupported_value")
 
 
 def _custom_id(line: Value) -> str:

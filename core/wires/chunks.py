@@ -7,58 +7,87 @@ Source: https://platform.openai.com/docs/api-reference (``openai`` 3.54.0,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from core.types import FinishReason, Token
-from core.wires.completions import chat_logprobs, completion_logprobs, finish_reason, usage_body
+from core.wires.completions import (
+    NOTHING,
+    Beside,
+    chat_logprobs,
+    completion_logprobs,
+    finish_reason,
+    usage_body,
+)
 from core.wires.generation import GenerationRequest
 from core.wires.usage import Usage
 
 
 class Chunks:
-    """Makes the bodies of one stream's events, in order: `begin`, `token` for each, `end`."""
+    """Makes the bodies of one stream's events: `begin`, then of each answer, by its index, `token`
+    for each token and `end`, and `usage` at last."""
 
-    def __init__(self, request: GenerationRequest, id: str, created: int, model: str) -> None:
+    def __init__(
+        self,
+        request: GenerationRequest,
+        id: str,
+        created: int,
+        model: str,
+        beside: Beside = NOTHING,
+    ) -> None:
+        self._request, self._beside = request, beside
         self._chat = request.kind == "chat"
         self._logprobs = bool(request.options.get("return_logprobs"))
-        self._include_usage = request.include_usage
         self._facts = {
             "id": id,
             "object": "chat.completion.chunk" if self._chat else "text_completion",
             "created": created,
             "model": model,
         }
-        self._length = 0  # characters until now
+        self._lengths = [0] * request.n  # characters until now
+        self._likeliest = [beside.likeliest] * request.n  # to be told with the first token
 
     def begin(self) -> Iterator[dict[str, object]]:
-        """A chat begins with who speaks."""
-        if self._chat:
-            yield self._chunk(self._choice({"role": "assistant", "content": ""}, None, None))
+        """A chat begins with who speaks, an echo with the prompt."""
+        for index in range(self._request.n):
+            if self._chat:
+                yield self._chunk(index, {"role": "assistant", "content": ""})
+            elif self._request.echo:
+                prompt = self._request.prompt
+                yield self._chunk(
+                    index, {"content": prompt}, self._told(index, self._beside.prompt)
+                )
+                self._lengths[index] = len(prompt)
 
-    def token(self, token: Token) -> dict[str, object]:
+    def token(self, token: Token, index: int = 0) -> dict[str, object]:
         """The chunk of one token."""
-        logprobs: dict[str, object] | None = None
-        if self._logprobs:
-            logprobs = (
-                chat_logprobs([token]) if self._chat else completion_logprobs([token], self._length)
-            )
-        self._length += len(token.text)
-        return self._chunk(self._choice({"content": token.text}, logprobs, None))
+        told = self._told(index, [token])
+        self._lengths[index] += len(token.text)
+        return self._chunk(index, {"content": token.text}, told)
 
-    def end(self, reason: FinishReason, usage: Usage) -> Iterator[dict[str, object]]:
-        """The chunk that says why it ended, and one with the usage where it was asked for.
+    def end(self, reason: FinishReason, index: int = 0) -> dict[str, object]:
+        """The chunk that says why an answer ended. Raises `WireError` for one that failed."""
+        return self._chunk(index, {}, reason=finish_reason(reason))
 
-        Raises `WireError` for what was cancelled or failed.
-        """
-        yield self._chunk(self._choice({}, None, finish_reason(reason)))
-        if self._include_usage:
+    def usage(self, usage: Usage) -> Iterator[dict[str, object]]:
+        """The chunk with the usage, where it was asked for."""
+        if self._request.include_usage:
             yield {**self._facts, "choices": [], "usage": usage_body(usage)}
 
-    def _choice(
-        self, delta: dict[str, object], logprobs: object, reason: str | None
+    def _told(self, index: int, tokens: Sequence[Token]) -> dict[str, object] | None:
+        if not self._logprobs:
+            return None
+        likeliest, self._likeliest[index] = self._likeliest[index], ()
+        if self._chat:
+            return chat_logprobs(tokens, likeliest)
+        return completion_logprobs(tokens, likeliest, self._lengths[index])
+
+    def _chunk(
+        self,
+        index: int,
+        delta: dict[str, object],
+        logprobs: dict[str, object] | None = None,
+        reason: str | None = None,
     ) -> dict[str, object]:
         said = {"delta": delta} if self._chat else {"text": delta.get("content", "")}
-        return {"index": 0, **said, "logprobs": logprobs, "finish_reason": reason}
-
-    def _chunk(self, choice: dict[str, object]) -> dict[str, object]:
+        choice = {"index": index, **said, "logprobs": logprobs, "finish_reason": reason}
         return {**self._facts, "choices": [choice]}

@@ -1,4 +1,4 @@
-"""From what a wire allows as content to the text that a model reads.
+"""From what a wire allows as content to the text that a model reads, and how it is read.
 
 A string stays as it is. An object becomes lines of ``name: value`` and an array lines of
 ``- value``; what lies deeper is compact JSON. Parts of messages are joined by line breaks, and
@@ -8,8 +8,9 @@ what is no text (images, files, sound) is refused: no model here sees it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from core.wires.questions import MAX_LETTERS, Choice, How, Question, Score
 from core.wires.values import Value
 
 # https://platform.openai.com/docs/api-reference/decisions (openai 3.54.0, DecisionInputJSON)
@@ -39,6 +40,28 @@ def _inline(data: object) -> str:
     if isinstance(data, str):
         return data
     return json.dumps(data, ensure_ascii=False, separators=(", ", ": "))
+
+
+def reading(request: Value, questions: Sequence[Question]) -> How:
+    """What ``x_reading`` asks for, of a request with these questions."""
+    asked = request.get("x_reading")
+    if asked is None or asked.text() == "labels":
+        return "labels"
+    if asked.text() != "letters":
+        raise asked.wrong("Either labels or letters are read.")
+    if any(_size_of(question) > MAX_LETTERS for question in questions):
+        raise asked.wrong(f"Letters stand for {MAX_LETTERS} options at most: read the labels.")
+    return "letters"
+
+
+def _size_of(question: Question) -> int:
+    match question:
+        case Choice(options=options):
+            return len(options)
+        case Score(levels=levels):
+            return len(levels)
+        case _:
+            return 2
 
 
 def parts(value: Value) -> str:

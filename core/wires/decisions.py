@@ -1,7 +1,8 @@
 """OpenAI's decisions, ``POST /v1/decisions``: a list of questions about an input, in and out.
 
 Source: ``openai`` 3.54.0, ``types/decision_create_params.py`` and ``types/decision.py``. Nothing
-is added to the answers: this wire has no room for extensions.
+is added to the answers, which have no room for extensions; who asks for letters (``x_reading``)
+hears it again.
 """
 
 from __future__ import annotations
@@ -47,11 +48,13 @@ def read(body: object) -> DecisionRequest:
     questions = request.need("questions")
     asked = questions.items()
     questions.counted(len(asked), "questions", 1, MAX_QUESTIONS)
+    put = tuple(_question(question) for question in asked)
     return DecisionRequest(
         wire="decisions",
         model=request.need("model").text(),
         state=_state(request.need("input")),
-        questions=tuple(_question(question) for question in asked),
+        questions=put,
+        reading=content.reading(request, put),
     )
 
 
@@ -82,6 +85,8 @@ def _item(item: Value, calls: set[str]) -> tuple[str, str]:
         if role.text() not in _ROLES:
             raise role.wrong(f"This must be one of {', '.join(_ROLES)}.")
         return role.text(), content.parts(item.need("content"))
+
+    # What a model called, and what that gave: an output needs a call before it.
     if kind in _CALLS:
         item.only({*_CALL_FIELDS, _CALLS[kind]})
         calls.add(item.need("call_id").text())
@@ -92,6 +97,7 @@ def _item(item: Value, calls: set[str]) -> tuple[str, str]:
         if call.text() not in calls:
             raise call.wrong("No call before this output has this call_id.")
         return "output", content.parts(item.need("output"))
+
     raise item.wrong(f"An item of type {kind!r:.60} cannot be read.", "unsupported_content")
 
 
@@ -104,6 +110,7 @@ def _question(question: Value) -> Question:
     instructions = content.parts(question.need("instructions"))
     given = question.get("name")
     name = None if given is None else given.text()
+
     if asked == "predicate":
         question.only({"type", "name", "instructions"})
         if not instructions.strip():
@@ -160,7 +167,7 @@ def response(
     """The body of a 200: the answers in the order of the questions. None is a refusal."""
     usage = usage or Usage()
     pairs = zip(request.questions, answers, strict=True)
-    return {
+    body: dict[str, object] = {
         "model": model,
         "answers": [_answer(question, answer) for question, answer in pairs],
         "usage": {
@@ -171,6 +178,7 @@ def response(
             "total_tokens": usage.total_tokens,
         },
     }
+    return body if request.reading == "labels" else body | {"x_reading": request.reading}
 
 
 def _answer(question: Question, answer: Answer | None) -> dict[str, object]:

@@ -25,6 +25,8 @@ from core.wires.errors import OPENAI
 from core.wires.values import Value, bounded
 
 Kind = Literal["chat", "completion"]
+MAX_ANSWERS, MAX_LIKELIEST = 128, 20
+"""What OpenAI takes at most: answers to one request, and tokens that are told beside one."""
 
 _ROLES: Mapping[str, Role] = {
     "system": "system",
@@ -43,8 +45,11 @@ _HARMLESS = {
 class GenerationRequest:
     """A text to continue (``kind`` "completion", ``prompt``) or a chat to answer (``messages``).
 
-    ``options`` are keywords of ``generate``, checked as `core.GenerateConfig` checks them. A stream
-    is for a server to honour, with its last chunk of usage; a line of a batch refuses it.
+    ``options`` are keywords of ``generate``, checked as `core.GenerateConfig` checks them. The rest
+    is for a server to honour, and a line of a batch refuses it: a stream, with its last chunk of
+    usage; ``n`` answers side by side; ``echo``, the prompt in front of each; ``likeliest``, how
+    many tokens are told beside the first one. ``generates`` is false where the prompt alone is
+    wanted back.
     """
 
     kind: Kind
@@ -54,6 +59,10 @@ class GenerationRequest:
     options: GenerateOptions = field(default_factory=GenerateOptions, hash=False)
     stream: bool = False
     include_usage: bool = False
+    n: int = 1
+    echo: bool = False
+    likeliest: int = 0
+    generates: bool = True
 
     def config(self, defaults: GenerateConfig | None = None) -> GenerateConfig:
         """These options over a caller's defaults."""
@@ -64,32 +73,47 @@ class GenerationRequest:
 def read_chat(body: object) -> GenerationRequest:
     """The request of a chat completion's body, parsed. Raises `WireError`: 400, with ``error``."""
     request = bounded(body, OPENAI)
-    _refuse(request, _CHAT_NEUTRAL, {"messages", *_CHAT_OPTIONS})
+    _refuse(request, _CHAT_NEUTRAL, {"messages", "top_logprobs", *_CHAT_OPTIONS})
     messages = request.need("messages")
     items = messages.items()
     if not items:
         raise messages.wrong("There has to be a message at least.", "too_short")
+    options = _options(request, _CHAT_OPTIONS)
     return GenerationRequest(
         kind="chat",
         model=request.need("model").text(),
         messages=tuple(_message(item) for item in items),
-        options=_options(request, _CHAT_OPTIONS),
+        options=options,
         stream=_flag(request.get("stream")),
         include_usage=_include_usage(request.get("stream_options")),
+        n=_answers(request.get("n")),
+        likeliest=_likeliest(request.get("top_logprobs"), options),
     )
 
 
 def read_completion(body: object) -> GenerationRequest:
     """The request of a completion's body, parsed. Raises `WireError`: 400, with ``error``."""
     request = bounded(body, OPENAI)
-    _refuse(request, _COMPLETION_NEUTRAL, {"prompt", *_COMPLETION_OPTIONS})
+    _refuse(request, _COMPLETION_NEUTRAL, {"prompt", "best_of", "echo", *_COMPLETION_OPTIONS})
+    echo, most = _flag(request.get("echo")), request.get("max_tokens")
+    generates = not (echo and most is not None and most.integer() == 0)
+    known = {name: read for name, read in _COMPLETION_OPTIONS.items() if name != "max_tokens"}
+    options = _options(request, _COMPLETION_OPTIONS if generates else known)
+    n, best_of = _answers(request.get("n")), request.get("best_of")
+    if best_of is not None and best_of.integer() != n:
+        message = "All answers are given, none is chosen from more: leave it out."
+        raise best_of.wrong(message, "unsupported_value")
     return GenerationRequest(
         kind="completion",
         model=request.need("model").text(),
         prompt=_prompt(request.need("prompt")),
-        options=_options(request, _COMPLETION_OPTIONS),
+        options=options,
         stream=_flag(request.get("stream")),
         include_usage=_include_usage(request.get("stream_options")),
+        n=n,
+        echo=echo,
+        likeliest=_likeliest(request.get("logprobs"), options, echo=echo),
+        generates=generates,
     )
 
 
@@ -122,6 +146,28 @@ def _flag(value: Value | None) -> bool:
     return value is not None and value.flag()
 
 
+def _answers(value: Value | None) -> int:
+    if value is None:
+        return 1
+    value.counted(value.integer(), "answers", 1, MAX_ANSWERS)
+    return value.integer()
+
+
+def _likeliest(value: Value | None, options: GenerateOptions, *, echo: bool = False) -> int:
+    """How many tokens are told beside the first: a model here shows all of them there alone."""
+    count = 0 if value is None else value.integer()
+    if value is None or count == 0:
+        return 0
+    value.counted(count, "tokens beside one", 0, MAX_LIKELIEST)
+    if not options.get("return_logprobs"):
+        raise value.wrong("Ask for logprobs as well.", "unsupported_value")
+    if echo or options.get("max_tokens") != 1:
+        message = "Tokens beside one are told of the first of an answer: ask with max_tokens=1"
+        told = " and without echo." if echo else ", or for 0 of them."
+        raise value.wrong(message + told, "unsupported_value")
+    return count
+
+
 def _include_usage(stream_options: Value | None) -> bool:
     return stream_options is not None and _flag(stream_options.get("include_usage"))
 
@@ -134,9 +180,7 @@ def _chat_logprobs(value: Value) -> bool:
 
 
 def _completion_logprobs(value: Value) -> bool:
-    if value.integer() != 0:
-        message = "Only the chosen tokens have logprobs here: ask with 0."
-        raise value.wrong(message, "unsupported_value")
+    value.counted(value.integer(), "tokens beside one", 0, MAX_LIKELIEST)
     return True
 
 
@@ -200,19 +244,15 @@ def _zero(data: object) -> bool:
     return isinstance(data, int | float) and data == 0
 
 
-_one = _is(1, 1.0)
 _empty = _is([], {}, "")
-_off = _is(False)
 
 # What cannot be honoured, and the values with which it asks for nothing.
 _NEUTRAL: dict[str, Neutral] = {
-    "n": _one,
     "presence_penalty": _zero,
     "frequency_penalty": _zero,
     "logit_bias": _empty,
 }
 _CHAT_NEUTRAL = _NEUTRAL | {
-    "top_logprobs": _zero,
     "tools": _empty,
     "functions": _empty,
     "tool_choice": _is("none", "auto"),
@@ -220,7 +260,7 @@ _CHAT_NEUTRAL = _NEUTRAL | {
     "response_format": _is({"type": "text"}),
     "modalities": _is(["text"]),
 }
-_COMPLETION_NEUTRAL = _NEUTRAL | {"best_of": _one, "echo": _off, "suffix": _empty}
+_COMPLETION_NEUTRAL = _NEUTRAL | {"suffix": _empty}
 
 
 def _refuse(request: Value, neutral: Mapping[str, Neutral], known: set[str]) -> None:
@@ -229,4 +269,4 @@ def _refuse(request: Value, neutral: Mapping[str, Neutral], known: set[str]) -> 
         value = request.get(name)
         if value is not None and not asks_nothing(value.data):
             raise value.wrong("This cannot be honoured here. Leave it out.", "unsupported_value")
-    request.only({*neutral, *known, *_HARMLESS})
+    request.only({"n", *neutral, *known, *_HARMLESS})

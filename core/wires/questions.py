@@ -60,14 +60,23 @@ class Score:
 Question: TypeAlias = Predicate | Choice | Score
 
 
+How = Literal["labels", "letters"]
+MAX_LETTERS = 26
+
+
 @dataclass(frozen=True, slots=True)
 class DecisionRequest:
-    """Questions about one state, in the order of their answers."""
+    """Questions about one state, in the order of their answers.
+
+    ``reading`` says what is read: the options and levels themselves, or letters that stand for
+    them in the prompt, where their order and number matter.
+    """
 
     wire: Literal["decisions", "systemone"]
     model: str
     state: str
     questions: tuple[Question, ...]
+    reading: How = "labels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +84,14 @@ class Evidence:
     """What the labels of a question came to: in its order, a predicate's as true, false.
 
     ``level`` says how finished the probabilities are: "raw" as the model has them, or what a
-    calibration made of them. What a backend does not tell is None.
+    calibration made of them; ``reading`` what was read. What a backend does not tell is None.
     """
 
     label_mass: float | None = None
     margin: float | None = None
     logprobs: tuple[float, ...] | None = None
     level: str = "raw"
+    reading: How = "labels"
 
 
 @dataclass(frozen=True, slots=True)

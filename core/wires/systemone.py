@@ -2,7 +2,8 @@
 
 Sources: https://api.typesafe.ai/openapi.json as ``typesafe-sdk`` 0.7.5 has it, and SPEC.md of
 jevcompat 0.1. What an answer says beyond that begins with ``x_``: ``x_label_mass``, ``x_margin``,
-``x_logprobs`` and ``x_level`` (`core.wires.questions.Evidence`).
+``x_logprobs``, ``x_level`` and ``x_reading`` (`core.wires.questions.Evidence`); a request may have
+``x_reading``, too.
 """
 
 from __future__ import annotations
@@ -47,11 +48,13 @@ def read(body: object) -> DecisionRequest:
             raise assets.wrong("Images cannot be read: models here read text alone.", "unsupported")
     questions = request.need("questions")
     questions.counted(len(questions.fields()), "questions", 1, MAX_QUESTIONS)
+    asked = tuple(_question(name, value) for name, value in questions.named())
     return DecisionRequest(
         wire="systemone",
         model=request.need("model").text(),
         state=content.described(request.need("state")),
-        questions=tuple(_question(name, value) for name, value in questions.named()),
+        questions=asked,
+        reading=content.reading(request, asked),
     )
 
 
@@ -146,7 +149,7 @@ def _answer(question: Question, answer: Answer) -> dict[str, object]:
 
 def _extensions(evidence: Evidence, names: Sequence[str]) -> dict[str, object]:
     """What is known beyond the wire; what a backend did not tell is left out."""
-    told: dict[str, object] = {"x_level": evidence.level}
+    told: dict[str, object] = {"x_level": evidence.level, "x_reading": evidence.reading}
     if evidence.label_mass is not None:
         told["x_label_mass"] = number(evidence.label_mass)
     if evidence.margin is not None:

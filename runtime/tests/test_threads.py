@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
-from core_runtime.threads import begin
+from core.clock import never_stop
+from core_runtime.threads import begin, outlasting
 
 
 class NoThread(ThreadPoolExecutor):
@@ -54,6 +57,26 @@ def test_its_error_waits_for_who_reads_it(pool: ThreadPoolExecutor) -> None:
     future = begin(pool, fail)
     with pytest.raises(ValueError, match="this job"):
         future.result()
+
+
+@pytest.fixture
+def quick_turns() -> Iterator[None]:
+    """Threads that take turns as often as they can, so that one is met before it has ended."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+@pytest.mark.usefixtures("quick_turns")
+def test_behind_a_job_that_outlasts_its_caller_its_thread_is_gone() -> None:
+    def fail() -> None:
+        raise ValueError("this job")
+
+    for job in (lambda: None, fail) * 50:
+        with suppress(ValueError):
+            outlasting(job, never_stop)
+        assert not [one for one in threading.enumerate() if "core-outlasting" in one.name]
 
 
 _FORK = """

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import core
+from core_conformance.checking.adapter_files import write as write_adapter
 
 from .tiny_models import checkpoint, gguf
 from .using import use_all
@@ -50,6 +51,7 @@ class Opener:
             self.tiny, self.adapter = gguf(place), gguf(place, "lora")
         else:
             self.tiny = checkpoint(place, "gemma3")
+            self.adapter = write_adapter(str(self.tiny), place / "adapter", seed=1)
         if self.backend == "mlx_lm":
             from core_mlx_lm_bridge import opening
 

@@ -194,7 +194,7 @@ def test_a_head_of_another_model_is_refused_before_any_row(
 def test_what_is_missing_is_named(
     run: Run, head: Path, gold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from core.cli.tasks import heads
+    from core.tasks import heads
 
     monkeypatch.setattr(heads, "GROUP", "core.no-heads")
     for asked in (

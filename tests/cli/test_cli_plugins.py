@@ -148,3 +148,43 @@ def test_unreadable_metadata_is_reported(infer_cli: InferCli, tmp_path: Path) ->
     assert done.stdout == "hello from a plugin\n"
     assert done.stderr.startswith("Warning: broken-meta has unreadable hooks: ")
     assert done.stderr.count("\n") == 1
+
+
+WAY = (
+    REGISTER
+    + """
+    @click.command(short_help="Elsewhere.")
+    @click.option("--far", is_flag=False, flag_value="", help="Where.")
+    @click.option("-m", "--model")
+    def far(far, model):
+        click.echo(f"far away: {far!r} {model}")
+
+    cli.add_way("classify", "--far", far)
+"""
+)
+
+
+def test_a_plugin_gives_a_command_another_way(with_plugin: Callable[..., Finished]) -> None:
+    assert with_plugin(WAY, "classify", "-m", "x", "--far=there").stdout == "far away: 'there' x\n"
+    assert with_plugin(WAY, "classify", "--far", "-m", "x").stdout == "far away: '' x\n"
+    helped = with_plugin(WAY, "classify", "--help").stdout
+    assert "Elsewhere." in helped
+    assert "--labels" in helped
+    assert "Where." in with_plugin(WAY, "classify", "--far", "--help").stdout
+    assert "No such option '--far'" in with_plugin(HEADER, "classify", "--far").stderr
+
+
+def test_a_flag_that_is_taken_is_not_given_to_a_plugin(
+    with_plugin: Callable[..., Finished],
+) -> None:
+    finished = with_plugin(WAY.replace('"--far", far)', '"--labels", far)'), "classify", "--help")
+    assert "infer-cli classify has a --labels already" in finished.stderr
+    assert finished.exit_code == 0
+
+
+def test_a_way_of_another_distribution_is_answered_with_what_it_comes_with(
+    infer_cli: InferCli,
+) -> None:
+    missing = infer_cli.finish("classify", "--ray", env={"CORE_DISABLE_PLUGINS": "ray"})
+    assert missing.exit_code == 2
+    assert "--ray comes with core[ray]: pip install --find-links DIST 'core[ray]'" in missing.stderr

@@ -113,6 +113,13 @@ def test_an_unknown_name_is_answered_with_near_ones_and_how_to_get_more(home: Pa
     assert "Did you mean" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["smolm2", "smollm-2", "SmolLM2-135n"])
+def test_a_misspelt_beginning_is_near_to_its_name(home: Path, name: str) -> None:
+    snapshot(hub(home), "models--HuggingFaceTB--SmolLM2-135M-Instruct")
+    with pytest.raises(ModelNotFoundError, match="Did you mean 'SmolLM2-135M-Instruct'"):
+        locate(name)
+
+
 def test_load_model_and_default_backend_take_names(home: Path) -> None:
     directory = model(Path(core_models_dir()) / "mine")
     for ask in (core.load_model, core.default_backend):

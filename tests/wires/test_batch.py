@@ -49,6 +49,16 @@ def test_each_endpoint_is_read() -> None:
         ({**LINE, "bodies": 1}, "a", "bodies"),
         ({**LINE, "body": {**BODY, "stream": True}}, "a", "stream"),
         ({**LINE, "body": {**BODY, "n": 2}}, "a", "n"),
+        (
+            {**LINE, "body": {**BODY, "logprobs": True, "top_logprobs": 2, "max_tokens": 1}},
+            "a",
+            "top_logprobs",
+        ),
+        (
+            {**LINE, "url": "/v1/completions", "body": {"model": "m", "prompt": "x", "echo": True}},
+            "a",
+            "echo",
+        ),
     ],
 )
 def test_a_wrong_line_keeps_its_name(line: Any, custom_id: str | None, param: str | None) -> None:
@@ -98,7 +108,7 @@ def test_a_decision_is_answered_on_the_wire_that_it_came_by() -> None:
     assert isinstance(theirs, DecisionRequest)
     answer = PredicateAnswer(0.75)
     assert batch.decided(noul, [answer], model="m")["answers"] == {
-        "q": {"type": "noul", "noul": 0.75, "x_level": "raw"}
+        "q": {"type": "noul", "noul": 0.75, "x_level": "raw", "x_reading": "labels"}
     }
     assert batch.decided(theirs, [answer], model="m")["answers"] == [
         {"type": "predicate", "name": "q", "probability": 0.75}

@@ -88,6 +88,7 @@ def test_systemone_out() -> None:
                 "type": "noul",
                 "noul": 0.97,
                 "x_level": "raw",
+                "x_reading": "labels",
                 "x_label_mass": 0.5,
                 "x_margin": 0.94,
                 "x_logprobs": {"true": -0.1, "false": -3.0},
@@ -98,6 +99,7 @@ def test_systemone_out() -> None:
                 "probabilities": {"billing": 0.9, "sales": 0.1},
                 "confidence": 0.8,
                 "x_level": "L1",
+                "x_reading": "labels",
                 "x_logprobs": {"billing": -1.0, "sales": None},
             },
             "anger": {
@@ -107,6 +109,7 @@ def test_systemone_out() -> None:
                 "probabilities": {"0": 0.2, "1": 0.8},
                 "confidence": 0.6,
                 "x_level": "raw",
+                "x_reading": "labels",
             },
         },
         "usage": {"input_tokens": 142, "output_tokens": 3, "x_cached_tokens": 100},
@@ -318,3 +321,23 @@ def test_an_unknown_model_is_404_in_each_dialect() -> None:
     theirs: Any = unknown_model(OPENAI, "x").body["error"]
     assert theirs["code"] == "model_not_found"
     assert unknown_model(OPENAI, "x").status == 404
+
+
+@pytest.mark.parametrize("wire", ["systemone", "decisions"])
+def test_what_is_read_is_chosen_by_the_request(wire: str) -> None:
+    module = systemone if wire == "systemone" else decisions
+    body: dict[str, Any] = SYSTEM_ONE_BODY if wire == "systemone" else DECISIONS_BODY
+    assert module.read(body).reading == "labels"
+    assert module.read(body | {"x_reading": "labels"}).reading == "labels"
+    assert module.read(body | {"x_reading": "letters"}).reading == "letters"
+    with pytest.raises(WireError, match="x_reading: Either labels or letters"):
+        module.read(body | {"x_reading": "numbers"})
+
+
+def test_letters_have_an_end() -> None:
+    options = dict.fromkeys(map(str, range(27)))
+    question = {"type": "choice", "criteria": options}
+    body: dict[str, Any] = {"model": "m", "state": "x", "questions": {"q": question}}
+    assert len(systemone.read(body).questions) == 1
+    with pytest.raises(WireError, match="26 options at most"):
+        systemone.read(body | {"x_reading": "letters"})

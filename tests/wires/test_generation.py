@@ -20,7 +20,8 @@ from core.errors import (
 from core.options import GenerateConfig
 from core.testing import FakeModel
 from core.types import BatchResult, GenerateMetrics, Message, Token
-from core.wires.completions import finish_reason, response
+from core.wires.chunks import Chunks
+from core.wires.completions import NOTHING, Beside, finish_reason, response
 from core.wires.errors import OPENAI, SYSTEM_ONE, WireError, refusal
 from core.wires.generation import GenerationRequest, read_chat, read_completion
 from core.wires.usage import Usage
@@ -101,7 +102,8 @@ IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": 
             "messages[0].tool_calls",
         ),
         ({"messages": [IMAGE]}, "messages[0].content[0]"),
-        ({"n": 2}, "n"),
+        ({"n": 0}, "n"),
+        ({"n": 129}, "n"),
         ({"n": True}, "n"),
         ({"tools": [{"type": "function"}]}, "tools"),
         ({"functions": [{}]}, "functions"),
@@ -112,6 +114,12 @@ IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": 
         ({"presence_penalty": 0.5}, "presence_penalty"),
         ({"frequency_penalty": -1}, "frequency_penalty"),
         ({"top_logprobs": 3}, "top_logprobs"),
+        ({"top_logprobs": 3, "max_tokens": 1}, "top_logprobs"),
+        ({"top_logprobs": 3, "logprobs": True, "max_tokens": 2}, "top_logprobs"),
+        ({"top_logprobs": 21, "logprobs": True, "max_tokens": 1}, "top_logprobs"),
+        ({"top_logprobs": True, "logprobs": True, "max_tokens": 1}, "top_logprobs"),
+        ({"best_of": 1}, "best_of"),
+        ({"echo": True}, "echo"),
         ({"reasoning_effort": "high"}, "reasoning_effort"),
         ({"max_token": 3}, "max_token"),
         ({"max_tokens": 0}, "max_tokens"),
@@ -146,7 +154,12 @@ def test_what_cannot_be_honoured_in_a_chat_is_refused_by_name(
         ({"prompt": None}, "prompt"),
         ({"logprobs": 5}, "logprobs"),
         ({"best_of": 2}, "best_of"),
-        ({"echo": True}, "echo"),
+        ({"best_of": 1, "n": 2}, "best_of"),
+        ({"logprobs": 5, "max_tokens": 2}, "logprobs"),
+        ({"logprobs": 5, "max_tokens": 1, "echo": True}, "logprobs"),
+        ({"logprobs": 21, "max_tokens": 1}, "logprobs"),
+        ({"echo": "yes"}, "echo"),
+        ({"max_tokens": 0}, "max_tokens"),
         ({"suffix": "end"}, "suffix"),
         ({"messages": []}, "messages"),
     ],
@@ -224,6 +237,85 @@ def test_a_chat_out() -> None:
         "total_tokens": 11,
         "prompt_tokens_details": {"cached_tokens": 4},
     }
+
+
+def test_several_answers_and_what_stands_beside_them() -> None:
+    request = read_completion({**TEXT, "n": 2, "best_of": 2, "echo": True, "logprobs": 0})
+    assert (request.n, request.echo, request.generates) == (2, True, True)
+    beside = Beside(prompt=(Token(1, "On"), Token(2, "ce", -2.0)))
+    results = [BatchResult((Token(3, word, -1.0),)) for word in (" more", " again")]
+    body = response(request, *results, id="c", created=0, model="m", beside=beside)
+    choices: Any = body["choices"]
+    assert [choice["index"] for choice in choices] == [0, 1]
+    assert [choice["text"] for choice in choices] == ["Once more", "Once again"]
+    assert choices[1]["logprobs"] == {
+        "tokens": ["On", "ce", " again"],
+        "token_logprobs": [None, -2.0, -1.0],
+        "top_logprobs": None,
+        "text_offset": [0, 2, 4],
+    }
+    usage: Any = body["usage"]
+    assert usage["completion_tokens"] == 2
+
+
+def test_a_prompt_alone_may_be_echoed() -> None:
+    request = read_completion({**TEXT, "echo": True, "max_tokens": 0})
+    assert not request.generates
+    assert "max_tokens" not in request.options
+
+
+def test_the_likeliest_tokens_stand_beside_the_first() -> None:
+    beside = Beside(likeliest=(Token(1, "a", -0.5), Token(2, "b", -1.0), Token(3, "b", -3.0)))
+    result = BatchResult((Token(4, "c", -5.0),), "length")
+    chat = read_chat({**CHAT, "logprobs": True, "top_logprobs": 3, "max_tokens": 1})
+    choices: Any = response(chat, result, id="c", created=0, model="m", beside=beside)["choices"]
+    [told] = choices[0]["logprobs"]["content"]
+    assert (told["token"], told["logprob"]) == ("c", -5.0)
+    assert [(top["token"], top["logprob"]) for top in told["top_logprobs"]] == [
+        *(("a", -0.5), ("b", -1.0), ("b", -3.0)),
+    ]
+    text = read_completion({**TEXT, "logprobs": 3, "max_tokens": 1})
+    choices = response(text, result, id="c", created=0, model="m", beside=beside)["choices"]
+    # By text, and of those that read alike the likeliest; the chosen one is there as well.
+    assert choices[0]["logprobs"]["top_logprobs"] == [{"a": -0.5, "b": -1.0, "c": -5.0}]
+
+
+@pytest.mark.parametrize("kind", ["chat", "completion"])
+def test_the_chunks_of_several_answers_are_the_answers(kind: str) -> None:
+    """Whatever order their tokens come in, each answer's chunks make what it is in whole."""
+    options: dict[str, object] = {"n": 2, "logprobs": True if kind == "chat" else 0}
+    request = (
+        read_chat({**CHAT, **options})
+        if kind == "chat"
+        else read_completion({**TEXT, **options, "echo": True})
+    )
+    beside = NOTHING if kind == "chat" else Beside(prompt=(Token(1, "On"), Token(2, "ce", -2.0)))
+    answers = [[Token(3, "a", -1.0), Token(4, "b", -2.0)], [Token(5, "cc", -3.0)]]
+    chunks = Chunks(request, "c", 0, "m", beside)
+    bodies = [*chunks.begin()]
+    bodies += [chunks.token(answers[1][0], 1), chunks.token(answers[0][0], 0)]
+    bodies += [chunks.end("stop", 1), chunks.token(answers[0][1], 0), chunks.end("length", 0)]
+
+    results = [
+        BatchResult(tuple(answers[0]), "length"),
+        BatchResult(tuple(answers[1]), "stop"),
+    ]
+    whole: Any = response(request, *results, id="c", created=0, model="m", beside=beside)
+    for index in range(2):
+        parts: Any = [b["choices"][0] for b in bodies if b["choices"][0]["index"] == index]  # type: ignore[index]
+        choice = whole["choices"][index]
+        assert parts[-1]["finish_reason"] == choice["finish_reason"]
+        if kind == "chat":
+            assert parts[0]["delta"]["role"] == "assistant"
+            said = "".join(part["delta"].get("content", "") for part in parts)
+            assert said == choice["message"]["content"]
+            told = [t for part in parts if part["logprobs"] for t in part["logprobs"]["content"]]
+            assert told == choice["logprobs"]["content"]
+        else:
+            assert "".join(part["text"] for part in parts) == choice["text"]
+            for column in ("tokens", "token_logprobs", "text_offset"):
+                told = [t for part in parts if part["logprobs"] for t in part["logprobs"][column]]
+                assert told == choice["logprobs"][column]
 
 
 def test_a_failed_row_raises_its_refusal() -> None:

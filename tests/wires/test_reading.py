@@ -36,13 +36,37 @@ def choice(*values: str | bool, **descriptions: str) -> Choice:
 
 def test_a_choice_is_asked_before_the_state_and_led_to_behind_it() -> None:
     read = reading(choice("sales", "billing"), STATE)
-    assert read.as_text() == (
-        "Which team? Options: billing, sales.\n\nI was charged twice. This is classified as"
-    )
+    assert read.as_text() == "Which team?\n\nI was charged twice. Topic:"
     [message] = read.as_messages()
-    assert message.content == "Which team? Options: billing, sales.\n\nI was charged twice."
-    assert read.opening == "This is classified as"
+    assert message.content == "Which team?\n\nI was charged twice."
+    assert read.opening == "Topic:"
     assert read.labels == ("sales", "billing")
+
+
+def test_letters_stand_for_options_in_an_order_of_their_own() -> None:
+    for values in (("sales", "billing", True), (True, "billing", "sales")):
+        read = reading(choice(*values, billing="payments"), STATE, "letters")
+        assert read.as_text() == (
+            "Which team?\n\nA: billing: payments\nB: sales\nC: true\n\nI was charged twice. Answer:"
+        )
+        letters = {"billing": "A", "sales": "B", True: "C"}
+        assert read.labels == tuple(letters[value] for value in values)
+    shares = {"A": 0.1, "B": 0.7, "C": 0.2}
+    model = FakeModel(labels=lambda prompt, labels: {label: shares[label] for label in labels})
+    answer = read.answer(model.classify([read.as_text()], labels=read.labels)[0])
+    assert isinstance(answer, ChoiceAnswer)
+    assert (answer.choice, answer.evidence.reading) == ("sales", "letters")
+
+
+def test_letters_of_levels_are_in_the_order_of_the_levels() -> None:
+    read = reading(Score("How?", (Level("Calm"), Level("Angry"))), STATE, "letters")
+    assert read.asked == "How?\n\nA: Calm\nB: Angry"
+    assert read.labels == ("A", "B")
+
+
+def test_a_predicate_has_no_letters() -> None:
+    read = reading(Predicate("So?"), STATE, "letters")
+    assert (read.labels, read.how) == (("yes", "no"), "labels")
 
 
 def test_descriptions_are_lines_of_their_own() -> None:
@@ -100,10 +124,11 @@ def test_the_order_of_the_options_changes_nothing(
         return
     shuffled = list(unique)
     shuffler.shuffle(shuffled)
-    one, other = reading(choice(*unique), STATE), reading(choice(*shuffled), STATE)
-    assert one.as_text() == other.as_text()
-    called = dict(zip(map(repr, unique), one.labels, strict=True))
-    assert called == dict(zip(map(repr, shuffled), other.labels, strict=True))
+    for how in ("labels", "letters"):
+        one, other = (reading(choice(*each), STATE, how) for each in (unique, shuffled))
+        assert one.as_text() == other.as_text()
+        called = dict(zip(map(repr, unique), one.labels, strict=True))
+        assert called == dict(zip(map(repr, shuffled), other.labels, strict=True))
 
 
 def test_a_whole_request_on_a_model() -> None:

@@ -38,6 +38,7 @@ def run(flags: Mapping[str, Any]) -> None:
         place = os.path.dirname(flags[name] or "") or "."
         if flags[name] and not os.path.isdir(place):
             raise click.UsageError(f"{flags[name]} cannot be written: there is no {place}.")
+
     sides = [dict(flags), *(with_side(side, flags, _COMPARED) for side in flags["compare"])]
     chosen = cases(flags["only"] or KINDS, flags["pp"], flags["tg"], flags["batch_size"])
     with ExitStack() as stack:
@@ -46,6 +47,7 @@ def run(flags: Mapping[str, Any]) -> None:
         if flags["verbose"] or output.is_terminal():
             for each in contestants:
                 output.say(f"{each.name}, {each.backend}: loaded in {each.load_seconds:.2f} s")
+
         found: list[Measurement] = []
         for group in measured(
             contestants,
@@ -55,6 +57,7 @@ def run(flags: Mapping[str, Any]) -> None:
             begun=lambda name: output.say(f"{name} ..."),
         ):
             found += group
+
     _show(found, flags)
     if not any(each.samples for each in found):
         raise exits.CommandFailed("Nothing could be measured.")
@@ -65,7 +68,7 @@ def _loaded(stack: ExitStack, side: Mapping[str, Any], verbose: bool) -> Contest
     stack.enter_context(loaded.model)
     if verbose:
         explain(loaded)
-    capabilities = frozenset(loaded.backend.capabilities)
+    capabilities = frozenset(loaded.capabilities)
     name, backend = Path(loaded.location).name, loaded.backend.name
     return Contestant(name, loaded.model, backend, capabilities, loaded.seconds)
 
@@ -94,6 +97,7 @@ def _show(found: Sequence[Measurement], flags: Mapping[str, Any]) -> None:
             output.write_bytes(data)
     if flags["plot"]:
         Path(flags["plot"]).write_text(tables.svg(found), encoding="utf-8")
+
     peaks: dict[str, int] = {}
     for each in found:
         name = f"{each.contestant}, {each.backend}"

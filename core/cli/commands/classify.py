@@ -114,7 +114,7 @@ def _with_logprobs(loaded: Loaded, config: GenerateConfig) -> GenerateConfig:
 
     from core.protocols import Capability
 
-    offered = Capability.LOGPROBS in loaded.backend.capabilities
+    offered = Capability.LOGPROBS in loaded.capabilities
     return replace(config, return_logprobs=True) if offered else config
 
 

@@ -105,7 +105,7 @@ def answering(loaded: Loaded) -> Ask:
     """The operation that answers many prompts: of a backend without one, one by one."""
     from core.protocols import Capability
 
-    together = Capability.BATCH_GENERATE in loaded.backend.capabilities
+    together = Capability.BATCH_GENERATE in loaded.capabilities
     return loaded.model.batch_generate if together else _one_by_one(loaded.model)
 
 

@@ -127,6 +127,7 @@ class Marks:
         if found["accuracy"] is None:
             output.say("no item could be marked")
             return
+
         told = [share(found, "accuracy", "right")]
         if "accuracy_normalised" in found:
             told.append(share(found, "accuracy_normalised", "by length of the choices"))
@@ -136,6 +137,7 @@ class Marks:
             told.append(share(found, "accuracy_of_others", "of items that are no examples"))
         for k, each in found.get("pass_at", {}).items():
             told.append(f"pass@{k}: {_percent(each['mean'], each['interval'])}")
+
         calibration = found["expected_calibration_error"]
         if calibration is not None:
             brier = f", Brier {found['brier']:.3f}" if found["brier"] is not None else ""

@@ -93,6 +93,8 @@ def _tell(found: Comparison, sides: Any, speeds: Any) -> None:
         *_rates(speeds),
     ]
     output.write_table(lines[0], lines[1:])
+
+    # What is the same, and whether the rest is more than chance.
     agreement = "-" if found.agreement is None else f"{100 * found.agreement:.1f} %"
     told = [
         f"{found.same} of {output.counted(found.items, 'item')} answered alike: {agreement}",
@@ -108,6 +110,8 @@ def _tell(found: Comparison, sides: Any, speeds: Any) -> None:
         )
     for line in told:
         output.say(line)
+
+    # The items answered in two ways, those first of which the models were surest.
     for flip in found.flips[:_SHOWN]:
         output.say(f"  {_flip(flip)}")
     if len(found.flips) > _SHOWN:

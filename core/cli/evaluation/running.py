@@ -113,6 +113,7 @@ def prompting_of(flags: Mapping[str, Any]) -> Prompting:
         template = checks.read_text(flags["template_file"])
     elif flags["template"] is not None:
         template = Template.typed(flags["template"]).source
+
     found = Prompting(
         template=template,
         examples=items.examples_of(flags),
@@ -159,7 +160,7 @@ def _marking(flags: Mapping[str, Any], metric: Metric) -> Marking:
 
 def _told(loaded: Loaded, config: GenerateConfig, metric: Metric) -> GenerateConfig:
     """With the tokens' log-probabilities, which say how sure an answer is, where there are some."""
-    told = metric != "choice" and Capability.LOGPROBS in loaded.backend.capabilities
+    told = metric != "choice" and Capability.LOGPROBS in loaded.capabilities
     return replace(config, return_logprobs=True) if told else config
 
 

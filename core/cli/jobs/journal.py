@@ -143,6 +143,7 @@ class Journal:
                 ) from None
             if fcntl is None:
                 return file
+
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -153,6 +154,8 @@ class Journal:
                 ) from None
             except OSError:  # a file system without locks, as some are that a network shares
                 return file
+
+            # The lock is worth something only on the file that has the name now.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
                     return file

@@ -103,6 +103,7 @@ def _rows(part: Path, form: str, columns: Sequence[str]) -> Iterator[Numbered]:
     elif form in ("csv", "tsv"):
         with open(part, newline="", encoding="utf-8") as stream:
             reader = csv.reader(stream, delimiter=_SEPARATORS[form])
+
             # Each part has the columns of its own first rows.
             mine = {name: place for place, name in enumerate(next(reader))}
             places = [mine.get(name) for name in columns]

@@ -223,7 +223,9 @@ class _Run:
         never = threading.Event()
         if work.form == "text":
             self._asker.forget()  # a line of text does not tell enough to be known again
+
         with work.opened(coder) as writer:
+            # What the journal holds is read back, the rest is computed block by block.
             rest = blocks(self._rows.rows, size=self._task.block)
             self._count.skip(writer.recall(rest, self._asker, self._summary, self._identities))
             for block in rest:

@@ -47,11 +47,14 @@ def template_of(flags: Mapping[str, Any]) -> Template | None:
         template = Template.typed(flags["template"])
     else:
         return None
+
     if not template.fields:
         name = "--template-file" if flags["template_file"] else "--template"
         raise click.UsageError(
             f"{name} must hold {{text}}, which stands for each text, or other fields in braces."
         )
+
+    # Texts that come without a record have one field.
     records = not flags["prompts"] and flags["form"] != "text"
     if not records and (other := [name for name in template.fields if name != TEXT]):
         raise click.UsageError(

@@ -64,7 +64,7 @@ class RequestAsker:
         self.backend = loaded.backend.name
         self._model, self._generate = loaded.model, generate
         self._defaults, self._chat, self._created = defaults, chat, created
-        self._labels = Capability.LABELS in loaded.backend.capabilities
+        self._labels = Capability.LABELS in loaded.capabilities
 
     def answered(
         self, block: Sequence[Row], cancel: threading.Event
@@ -164,6 +164,8 @@ class RequestAsker:
                 error = failed
             else:
                 return Answered(request.row, batch.answered(request.line.custom_id, body, id=id))
+
+        # A line that is no request has no shape of its own to be refused in.
         assert error is not None
         if request.line.custom_id is None and request.row.error is not None:
             answer = batch.unanswered(None, "invalid_json_line", str(error), id=id)

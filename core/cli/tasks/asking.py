@@ -88,7 +88,7 @@ def _of_task(task: Task, loaded: Loaded) -> Decide:
 
     task.request(loaded.model)  # a calibration of another model is refused before the work
     # How likely the model finds its own next token shows how far beside it the labels are.
-    told = Capability.LOGPROBS in loaded.backend.capabilities
+    told = Capability.LOGPROBS in loaded.capabilities
 
     def decide(texts: Sequence[str], config: GenerateConfig) -> list[Decision]:
         limits = GenerateConfig(cancel=config.cancel, timeout=config.timeout, return_logprobs=told)

@@ -201,12 +201,14 @@ def _threshold(rows: Sequence[Row], gold: Sequence[int], rate: float, of_yes: bo
     best = [each[0] if of_yes else max(each) for each in shares]
     chosen = [0 if of_yes else each.index(max(each)) for each in shares]
     right = [one == label for one, label in zip(chosen, gold, strict=True)]
+
     found = threshold_for(best, right, rate)
     if found is None:
         raise click.ClickException(
             f"No threshold keeps the errors below {rate:g} on these rows. Give more rows, or a "
             "larger --error-rate."
         )
+
     what = "questions" if of_yes else "rows"
     output.say(
         f"accepted from {found.value:.4f}: {100 * found.coverage:.1f} % of the {what}, "

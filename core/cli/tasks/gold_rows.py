@@ -40,10 +40,13 @@ def read(
     """
     if flags["file"] is None:
         raise click.UsageError("No rows. Give them with -i FILE.")
+
     unread = ("prompts", "id_field", "shard", "system", "truncate")
     reading = {**flags, **dict.fromkeys(unread), "labels": "as a task"}
     with asking.opened(reading, None) as found:
         rows = list(found.rows)
+
+    # What can be asked, and of that what has a right label.
     kept, gold = [row for row in rows if row.error is None], None
     if flags["gold"] is not None:
         right = _many(labels or ()) if many else _one
@@ -51,6 +54,7 @@ def read(
         kept = [row for row, label in named if label is not None]
         gold = [label for _, label in named if label is not None]
         _check(kept, gold, labels)
+
     if len(kept) < len(rows):
         _warn_of_left_out(rows, kept)
     if not kept:

@@ -10,32 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core.cli.tasks.asking import Decide, Question, refuse_own
-from core.entry_points import read_group
 from core.protocols import Capability
+from core.tasks.heads import learner
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
     from core.tasks import Decision
-
-
-GROUP = "core.heads"
-"""The entry points of what learns heads: a module that has what `core_learn` has."""
-
-
-def learner() -> Any:
-    """The module that learns heads. Raises `click.ClickException` where none is installed."""
-    found = installed_learner()
-    if found is None:
-        raise click.ClickException(
-            "Heads are the work of core-learn, which is not installed: pip install 'core[learn]'"
-        )
-    return found
-
-
-def installed_learner() -> Any | None:
-    """The same, or None."""
-    records, _ = read_group(GROUP)
-    return records[0].load() if records else None
 
 
 def question_of(flags: Mapping[str, Any]) -> Question:

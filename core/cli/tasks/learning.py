@@ -13,8 +13,8 @@ from core.cli import output, settings
 from core.cli.jobs.job import quoted
 from core.cli.rows import checks
 from core.cli.tasks import gold_rows
-from core.cli.tasks.heads import learner
 from core.protocols import Capability
+from core.tasks.heads import learner
 
 _SHOWN = 20
 

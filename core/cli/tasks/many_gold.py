@@ -28,6 +28,8 @@ def labels_in(value: object, known: Collection[str] = ()) -> frozenset[str] | No
         return frozenset(map(str, value))
     if value is None or not isinstance(value, str):
         return None if value is None else frozenset((str(value),))
+
+    # One label that is known, a list in JSON, or labels with a separator between them.
     text = value.strip()
     if value in known or text in known:
         return frozenset((value if value in known else text,))

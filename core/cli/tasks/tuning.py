@@ -18,10 +18,10 @@ from core.cli.rows import checks
 from core.cli.rows.template import Template
 from core.cli.tasks import gold_rows
 from core.cli.tasks.gold_rows import Texts
-from core.cli.tasks.heads import installed_learner, learner
 from core.errors import PromptTooLongError
 from core.protocols import Capability
 from core.tasks import Task, load_task
+from core.tasks.heads import installed_learner, learner
 
 if TYPE_CHECKING:
     from core.protocols import TextModel
@@ -85,6 +85,8 @@ def _tasks(flags: Mapping[str, Any]) -> list[Task]:
     if flags["template_list"]:
         lines = checks.read_text(flags["template_list"]).split("\n")
         templates += [Template.typed(line).source for line in lines if line.strip()]
+
+    # Each template with the labels as they are, and with their words where there are any.
     if templates:
         labels = settings.parse_labels(flags["labels"], flags["labels_file"])
         labels = labels or (found[0].labels if found else ())
@@ -98,6 +100,7 @@ def _tasks(flags: Mapping[str, Any]) -> list[Task]:
                 found.append(Task(template, labels, words=words, **prefix))
     elif flags["words"] or flags["labels"]:
         raise click.UsageError("--labels and --words go with templates: give --template.")
+
     if not found:
         raise click.UsageError("Nothing to try. Give --template, --templates or --task.")
     return found
@@ -216,6 +219,7 @@ def _tell(found: Tuning) -> None:
             "Some dozen rows with right labels (--gold) tell more."
         )
         return
+
     assert best.accuracy is not None
     low, high = (100 * end for end in found.expected.interval)
     output.say(

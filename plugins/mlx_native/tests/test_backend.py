@@ -29,6 +29,7 @@ EXTENSIONS = {
     core.Capability.MEMORY_REPORTING: core.MemoryReporting,
     core.Capability.TRAINABLE: core.Trainable,
     core.Capability.EXPLAINING: core.Explaining,
+    core.Capability.ADAPTING: core.Adapting,
 }
 
 
@@ -75,7 +76,6 @@ def test_a_backend_that_cannot_run_here_says_why(checkpoint: Checkpoint) -> None
     ("options", "error", "message"),
     [
         ({"gpu_layers": 5}, core.UnsupportedOptionError, "leave it at -1 or 0"),
-        ({"adapter_path": "somewhere"}, core.UnsupportedOptionError, "adapter_path"),
         ({"context_len": 65}, core.InvalidOptionError, "at most 64"),
         (
             {"options": {"dtpye": "float32"}},

@@ -9,11 +9,15 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from core_server import Served, create_app
+from starlette.testclient import TestClient
+
+import core
 
 KEY = "a-key"
 SERVE = (sys.executable, "-m", "core", "serve")
@@ -21,15 +25,21 @@ SERVE = (sys.executable, "-m", "core", "serve")
 
 @contextmanager
 def served(
-    model: Path, backend: str, log: Path, key: str = KEY
+    model: Path,
+    backend: str,
+    log: Path,
+    key: str = KEY,
+    others: Sequence[Path] = (),
+    more: Sequence[str] = (),
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A server of this model, by its address; it is sent SIGTERM in the end, and has to obey."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    options = ("--backend", backend, "--port", str(port), "--api-key", key)
+    options = ("--backend", backend, "--port", str(port), "--api-key", key, *more)
     with log.open("wb") as told:
-        process = subprocess.Popen([*SERVE, str(model), *options], stdout=told, stderr=told)
+        command = [*SERVE, str(model), *map(str, others), *options]
+        process = subprocess.Popen(command, stdout=told, stderr=told)
     try:
         address = f"http://127.0.0.1:{port}"
         _wait_until_it_lives(address, process, log)
@@ -82,6 +92,60 @@ def _judged(address: str, key: str, report: Path) -> list[dict[str, str]]:
     requirements: list[dict[str, str]] = json.loads(report.read_text())["results"]
     report.unlink()
     return requirements
+
+
+def test_the_instructions_of_a_question_are_kept_between_requests(smollm2_dir: Path) -> None:
+    """Where they end, the second request shows; from the third on they are computed no more."""
+    question = {
+        "type": "choice",
+        "instructions": "Which field of the newspaper does this sentence belong to? " * 12,
+        "criteria": {"finance": None, "sports": None},
+    }
+    model = core.load_model(smollm2_dir, backend="mlx_cpu")
+    with TestClient(create_app([Served("m", model)])) as client:
+        usages = [
+            client.post(
+                "/v1/systemone", json={"model": "m", "state": state, "questions": {"q": question}}
+            ).json()["usage"]
+            for state in (
+                "Shares fell by a tenth.",
+                "The striker scored.",
+                "Rates rose.",
+                "A goal!",
+            )
+        ]
+        measures = client.get("/metrics").text
+    assert usages[0]["x_cached_tokens"] == 0
+    assert all(usage["x_cached_tokens"] > 100 for usage in usages[2:]), usages
+    [counted] = [line for line in measures.splitlines() if "decision_cached_tokens_total{" in line]
+    assert float(counted.split()[-1]) == sum(usage["x_cached_tokens"] for usage in usages)
+
+
+@pytest.mark.slow
+def test_two_models_take_turns_under_a_limit(
+    smollm2_dir: Path, smollm2_gguf: Path, tmp_path: Path
+) -> None:
+    """The limit holds one of them: each is there when it is asked for, and says what it says."""
+    limit = ("--memory-limit", "600MB")
+    names = [smollm2_dir.name, smollm2_gguf.name.removesuffix(".gguf")]
+    with served(smollm2_dir, "", tmp_path / "log", "", [smollm2_gguf], limit) as (address, _):
+
+        def texts() -> list[str]:
+            found = []
+            for name in names:
+                body = {"model": name, "prompt": "The capital of France is", "max_tokens": 3}
+                data = json.dumps(body).encode()
+                with urllib.request.urlopen(f"{address}/v1/completions", data, 120) as reply:
+                    found.append(json.load(reply)["choices"][0]["text"])
+            return found
+
+        first = texts()
+        assert all(text.startswith(" Paris") for text in first)
+        assert texts() == first
+        with urllib.request.urlopen(f"{address}/metrics", timeout=60) as reply:
+            measures = reply.read().decode()
+    for name in names:
+        assert f'core_model_loads_total{{model="{name}"}} 2.0' in measures
 
 
 def test_what_was_accepted_is_answered_behind_sigterm(smollm2_dir: Path, tmp_path: Path) -> None:

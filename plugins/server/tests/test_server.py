@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import socket
+import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, Unpack
 
 import pytest
-import uvicorn
 from core_server import Served, Settings, create_app
 from starlette.testclient import TestClient
 
@@ -22,6 +23,12 @@ from core.protocols import Capability, TokenStream
 from core.testing import FakeModel
 from core.types import ClassifyResult, GenerateMetrics
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+Listening = Callable[..., AbstractContextManager[tuple[str, int]]]
 CHAT = {"model": "fake", "messages": [{"role": "user", "content": "Hello"}]}
 
 
@@ -363,22 +370,6 @@ def test_the_timeout_is_the_generations_too() -> None:
 # --------------------------------------------------------------------------- clients that leave
 
 
-@contextmanager
-def listening(served: Served, settings: Settings | None = None) -> Iterator[tuple[str, int]]:
-    """A server on a thread, by its address."""
-    config = uvicorn.Config(create_app([served], settings), port=0, log_level="warning")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        while not server.started:
-            threading.Event().wait(0.005)
-        yield server.servers[0].sockets[0].getsockname()
-    finally:
-        server.should_exit = True
-        thread.join(30)
-
-
 def sent(address: tuple[str, int], path: str, body: object) -> socket.socket:
     connection = socket.create_connection(address)
     data = json.dumps(body).encode()
@@ -387,7 +378,7 @@ def sent(address: tuple[str, int], path: str, body: object) -> socket.socket:
     return connection
 
 
-def test_a_client_that_leaves_takes_its_question_back() -> None:
+def test_a_client_that_leaves_takes_its_question_back(listening: Listening) -> None:
     model = Held()
     served = Served("fake", model)
     with listening(served) as address:
@@ -407,7 +398,7 @@ def test_a_client_that_leaves_takes_its_question_back() -> None:
     assert model.sizes == [1]
 
 
-def test_a_client_that_leaves_a_stream_stops_it() -> None:
+def test_a_client_that_leaves_a_stream_stops_it(listening: Listening) -> None:
     stopped = threading.Event()
 
     class Endless(FakeModel):
@@ -500,7 +491,7 @@ def test_a_body_beyond_the_limit() -> None:
     assert reply.status_code == 413
 
 
-def test_a_body_that_does_not_come() -> None:
+def test_a_body_that_does_not_come(listening: Listening) -> None:
     served = Served("fake", FakeModel("x"))
     with listening(served, Settings(body_timeout=0.05)) as address:
         connection = socket.create_connection(address)
@@ -508,6 +499,51 @@ def test_a_body_that_does_not_come() -> None:
         connection.sendall(head)
         assert connection.recv(4096).startswith(b"HTTP/1.1 408")
         connection.close()
+
+
+@pytest.mark.parametrize("said", [b"", b"POST /v1/completions HTTP/1.1\r\nHost: loc"])
+def test_a_connection_that_asks_for_nothing_ends(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    monkeypatch.setattr("core_server.listening.HEAD_TIMEOUT", 0.05)
+    with listening(Served("fake", FakeModel("x"))) as address:
+        with socket.create_connection(address) as connection:
+            connection.sendall(said)
+            assert connection.recv(4096) == b""
+
+        # One request was answered, and the next does not come.
+        with sent(address, "/v1/completions", {"model": "fake", "prompt": "p"}) as connection:
+            connection.settimeout(60)
+            received = b""
+            while more := connection.recv(4096):
+                received += more
+                connection.sendall(said)
+                said = b""
+            assert received.startswith(b"HTTP/1.1 200")
+
+
+def encoded(name: str, body: bytes) -> bytes:
+    return gzip.compress(body) if name == "gzip" else zstd.compress(body)
+
+
+@pytest.mark.parametrize("name", ["gzip", "zstd"])
+def test_a_body_that_is_compressed(name: str) -> None:
+    app = create_app([Served("fake", FakeModel("x"))], Settings(max_body=2000))
+
+    with TestClient(app) as compressing:
+
+        def post(body: bytes, encoding: str = name) -> int:
+            headers = {"content-encoding": encoding}
+            reply = compressing.post("/v1/chat/completions", content=body, headers=headers)
+            return int(reply.status_code)
+
+        whole = encoded(name, json.dumps(CHAT).encode())
+        assert post(whole) == 200
+        assert post(whole[:-5]) == 400
+        assert post(b"", name) == 400
+        assert post(whole[:10] + b"x" * 30) == 400
+        assert post(encoded(name, b" " * 100_000_000)) == 413  # little that becomes much
+        assert post(whole, "br") == 415
 
 
 def test_a_key_beyond_ascii() -> None:

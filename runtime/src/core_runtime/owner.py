@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import atexit
 import concurrent.futures.thread  # noqa: F401 - before _before_fork: a job may need its lock
+import copy
 import os
 import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from core.clock import Check, never_stop
 from core.errors import BackendUnavailableError, ModelBusyError, ModelClosedError
@@ -56,7 +57,7 @@ class FirstProcess:
 
 
 class OwnerThread:
-    """Runs functions on its own thread.
+    """Runs functions on its own thread, for one model, or for several that share weights.
 
     ``within``: entered there, for as long as it lives. ``settle``: waits for the device, before a
     fork; it may raise RuntimeError. ``turn``: entered for each job, and left while the job waits
@@ -75,7 +76,7 @@ class OwnerThread:
         )
         # Reentrant: the collector may run `stop`, a dropped model's finalizer, where it is held.
         self._lock = threading.RLock()
-        self._closed = False
+        self._closed, self._holders = False, _Holders()
         self._within, self._settle, self._turn = within, settle, turn
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._serve, name=f"core-{name}", daemon=True)
@@ -108,8 +109,7 @@ class OwnerThread:
         self.check_fork()
         future: Future[T] = Future()
         with self._lock:
-            if self._closed:
-                raise ModelClosedError
+            self._check_open()
             if not self._here:
                 self._jobs.put((future, job))
         if self._here:
@@ -120,9 +120,21 @@ class OwnerThread:
         """Queue ``job`` and do not wait; it must not raise. False once closed."""
         self.check_fork()
         with self._lock:
-            if not self._closed:
+            closed = self._closed or self._holders.over
+            if not closed:
                 self._jobs.put((Future(), job))
-            return not self._closed
+            return not closed
+
+    def another(self) -> Self:
+        """The same thread for one more model: each closes for itself, and the last one ends it.
+
+        Raises `ModelClosedError`.
+        """
+        with self._lock:
+            self._check_open()
+            other = copy.copy(self)  # what is closed is its own, and all else is shared
+            self._holders.count += 1
+            return other
 
     def receive(self, items: queue.SimpleQueue[T], look: Check = never_stop) -> T:
         """Wait for what a job puts into a queue; ``look`` is called now and then meanwhile.
@@ -154,7 +166,8 @@ class OwnerThread:
     def close(self, last: Callable[[], None]) -> None:
         """Run ``last`` behind all queued jobs, then end the thread. Twice is fine.
 
-        Waits for that, unless it is called on this thread itself.
+        Where `another` still holds the thread, it goes on. Waits for that, unless it is called on
+        this thread itself.
         """
         if self._forked:
             return
@@ -163,11 +176,15 @@ class OwnerThread:
         with self._lock:
             if self._closed:
                 return
-            puts = map(self._jobs.put, ((future, last), None))
+            alone = self._holders.count == 1
+            puts = map(self._jobs.put, ((future, last), None) if alone else ((future, last),))
             self._closed = True
             list(puts)  # both in one call: an interrupt between them would leave the thread
+            self._holders.count -= 1
 
-        if not self._here:
+        if not alone and not self._here:
+            awaited(future, never_stop)
+        elif not self._here:
             with aside():
                 self._thread.join()
                 # Only now: who is interrupted while a Future's lock is taken keeps it, and the
@@ -175,12 +192,15 @@ class OwnerThread:
                 future.result()
 
     def stop(self) -> None:
-        """End the thread without waiting: for models that were dropped, not closed."""
+        """End the thread without waiting, as `close` does: for models dropped, not closed."""
         if self._forked:
             return
         with self._lock:
-            self._closed = True
-            self._jobs.put(None)
+            if not self._closed:
+                self._closed = True
+                self._holders.count -= 1
+                if not self._holders.count:
+                    self._jobs.put(None)
 
     def leave(self) -> None:
         """End the thread behind the job that it runs, and wait for that: at the process's end.
@@ -189,10 +209,12 @@ class OwnerThread:
         """
         if self._forked:
             return
-        with self._lock, suppress(queue.Empty):
-            while True:
-                self._jobs.get_nowait()
-        self.stop()
+        with self._lock:
+            self._holders.over = True
+            with suppress(queue.Empty):
+                while True:
+                    self._jobs.get_nowait()
+            self._jobs.put(None)
         self._thread.join(_EXIT_SECONDS)
 
     def pause(self) -> None:
@@ -211,6 +233,10 @@ class OwnerThread:
         """Go on after `pause`."""
         if self._pause is not None:
             self._pause.over.set()
+
+    def _check_open(self) -> None:
+        if self._closed or self._holders.over:
+            raise ModelClosedError
 
     @property
     def _forked(self) -> bool:
@@ -231,6 +257,13 @@ class OwnerThread:
                     here.turn = None
                 del item  # no reference kept to results while waiting
         _running.discard(self)
+
+
+class _Holders:
+    """How many models hold a thread; ``over``: the process ends."""
+
+    def __init__(self) -> None:
+        self.count, self.over = 1, False
 
 
 def _do(future: Future[Any], job: Callable[[], Any]) -> None:

@@ -75,7 +75,11 @@ def outlasting(job: Callable[[], T], check: Check) -> T:
     pool = ThreadPoolExecutor(1, thread_name_prefix="core-outlasting")
     future = begin(pool, job)
     pool.shutdown(wait=False)
-    return awaited(future, check)
+    try:
+        return awaited(future, check)
+    finally:
+        if future.done():
+            pool.shutdown()  # its thread is ending: who counts threads behind this finds none
 
 
 class _Once(Generic[T]):

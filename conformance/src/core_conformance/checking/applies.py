@@ -48,6 +48,9 @@ _PROTOCOLS: dict[Capability, type] = {
     Capability.ATTENTION_INSPECTOR: extensions.AttentionInspector,
     Capability.MEMORY_REPORTING: extensions.MemoryReporting,
     Capability.EXPLAINING: extensions.Explaining,
+    Capability.ADAPTING: extensions.Adapting,
+    Capability.DECLARING: extensions.Declaring,
+    Capability.ASYNCHRONOUS: extensions.Asynchronous,
     Capability.TRAINABLE: extensions.Trainable,
 }
 _BACKEND_PROTOCOLS: dict[Capability, type] = {

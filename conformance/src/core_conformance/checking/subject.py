@@ -9,6 +9,7 @@ from typing import Any
 
 from core.options import LoadConfig
 from core.protocols import Backend, Capability, TextModel
+from core.support import offered
 from core_conformance.checking.effort import Effort
 from core_conformance.checking.script import record
 from core_conformance.checking.script.spelling import keywords, spelled
@@ -27,7 +28,7 @@ class Subject:
 
     ``options`` are load options that every load gets, those of core and the backend's own.
     ``model`` is loaded once and shared by all checks that leave it open, for loading is slow.
-    ``effort`` says how far sweeps go.
+    ``effort`` says how far sweeps go; ``adapters`` is a folder with adapters of the model.
     """
 
     def __init__(
@@ -36,8 +37,9 @@ class Subject:
         path: str,
         options: Mapping[str, object] | None = None,
         effort: Effort | None = None,
+        adapters: str | None = None,
     ) -> None:
-        self.backend, self.path = backend, path
+        self.backend, self.path, self.adapters = backend, path, adapters
         self.effort = effort or Effort()
         self._of_core, self._own = _sorted(options or {})
         self._model: TextModel | None = None
@@ -64,16 +66,29 @@ class Subject:
         """The same as the models say it, 0 where they say so."""
         return max([self.model.info.logit_tolerance, *map(_tolerance, self._open)])
 
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What is declared: by the backend, or by its model where the models differ."""
+        declared = self.backend.capabilities
+        if Capability.DECLARING not in declared:
+            return declared
+        return declared & offered(self.model, self.backend)
+
     def declares(self, *capabilities: Capability) -> bool:
-        """True when the backend declares all of these capabilities."""
-        return self.backend.capabilities.issuperset(capabilities)
+        """True when all of these capabilities are declared."""
+        return self.capabilities.issuperset(capabilities)
+
+    def adapted(self, adapter_path: str) -> Subject:
+        """A subject whose loads all have this adapter; the caller closes it."""
+        options = {**self._of_core, **self._own, "adapter_path": adapter_path}
+        return Subject(self.backend, self.path, options, self.effort, self.adapters)
 
     def load(self, **options: Any) -> TextModel:
         """Load a model of the caller's own, for a check that closes it or needs load options."""
         own = {**self._own, **options.pop("options", {})}
         asked = {**self._of_core, **options, "backend": self.backend.name, "options": own}
         config = LoadConfig(**asked)
-        told = {name: value for name, value in asked.items() if name != "options" or own}
+        told = {name: getattr(config, name) for name in asked if name != "options" or own}
         number = record.loading(self.backend, spelled(self.path) + keywords(told))
         return record.watched(self.backend.load_model(self.path, config), number)
 

@@ -19,9 +19,9 @@ from core.extensions import BatchStreaming, ClassifyStreaming
 from core.protocols import Capability, TextModel
 from core.types import Token
 from core_conformance.checking.applies import goes_on
-from core_conformance.checking.ask import SPEAKING, Answer, opened
+from core_conformance.checking.ask import SPEAKING, Answer, opened, speak
 from core_conformance.checking.budget import pass_seconds, within
-from core_conformance.checking.calls import ending, promptly, raised, together
+from core_conformance.checking.calls import close_quietly, ending, promptly, raised, together
 from core_conformance.checking.check import must
 from core_conformance.checking.registry import check
 from core_conformance.checking.rows import (
@@ -42,6 +42,7 @@ _LENGTH = 40  # tokens of a stream that is to be open when its model is closed
 _ROWS, _TOKENS = 18, 6
 _SHARES = (0.5, 0.1, 0.8)
 _ITERATORS = (Capability.BATCH_STREAMING, Capability.CLASSIFY_STREAMING)
+_IN_LINE = 0.3  # seconds after which those that have to wait do so
 _TAKEN = 2  # results of an iterator that is then left
 
 
@@ -214,12 +215,37 @@ def close_under_calls(subject: Subject) -> None:
     same_rows(subject, wanted[0], again, "another load, beside models that were closed")
 
 
+@check(
+    "lifecycle.close-waiting",
+    "close() MUST end the calls that wait in line behind an open stream: each has its results or "
+    "ModelClosedError",
+    SPEAKING,
+    broad=True,
+)
+def close_under_a_line(subject: Subject) -> None:
+    prompts, callers = asked(2), ways(subject)
+    wanted = [run(subject, way, subject.model, prompts, 2) for way in callers]
+    for way, own in zip(callers, wanted, strict=True):
+        undisturbed(own, f"{way.name} of sound prompts")
+    one_slot = {"parallel_slots": 1} if subject.declares(Capability.PARALLEL) else {}
+    with closing(subject.load(**one_slot)) as model:
+        held = speak(subject, model, prompts[0], max_tokens=_LENGTH)
+        next(held, None)
+        found = _closed_meanwhile(subject, model, callers, prompts, _IN_LINE, 2)
+        close_quietly(held)
+    for way, own, rows in zip(callers, wanted, found, strict=True):
+        what = f"{way.name} in line behind an open stream, when the model was closed,"
+        same_rows(subject, own, rows, what, ModelClosedError)
+    goes_on(subject, [row.answer.tokens for rows in wanted for row in rows])
+
+
 def _closed_meanwhile(
     subject: Subject,
     model: TextModel,
     callers: Sequence[Way],
     prompts: Sequence[str],
     seconds: float,
+    tokens: int = _TOKENS,
 ) -> list[list[Row]]:
     """The rows of each caller; two threads close the model so many seconds behind their calls."""
 
@@ -230,7 +256,7 @@ def _closed_meanwhile(
         return []
 
     def call(way: Way) -> list[Row]:
-        return way.ask(model, prompts, way.options(subject, _TOKENS))
+        return way.ask(model, prompts, way.options(subject, tokens))
 
     calls: list[Callable[[], list[Row]]] = [partial(call, way) for way in callers]
     calls += [close, close]

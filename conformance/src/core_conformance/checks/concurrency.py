@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from core.errors import ModelBusyError
+from core.errors import ModelBusyError, OptionError, OutOfMemoryError
+from core.extensions import Submitting
 from core.options import GenerateConfig
 from core.protocols import Capability, TextModel, TokenStream
 from core.types import Token
@@ -137,30 +138,40 @@ def second_stream(subject: Subject) -> None:
 
 @check(
     "concurrency.parallel-slots",
-    "With parallel_slots=2, two streams MUST run side by side, in one thread too.",
+    "With parallel_slots=n, n streams MUST run side by side, in one thread too; where so many are "
+    "too many, n is refused.",
     Capability.PARALLEL,
     Capability.GENERATE,
 )
 def parallel_slots(subject: Subject) -> None:
-    prompts = PROMPTS[:2]
-    with subject.loaded(parallel_slots=2) as model:
-        alone = [greedy(subject, model, prompt, _COUNT) for prompt in prompts]
-        open_streams = [
-            model.generate(prompt, **greedy_options(subject, _COUNT)) for prompt in prompts
-        ]
-
-        found: list[list[Token]] = [[], []]
+    for slots in (2, 6):
         try:
-            for _ in range(_COUNT):  # by turns
-                for stream, tokens in zip(open_streams, found, strict=True):
-                    tokens += [token for token in (next(stream, None),) if token is not None]
-        except ModelBusyError as error:
-            must(False, f"two streams were opened with parallel_slots=2, and one raised {error!r}")
-        finally:
-            for stream in open_streams:
-                close_quietly(stream)
+            model = subject.load(parallel_slots=slots)
+        except (OptionError, OutOfMemoryError) as error:
+            must(slots > 2, f"parallel_slots=2 raised {error!r}, and PARALLEL is declared")
+            continue
+        with model:
+            _side_by_side(subject, model, slots)
 
-        _must_match(subject, prompts, alone, found, "read by turns with parallel_slots=2")
+
+def _side_by_side(subject: Subject, model: TextModel, slots: int) -> None:
+    prompts = (PROMPTS * slots)[:slots]
+    alone = [greedy(subject, model, prompt, _COUNT) for prompt in prompts]
+    open_streams = [model.generate(prompt, **greedy_options(subject, _COUNT)) for prompt in prompts]
+
+    found: list[list[Token]] = [[] for _ in prompts]
+    try:
+        for _ in range(_COUNT):  # by turns
+            for stream, tokens in zip(open_streams, found, strict=True):
+                tokens += [token for token in (next(stream, None),) if token is not None]
+    except ModelBusyError as error:
+        must(False, f"of {slots} streams of parallel_slots={slots}, one raised {error!r}")
+    finally:
+        for stream in open_streams:
+            close_quietly(stream)
+
+    how = f"read by turns with parallel_slots={slots}"
+    _must_match(subject, prompts, alone, found, how)
 
 
 @check(
@@ -234,6 +245,29 @@ def closing_one_leaves_the_others(subject: Subject) -> None:
     extra = next(closed, None)
     must(extra is None, f"a closed request still gave {extra!r}")
     same_speech(subject, [(alone, read(kept))], "alone and beside a request that was closed")
+
+
+@check(
+    "submitting.behind-own-stream",
+    "A submitted request that waits for a stream which its reader has open MUST raise "
+    "ModelBusyError where it is read, or be answered; it never hangs",
+    Capability.SUBMITTING,
+    Capability.GENERATE,
+)
+def submitted_behind_the_own_stream(subject: Subject) -> None:
+    prompt = talkative(subject)
+    with subject.loaded(parallel_slots=1) as model:
+        first = model.generate(prompt, **greedy_options(subject, _COUNT))
+        well_formed(next(first, None) is not None, f"generate() gave no token behind {prompt!r}")
+        config = GenerateConfig(**greedy_options(subject, 2))
+        second = ending(lambda: cast("Submitting", model).submit(PROMPTS[1], config))
+        must(
+            second.error is None or isinstance(second.error, ModelBusyError),
+            f"a submitted request that was read beside an open stream raised {second.error!r}: it "
+            "has to be answered, or to be ModelBusyError",
+        )
+        rest = ending(lambda: first)
+        must(rest.error is None, f"the open stream then ended with {rest.error!r}")
 
 
 def _submit(subject: Subject, prompt: str, max_tokens: int) -> TokenStream:

@@ -234,6 +234,10 @@ def _labels_without_room(subject: Subject, model: TextModel) -> None:
         f"a prompt of {len(encode(prompt))} tokens with a label that goes beyond the context of "
         f"{limit} gave {full.label!r} and the error {full.error!r}, no PromptTooLongError",
     )
+    must(
+        (full.error is None) == (full.label in labels),
+        f"it gave {full!r}: it has to have one of its labels, or an error",
+    )
     must(short.error is None, f"beside it, a short prompt has the error {short.error!r}")
 
 

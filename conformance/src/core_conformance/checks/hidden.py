@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import combinations
 from typing import Any, cast
 
 from core.errors import (
@@ -17,7 +18,7 @@ from core.extensions import HiddenStates
 from core.protocols import Capability
 from core.types import HiddenResult
 from core_conformance.checking import ask
-from core_conformance.checking.ask import hidden, logits, showing
+from core_conformance.checking.ask import hidden, logits, showing, tokenizing
 from core_conformance.checking.calls import must_raise, raised
 from core_conformance.checking.check import must, testable
 from core_conformance.checking.contexts import overlong, short_context
@@ -69,24 +70,56 @@ def neighbours_change_nothing(subject: Subject) -> None:
 
 @check(
     "hidden.prompts",
-    "Prompts behind which the model has other logits MUST have other states",
+    "Prompts behind which the model has other logits MUST have other states, though they end alike",
     Capability.HIDDEN_STATES,
     Capability.CLASSIFY,
     Capability.LOGITS,
 )
 def prompts_have_their_own(subject: Subject) -> None:
+    prompts = (*_PROMPTS, *(f"{prompt} {ask.SHORT}" for prompt in ask.PLAIN[:4]))
     told = False
-    found = zip(_PROMPTS, logits(subject, _PROMPTS), hidden(subject, _PROMPTS), strict=True)
-    (first, likely, state), *others = found
-    for prompt, other, its in others:
-        if max(map(abs, map(float.__sub__, likely, other))) <= 2 * subject.tolerance:
+    found = zip(prompts, logits(subject, prompts), hidden(subject, prompts), strict=True)
+    for (prompt, likely, state), (other, its, another) in combinations(found, 2):
+        if max(map(abs, map(float.__sub__, likely, its))) <= 2 * subject.tolerance:
             continue
         told = True
         must(
-            state.states != its.states,
-            f"{first!r:.60} and {prompt!r:.60} have different logits and the same hidden state",
+            state.states != another.states,
+            f"{prompt!r:.60} and {other!r:.60} have different logits and the same hidden state",
         )
     testable(told, _ALIKE)
+
+
+@check(
+    "hidden.embeddings",
+    "Layer 0 MUST be the embedding of the prompt's last token: the same in prompts that end in "
+    "this token behind as many others. A backend that does not show it refuses it",
+    Capability.HIDDEN_STATES,
+    Capability.TOKENIZING,
+)
+def embeddings_are_of_one_token(subject: Subject) -> None:
+    shown = 0 in _shown(subject)
+    words = dict.fromkeys(" ".join(ask.PLAIN).split())
+    told = False
+    for end in (
+        f" {ask.QUESTION}",
+        ask.SHORT,
+    ):  # words at the beginning, and next to the last token
+        alike = _alike(subject, [f"{word}{end}" for word in words])
+        told = told or len(alike) > 1
+        states = hidden(subject, alike[:4], [0]) if shown else []
+        for prompt, state in zip(alike, states, strict=False):
+            _same(subject, state, states[0], f"layer 0 behind {prompt!r:.60} and {alike[0]!r:.60}")
+    testable(told, "no two words have as many tokens: take another model")
+
+
+def _alike(subject: Subject, prompts: Sequence[str]) -> list[str]:
+    """The most of these prompts that have as many tokens, and end in the same one."""
+    ends: dict[tuple[int, int], list[str]] = {}
+    for prompt in prompts:
+        ids = tokenizing(subject).encode(prompt)
+        ends.setdefault((len(ids), ids[-1]), []).append(prompt)
+    return max(ends.values(), key=len)
 
 
 @check(

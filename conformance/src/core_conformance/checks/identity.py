@@ -7,9 +7,12 @@ from typing import Any
 
 from core.errors import BackendError
 from core.extensions import (
+    Adapting,
+    Asynchronous,
     AttentionInspector,
     BatchStreaming,
     ClassifyStreaming,
+    Declaring,
     DeviceReporting,
     Explaining,
     HiddenStates,
@@ -40,6 +43,9 @@ _OF_MODELS: dict[Capability, type] = {
     Capability.ATTENTION_INSPECTOR: AttentionInspector,
     Capability.MEMORY_REPORTING: MemoryReporting,
     Capability.EXPLAINING: Explaining,
+    Capability.ADAPTING: Adapting,
+    Capability.DECLARING: Declaring,
+    Capability.ASYNCHRONOUS: Asynchronous,
     Capability.TRAINABLE: Trainable,
 }
 _OF_BACKENDS: dict[Capability, type] = {
@@ -147,6 +153,24 @@ def optional_protocols(subject: Subject) -> None:
                 there or not declared,
                 f"{capability!r} is declared, and the {what} lacks methods of {kind.__name__}",
             )
+
+
+@check(
+    "identity.declared",
+    "What a model declares MUST be a frozenset of core.Capability, of which the backend names all, "
+    "and stay the same.",
+    Capability.DECLARING,
+)
+def declared(subject: Subject) -> None:
+    model: Any = subject.model
+    found: object = model.declared()
+    must(isinstance(found, frozenset), f"declared() is a {type(found).__name__}, no frozenset")
+    strange = [item for item in model.declared() if not isinstance(item, Capability)]
+    must(not strange, f"declared() holds {strange!r}: only members of core.Capability count")
+    beyond = sorted(model.declared() - subject.backend.capabilities)
+    must(not beyond, f"declared() holds {beyond}, which the backend's capabilities lack")
+    must(Capability.DECLARING in model.declared(), "declared() leaves 'declaring' itself out")
+    must(model.declared() == found, f"declared() is {model.declared()}, and was {found}")
 
 
 @check(

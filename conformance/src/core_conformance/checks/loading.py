@@ -64,7 +64,8 @@ def own_options(subject: Subject) -> None:
 
 @check(
     "loading.gpu-layers",
-    "gpu_layers=-1 MUST be accepted; 0 and n are honoured or refused by name.",
+    "gpu_layers=-1 MUST be accepted; 0 and n are honoured or refused by name, n where devices() "
+    "names no GPU.",
 )
 def gpu_layers(subject: Subject) -> None:
     error = raised(_loading(subject, gpu_layers=-1))
@@ -74,6 +75,13 @@ def gpu_layers(subject: Subject) -> None:
         if error is not None:
             refused = isinstance(error, UnsupportedOptionError) and error.option == "gpu_layers"
             must(refused, f"gpu_layers={layers} raised {error!r}: load, or UnsupportedOptionError")
+        elif layers and subject.declares(Capability.DEVICE_REPORTING):
+            backend: Any = subject.backend
+            kinds = [device.kind for device in backend.devices()]
+            must(
+                "gpu" in kinds,
+                f"gpu_layers={layers} was accepted, and no device of {kinds} is a GPU",
+            )
 
 
 @check(

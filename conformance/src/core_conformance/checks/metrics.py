@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,8 @@ from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _ROUNDING = 1e-6  # seconds
+_CLOCKS = 0.05  # seconds by which two clocks of one machine may differ
+_MANY = [f"{prompt} {number}" for prompt in PROMPTS for number in range(4)]
 
 
 @check(
@@ -38,7 +41,7 @@ def prompt_tokens(subject: Subject) -> None:
 
 @check(
     "metrics.rows",
-    "The metrics of a call over rows MUST count the prompts of all of them.",
+    "The metrics of a call over rows MUST count the prompts of all of them, and the tokens given.",
     ROW_OPERATIONS,
 )
 def rows(subject: Subject) -> None:
@@ -46,14 +49,17 @@ def rows(subject: Subject) -> None:
     for name in ROW_OPERATIONS:
         if subject.declares(name):
             options = {"max_tokens": 2} if name is Capability.BATCH_GENERATE else {}
-            found = getattr(model, name.value)(PROMPTS, **options)
-            _must_count(subject, model.metrics, *PROMPTS)
-        if name is Capability.BATCH_GENERATE and subject.declares(name):
-            tokens, counted = sum(len(row.tokens) for row in found), model.metrics.generated_tokens
-            stopped = sum(row.finish_reason == "stop" for row in found)  # each may count its end
+            found = getattr(model, name.value)(_MANY, **options)
+            counted = model.metrics.generated_tokens
+            _must_count(subject, model.metrics, *_MANY)
+            if name is Capability.BATCH_GENERATE:
+                least = sum(len(row.tokens) for row in found)
+                most = least + sum(row.finish_reason == "stop" for row in found)  # and its end
+            else:
+                least, most = 0, len(found)  # each row's token, where reading one counts as giving
             must(
-                tokens <= counted <= tokens + stopped,
-                f"{tokens} tokens came out of batch_generate(), and generated_tokens is {counted}",
+                least <= counted <= most,
+                f"{name}() gave {most} tokens, and generated_tokens is {counted}",
             )
 
 
@@ -74,17 +80,19 @@ def generated_tokens(subject: Subject) -> None:
 
 @check(
     "metrics.times",
-    "Times MUST NOT be negative, and prefill and decode MUST fit into the total.",
+    "Times MUST NOT be negative, prefill and decode MUST fit into the total, and that into the "
+    "time until the caller had all.",
     READING,
 )
 def times(subject: Subject) -> None:
     model = subject.model
     for name in declared(subject, *READING):
         options: Any = {} if name is Capability.CLASSIFY else {"max_tokens": 3}
+        begun = time.perf_counter()
         found: Any = call(model, name, **options)
         if name is Capability.GENERATE:
             list(found)
-        _must_add_up(model.metrics, f"{name}()")
+        _must_add_up(model.metrics, f"{name}()", time.perf_counter() - begun)
 
 
 @check(
@@ -175,13 +183,17 @@ def _must_count(subject: Subject, metrics: GenerateMetrics, *prompts: str) -> No
     )
 
 
-def _must_add_up(metrics: GenerateMetrics, what: str) -> None:
+def _must_add_up(metrics: GenerateMetrics, what: str, seconds: float) -> None:
     parts = (metrics.prefill_seconds, metrics.decode_seconds, metrics.total_seconds)
     must(min(parts) >= 0.0, f"{what} took negative time: {metrics}")
     must(
         parts[0] + parts[1] <= parts[2] + _ROUNDING,
         f"{what}: prefill {parts[0]} s and decode {parts[1]} s are more than the total of "
         f"{parts[2]} s",
+    )
+    must(
+        parts[2] <= seconds + _CLOCKS,
+        f"{what} took {seconds} s for its caller, and total_seconds is {parts[2]}",
     )
     must(
         parts[2] > 0.0,

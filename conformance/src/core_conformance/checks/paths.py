@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from core.errors import CoreError
+from core.models.files import is_address
 from core.protocols import Capability, TextModel
 from core_conformance.checking import ask
 from core_conformance.checking.ask import Answer, evidence, read, sampled, speak
@@ -27,6 +28,10 @@ _NOT_UTF8 = b"mod\xe8le"
     "A model MUST load from any path: not ASCII, with blanks, through links, with a slash behind",
 )
 def odd_paths(subject: Subject) -> None:
+    if is_address(subject.path):
+        scheme, rest = subject.path.split("://", 1)
+        _must_load(subject, f"{scheme.upper()}://{rest}")
+        return
     with _folder(subject) as (folder, path):
         _must_load(subject, path)
         link = folder / "link to it"
@@ -45,7 +50,8 @@ def relative_paths(subject: Subject) -> None:
         before = os.getcwd()
         os.chdir(folder)
         try:
-            model = at(subject, os.path.relpath(path, folder)).load()
+            near = path if is_address(path) else os.path.relpath(path, folder)
+            model = at(subject, near).load()
             os.chdir(os.path.sep)
             with model:
                 _must_answer(subject, model, "a relative path, in another working directory")
@@ -59,13 +65,17 @@ def relative_paths(subject: Subject) -> None:
 )
 def paths_of_any_bytes(subject: Subject) -> None:
     with _folder(subject) as (folder, path):
-        odd = Path(os.fsdecode(os.path.join(os.fsencode(folder), _NOT_UTF8)))
+        if is_address(path):
+            named = path + os.fsdecode(_NOT_UTF8)
+        else:
+            odd = Path(os.fsdecode(os.path.join(os.fsencode(folder), _NOT_UTF8)))
+            try:
+                (folder / _NAME).rename(odd)
+            except (OSError, UnicodeError):
+                testable(False, "this system has no file names but Unicode ones: take another")
+            named = str(odd / os.path.relpath(path, folder / _NAME))
         try:
-            (folder / _NAME).rename(odd)
-        except (OSError, UnicodeError):
-            testable(False, "this system has no file names but Unicode ones: take another")
-        try:
-            model = at(subject, str(odd / os.path.relpath(path, folder / _NAME))).load()
+            model = at(subject, named).load()
         except CoreError as error:
             must(bool(str(error)), f"a path of the bytes {_NOT_UTF8!r} raised {error!r}")
             return
@@ -75,7 +85,14 @@ def paths_of_any_bytes(subject: Subject) -> None:
 
 @contextmanager
 def _folder(subject: Subject) -> Iterator[tuple[Path, str]]:
-    """A folder with the model under test in another of an odd name: links, and no copies."""
+    """A folder with the model under test in another of an odd name: links, and no copies.
+
+    Of a model behind an address, an empty one, and the address.
+    """
+    if is_address(subject.path):
+        with tempfile.TemporaryDirectory() as name:
+            yield Path(name), subject.path
+        return
     source = Path(os.path.abspath(os.path.expanduser(subject.path)))
     testable(source.exists(), f"{subject.path!r} is no file: take a model that is one here")
     files = sorted(source.iterdir()) if source.is_dir() else [source]

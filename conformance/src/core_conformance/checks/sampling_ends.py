@@ -32,6 +32,7 @@ _FOLDS = {
     "rounded to a float": [(2**63 - seed, 2**63 - seed - 1) for seed in range(1, 10, 2)],
 }
 _HUGE, _TINY = 1.7976931348623157e308, 5e-324  # the largest and the smallest float
+_DRAWS = 128
 _PENALTIES = (1e30, _HUGE, 1e-30, _TINY)
 
 
@@ -69,10 +70,10 @@ def all_bits_of_a_seed_count(subject: Subject) -> None:
 def filters_that_drop_nothing_change_nothing(subject: Subject) -> None:
     size = subject.model.info.vocab_size
     off: list[dict[str, Any]] = [
+        {"top_p": 1.0},  # nobody refuses what is the default
+        {"typical_p": 1.0},
         *({"top_k": count} for count in (2**32 + 1, size + 1, 2**31, size)),
         {"min_p": _TINY},
-        {"top_p": 1.0},
-        {"typical_p": 1.0},
     ]
 
     cases = {f"{name} with {each}": (name, each) for each in off for name in drawing(subject)}
@@ -116,6 +117,28 @@ def penalties_at_their_ends(subject: Subject) -> None:
                     f"{result.token!r}, whose logit is {row[token(result).id]:.4g}: with it the "
                     f"best tokens are {sorted(allowed)[:8]}",
                 )
+
+
+@check(
+    "sampling.penalty-negative",
+    "repeat_penalty MUST make a negative logit less likely that was seen, at any temperature: "
+    "behind a large one none of these is drawn",
+    Capability.CLASSIFY,
+    Capability.LOGITS,
+    Capability.TOKENIZING,
+)
+def penalties_of_negative_logits(subject: Subject) -> None:
+    [row] = logits(subject, [ask.LONG])
+    seen = set(tokenizing(subject).encode(ask.LONG))
+    gone = {token for token in seen if row[token] < -1 - 2 * subject.tolerance}
+    drawn = classify(subject, [ask.LONG] * _DRAWS, repeat_penalty=1e4, temperature=100.0)
+    found = {token(result).id for result in drawn} & gone
+    logits_of = {token: row[token] for token in sorted(found)}
+    must(
+        not found,
+        f"repeat_penalty=1e4 at temperature 100 behind {ask.LONG!r:.60} drew tokens that stand in "
+        f"it, with the logits {logits_of}: a negative logit is multiplied by the penalty",
+    )
 
 
 def _best(

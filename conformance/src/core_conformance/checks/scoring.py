@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import cast
 
-from core.errors import EmptyPromptError
+from core.errors import EmptyPromptError, PromptTooLongError
+from core.extensions import Scoring
 from core.protocols import Capability
 from core.types import Score
 from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import Answer, classify, generate, score, scoring, tokenizing
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.calls import CHAT
+from core_conformance.checking.check import must, testable, well_formed
 from core_conformance.checking.compare import allowance, logprobs_by_steps, near, steps
+from core_conformance.checking.contexts import short_context
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
@@ -22,6 +26,7 @@ _JOINED = (
     "tokens cannot be told: take a model with another tokenizer"
 )
 _OTHER = " zyx qqq"
+_FEW_TOKENS = 2048
 
 
 @check(
@@ -160,15 +165,16 @@ def greedy_is_greedy(subject: Subject) -> None:
         f"score says is_greedy=False of what greedy decoding makes of {missed}",
     )
 
-    # Other text than the model's own has to score as not greedy.
+    # Other text than the model's own has to score as not greedy, though it goes on as the model.
     for prompt, answer in asked:
         other = _OTHER if not answer.text.startswith(_OTHER[:2]) else _CONTINUATIONS[0]
-        found = score(subject, [prompt], [other])[0]
-        must(
-            not found.is_greedy or _as_likely(subject, prompt, answer, found),
-            f"score says is_greedy=True of {other!r} behind {prompt!r}; greedy decoding makes "
-            f"{answer.text!r}",
-        )
+        for text in (other, other + generate(subject, prompt + other, 1).text):
+            found = score(subject, [prompt], [text])[0]
+            must(
+                not found.is_greedy or _as_likely(subject, prompt, answer, found),
+                f"score says is_greedy=True of {text!r} behind {prompt!r}; greedy decoding makes "
+                f"{answer.text!r}",
+            )
     testable(bool(reread), _JOINED)
 
 
@@ -214,3 +220,65 @@ def _as_likely(subject: Subject, prompt: str, answer: Answer, other: Score) -> b
 
 def _shown(values: Sequence[float]) -> str:
     return "[" + ", ".join(f"{value:.4f}" for value in values) + "]"
+
+
+@check(
+    "scoring.full-context",
+    "A pair of which all but the last token fill the context MUST be scored, and one token more be "
+    "its row's PromptTooLongError",
+    Capability.SCORING,
+    Capability.TOKENIZING,
+    broad=True,
+)
+def scores_of_a_full_context(subject: Subject) -> None:
+    told = False
+    with short_context(subject, _FEW_TOKENS) as model:
+        limit = model.info.context_length
+        testable(limit <= _FEW_TOKENS, "its context is too long to be filled: load a smaller one")
+        for size, fits in ((limit + 1, True), (limit + 2, False)):
+            for prompt, continuation in _of_tokens(subject, size):
+                told = True
+                [found] = cast("Scoring", model).score([prompt], [continuation])
+                must(
+                    found.error is None if fits else isinstance(found.error, PromptTooLongError),
+                    f"a pair of {size} tokens in a context of {limit} has {found!r:.200}",
+                )
+    testable(told, "no text was found that fills the context to the token")
+
+
+def _of_tokens(subject: Subject, size: int) -> Iterator[tuple[str, str]]:
+    """A prompt with a continuation which are so many tokens together, where there is one."""
+    encode = tokenizing(subject).encode
+    well_formed(bool(encode(ask.PLAIN[0])), f"encode() has no ids for {ask.PLAIN[0]!r}")
+    for word in dict.fromkeys(" ".join(ask.PLAIN).split()):
+        step = len(encode(f"{word} {word} {word}")) - len(encode(f"{word} {word}"))
+        words = (size - len(encode(word))) // max(1, step) + 1
+        whole, prompt = " ".join([word] * words), " ".join([word] * (words // 2))
+        ids, head = encode(whole), encode(prompt)
+        if len(ids) == size and ids[: len(head)] == head:
+            yield prompt, whole.removeprefix(prompt)
+            return
+
+
+@check(
+    "chat.continued",
+    "Labels MUST be read, and continuations scored, behind what render_chat gives: plain text "
+    "behind the template's own",
+    Capability.CHAT,
+    Capability.TOKENIZING,
+    (Capability.LABELS, Capability.SCORING),
+)
+def plain_text_behind_a_template(subject: Subject) -> None:
+    rendered = tokenizing(subject).render_chat(CHAT)
+    if subject.declares(Capability.LABELS, Capability.CLASSIFY):
+        [found] = classify(subject, [rendered], labels=ask.LABELS)
+        must(
+            found.label in ask.LABELS,
+            f"labels={ask.LABELS} behind what render_chat() gave have {found!r:.200}",
+        )
+    if subject.declares(Capability.SCORING):
+        [score_of] = score(subject, [rendered], [_CONTINUATIONS[0]])
+        must(
+            bool(score_of.token_logprobs),
+            f"a continuation behind what render_chat() gave has {score_of!r:.200}",
+        )

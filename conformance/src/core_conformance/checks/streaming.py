@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
+from functools import partial
 
+from core.errors import GenerationCancelled
 from core.protocols import Capability
 from core_conformance.checking import ask
-from core_conformance.checking.applies import goes_on
-from core_conformance.checking.ask import SPEAKING, generate, is_token, read, speak, speaks, voice
+from core_conformance.checking.applies import goes_on, has_template
+from core_conformance.checking.ask import (
+    SPEAKING,
+    begin,
+    generate,
+    is_token,
+    read,
+    speak,
+    speaks,
+    voice,
+)
+from core_conformance.checking.calls import ending, promptly
 from core_conformance.checking.check import must
 from core_conformance.checking.compare import same_speech
 from core_conformance.checking.registry import check
@@ -16,6 +29,8 @@ from core_conformance.checking.subject import Subject
 
 _LOOKS = 10  # at a stream that nobody reads, this long apart
 _PAUSE = 0.02
+_LONG = 64  # tokens
+_SOON = 0.3  # seconds after which a stream that has to wait does so
 
 
 @check(
@@ -149,3 +164,50 @@ def close_ends(subject: Subject) -> None:
         must(extra is None, f"close() after {reads} tokens, and next() still gave {extra!r}")
     after = generate(subject, prompt, 4)
     same_speech(subject, [(before, after)], "before and after closing streams early")
+
+
+@check(
+    "streaming.close-behind",
+    "close() behind a stream's end MUST leave it as it ended: its finish_reason, its metrics",
+    SPEAKING,
+)
+def close_behind_the_end(subject: Subject) -> None:
+    for name in SPEAKING:
+        if not subject.declares(name) or (name is Capability.CHAT and not has_template(subject)):
+            continue
+        stream = begin(name, subject.model, ask.PLAIN[1], {"max_tokens": 2})
+        given = list(stream)
+        ended = stream.finish_reason, stream.metrics
+        stream.close()
+        must(
+            (stream.finish_reason, stream.metrics) == ended,
+            f"{name} gave {len(given)} tokens and ended with {ended}; behind close() that is "
+            f"{(stream.finish_reason, stream.metrics)}",
+        )
+
+
+@check(
+    "streaming.close-elsewhere",
+    "A stream that one thread waits for MUST end there when another thread closes it, whether it "
+    "runs or is in line behind another",
+    SPEAKING,
+    broad=True,
+)
+def close_in_another_thread(subject: Subject) -> None:
+    one_slot = {"parallel_slots": 1} if subject.declares(Capability.PARALLEL) else {}
+    with subject.loaded(**one_slot) as model:
+        held = speak(subject, model, ask.PLAIN[1], max_tokens=_LONG)
+        first = next(held, None)
+        waiting = speak(subject, model, ask.PLAIN[2], max_tokens=_LONG)
+        timer = threading.Timer(_SOON, waiting.close)
+        timer.start()
+        what = "a stream in line behind an open one, that another thread closed,"
+        end = promptly(subject, partial(ending, lambda: waiting), what)
+        timer.join()
+        must(
+            end.error is None or isinstance(end.error, GenerationCancelled),
+            f"{what} raised {end.error!r} in the thread that waited for it",
+        )
+        rest = ending(lambda: held)
+        must(rest.error is None, f"the open stream then ended with {rest.error!r}")
+    goes_on(subject, [[first] if first else []])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
-from core.errors import EmptyPromptError, InvalidOptionError
+from core.errors import EmptyPromptError, InvalidOptionError, PromptTooLongError
 from core.extensions import TokenPrompts
 from core.protocols import Capability
 from core.types import Token, TokenSequence
@@ -15,11 +15,13 @@ from core_conformance.checking.ask import EVEN, Answer, generate, score, tokeniz
 from core_conformance.checking.calls import must_raise
 from core_conformance.checking.check import must, testable, well_formed
 from core_conformance.checking.compare import near, same_answers, same_draws, same_speech
+from core_conformance.checking.contexts import short_context
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _NEEDS = (Capability.TOKEN_PROMPTS, Capability.TOKENIZING)
 _PROMPTS = (ask.LONG, ask.SHORT, ask.QUESTION, *ask.PLAIN[1:4])
+_FEW_TOKENS = 2048
 _TOKENS, _STEPS, _SAMPLES, _SEED = 8, 4, 3, 7
 _SILENT = "no prompt that was tried is continued by any token: take a model that says something"
 
@@ -65,6 +67,8 @@ def padding_is_not_read(subject: Subject) -> None:
     rows = _rows(subject)
     width = max(map(len, rows)) + 3
     ragged = _answers(subject, _run(subject, rows))
+
+    # Padded on the left, with an id that is never read and with one that a prompt has.
     mask = [[0] * (width - len(row)) + [1] * len(row) for row in rows]
     for filler in (0, rows[0][-1]):
         padded = [[filler] * (width - len(row)) + row for row in rows]
@@ -117,10 +121,13 @@ def samples_have_their_draws(subject: Subject) -> None:
         _answers(subject, model.generate_tokens(rows, **drawn), _SAMPLES) for _ in range(2)
     )
     same_draws(subject, _paired(once, again), "samples with one seed, drawn twice")
+
     alone = [generate(subject, prompt, _STEPS, seed=_SEED, **EVEN) for prompt in _PROMPTS]
     first = once[::_SAMPLES]
     same_draws(subject, _paired(alone, first), "what generate draws, and the first sample")
     testable(any(answer.ids for answer in once), _SILENT)
+
+    # Samples of one prompt differ by chance alone; greedy ones never.
     groups = [once[n : n + _SAMPLES] for n in range(0, len(once), _SAMPLES)]
     must(
         any(each.ids != group[0].ids for group in groups for each in group),
@@ -206,6 +213,8 @@ def errors_stay_in_their_rows(subject: Subject) -> None:
     found = _tokens_of(subject).generate_tokens(
         [[], row, [1, beyond]], max_tokens=_TOKENS, **_told(subject)
     )
+
+    # An error for each broken prompt, and none for the sound one between them.
     must(len(found) == 3, f"three prompts gave {len(found)} sequences")
     must(
         isinstance(found[0].error, EmptyPromptError) and found[0].finish_reason == "error",
@@ -218,6 +227,7 @@ def errors_stay_in_their_rows(subject: Subject) -> None:
     must(found[1].error is None, f"beside two broken prompts, one has {found[1].error!r}")
     pair = (_answers(subject, [alone])[0], _answers(subject, [found[1]])[0])
     same_answers(subject, [pair], "alone, and beside two broken prompts")
+
     scores = _tokens_of(subject).score_tokens([[], row, row], [[1], row[-1:], []])
     errors = [each.error for each in scores]
     must(
@@ -287,3 +297,27 @@ def _paired(one: Sequence[Answer], other: Sequence[Answer]) -> list[tuple[Answer
 
 def _pairs(one: Any, other: Any) -> list[tuple[float, float]]:
     return list(zip(one.token_logprobs, other.token_logprobs, strict=False))
+
+
+@check(
+    "tokens.full-context",
+    "score_tokens MUST score a pair of which all but the last token fill the context, and give a "
+    "longer one PromptTooLongError",
+    *_NEEDS,
+    broad=True,
+)
+def scores_of_a_full_context(subject: Subject) -> None:
+    with short_context(subject, _FEW_TOKENS) as model:
+        limit = model.info.context_length
+        testable(limit <= _FEW_TOKENS, "its context is too long to be filled: load a smaller one")
+        ids = (tokenizing(subject).encode(ask.LONG) * limit)[: limit + 2]
+        tails = [ids[limit // 2 : limit + 1], ids[limit // 2 :]]
+        found = cast("TokenPrompts", model).score_tokens([ids[: limit // 2]] * 2, tails)
+    must(
+        found[0].error is None and len(found[0].token_logprobs) == len(tails[0]),
+        f"a pair of {limit + 1} tokens in a context of {limit} has {found[0]!r:.200}",
+    )
+    must(
+        isinstance(found[1].error, PromptTooLongError),
+        f"a pair of {limit + 2} tokens in a context of {limit} has {found[1]!r:.200}",
+    )

@@ -50,6 +50,11 @@ class Mutant:
     name: str
     source: str
 
+    @property
+    def place(self) -> str:
+        """What the fault is in: ``module:function``, or ``module:Class.method``."""
+        return self.name.partition(": ")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class _Site:
@@ -70,7 +75,17 @@ def mutants(module: str, source: str) -> list[Mutant]:
         count = names[name] = names.get(name, 0) + 1
         name = name if count == 1 else f"{name} #{count}"
         found.append(Mutant(module, name, _changed(tree, site)))
-    return found
+    same = ast.unparse(tree)  # as with two equal arguments swapped
+    return [mutant for mutant in found if mutant.source != same]
+
+
+def traced(module: str, source: str) -> str:
+    """The source, in which all that runs puts its `Mutant.place` into ``called`` as it begins."""
+    tree = ast.parse(source)
+    for function, node in _walk(tree, ""):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            node.body[:0] = ast.parse(f"called.add({f'{module}:{function}'!r})").body
+    return ast.unparse(tree)
 
 
 def _changed(tree: ast.Module, site: _Site) -> str:

@@ -9,35 +9,33 @@ that nobody could see a difference, are listed with a line of proof each in
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import random
-import signal
 import sys
-import tempfile
+import threading
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import spec_from_loader
-from multiprocessing.connection import Connection
 from pathlib import Path
-from types import ModuleType
 
 import click
 
+from core.protocols import Capability
 from core_conformance.checking.registry import all_checks
-from core_conformance.proof.mutants import Mutant, mutants
+from core_conformance.proof.mutant_process import PACKAGE, WITHOUT, Passed, killer, survey
+from core_conformance.proof.mutants import Mutant, mutants, traced
 
-PACKAGE = "core_conformance.reference"
-LIMIT = 60.0
-"""Seconds for all checks on one mutant: what takes longer hangs, and is noticed by that."""
+LEFT_OUT = {
+    "weights": "the model itself: with other numbers it is another one, and no less sound",
+    "writing": "makes the files of a model, which no backend does",
+}
+"""Modules of the reference that no clause is about, with the reason."""
 _LISTED = Path(__file__).with_name("equivalent_mutants.toml")
+_ALIVE = "alive"
 
 
 @dataclass(slots=True)
@@ -61,6 +59,7 @@ class Outcome:
         lines = [
             f"{total} mutants: {len(self.killed)} killed, {len(self.equivalent)} equivalent, "
             f"{len(self.alive)} alive; without the equivalent ones {self.share:.1%} are killed",
+            *(f"left out    {module}: {why}" for module, why in LEFT_OUT.items()),
             *(f"alive       {name}" for name in self.alive),
             *(f"equivalent  {name}: {why}" for name, why in self.equivalent.items()),
             *(f"listed, and no mutant or killed: {name}" for name in self.stale),
@@ -69,12 +68,36 @@ class Outcome:
         return "\n".join(lines)
 
 
+class Progress:
+    """What became of each mutant so far, by name, in a file: a run that was ended goes on there.
+
+    With ``again``, mutants that stayed alive are forgotten, to be run against the checks of now.
+    """
+
+    def __init__(self, file: Path | None = None, again: bool = False) -> None:
+        self._file, self._lock = file, threading.Lock()
+        self.killers: dict[str, str] = {}
+        for line in file.read_text("utf-8").splitlines() if file and file.exists() else ():
+            killer, _, name = line.partition("\t")
+            self.killers[name] = "" if killer == _ALIVE else killer
+        if again:
+            self.killers = {name: killer for name, killer in self.killers.items() if killer}
+
+    def ended(self, name: str, killer: str) -> None:
+        """Note the check that killed a mutant; "" for none."""
+        with self._lock:
+            self.killers[name] = killer
+            line = f"{killer or _ALIVE}\t{name}"
+            click.echo(f"{len(self.killers)}  {line}", err=True)
+            if self._file:
+                with self._file.open("a", encoding="utf-8") as lines:
+                    lines.write(f"{line}\n")
+
+
 @cache
 def all_mutants() -> Sequence[Mutant]:
     """Every mutant of the reference, module by module."""
-    (folder,) = import_module(PACKAGE).__path__
-    files = sorted(Path(folder).glob("*.py"))
-    return [each for file in files for each in mutants(file.stem, file.read_text(encoding="utf-8"))]
+    return [each for module, source in _sources().items() for each in mutants(module, source)]
 
 
 def listed() -> dict[str, str]:
@@ -83,27 +106,54 @@ def listed() -> dict[str, str]:
     return table
 
 
-def outcome_of(
-    found: Sequence[Mutant], jobs: int, progress: Callable[[str], None] = lambda line: None
-) -> Outcome:
-    """Run every mutant. Checks that killed others before are asked first."""
-    outcome, known, kills = Outcome(), listed(), Counter[str]()
+@cache
+def passed() -> Mapping[str, Passed]:
+    """What each check takes and calls on the reference itself, here and now."""
+    return survey(traced_sources(), [*all_checks(), *_refusals()])
 
-    def judge(mutant: Mutant) -> str:
-        order = sorted(all_checks(), key=lambda check: -kills[check])
-        killer = _killer(mutant, order)
-        kills[killer] += 1
-        return killer
 
+def _refusals() -> list[str]:
+    """What a backend that does not declare a capability has to refuse, for each of them."""
+    needed = {need for check in all_checks().values() for need in check.needs}
+    return [f"{WITHOUT}{each}" for each in Capability if each in needed]
+
+
+def traced_sources() -> dict[str, str]:
+    """The reference, in which all that runs says so."""
+    return {module: traced(module, source) for module, source in _sources().items()}
+
+
+def outcome_of(found: Sequence[Mutant], jobs: int, progress: Progress | None = None) -> Outcome:
+    """Run every mutant, against the checks that call what it is in; likely killers first."""
+    so_far = progress or Progress()
+    kills = Counter(so_far.killers.values())
+
+    def worth(check: str) -> float:
+        return (kills[check] + 0.1) / (passed()[check].seconds + 0.02)
+
+    def judge(mutant: Mutant) -> None:
+        calling = [check for check, seen in passed().items() if mutant.place in seen.called]
+        found = killer(mutant, sorted(calling, key=worth, reverse=True), passed())
+        kills[found] += 1
+        so_far.ended(mutant.name, found)
+
+    left = [mutant for mutant in found if mutant.name not in so_far.killers]
+    if left:
+        passed()
     with ThreadPoolExecutor(jobs) as pool:
-        for mutant, killer in zip(found, pool.map(judge, found), strict=True):
-            progress(f"{killer or 'alive'}  {mutant.name}")
-            if killer:
-                outcome.killed[mutant.name] = killer
-            elif mutant.name in known:
-                outcome.equivalent[mutant.name] = known[mutant.name]
-            else:
-                outcome.alive.append(mutant.name)
+        list(pool.map(judge, left))
+    return _outcome(found, so_far.killers)
+
+
+def _outcome(found: Sequence[Mutant], killers: Mapping[str, str]) -> Outcome:
+    outcome, known = Outcome(), listed()
+    for mutant in found:
+        if killers[mutant.name]:
+            outcome.killed[mutant.name] = killers[mutant.name]
+        elif mutant.name in known:
+            outcome.equivalent[mutant.name] = known[mutant.name]
+        else:
+            outcome.alive.append(mutant.name)
 
     asked = {mutant.module for mutant in found}
     outcome.stale = [
@@ -112,69 +162,11 @@ def outcome_of(
     return outcome
 
 
-def _killer(mutant: Mutant, order: Sequence[str]) -> str:
-    """The check that fails the mutant, or how its process ended; "" for neither."""
-    context = multiprocessing.get_context("spawn")  # threads of this process are not forked along
-    here, there = context.Pipe()
-    process = context.Process(target=_run, args=(mutant, list(order), there), daemon=True)
-    process.start()
-    there.close()
-    try:
-        if not here.poll(LIMIT):
-            return "(hangs)"
-        return str(here.recv())
-    except EOFError:
-        return "(ends the process)"
-    finally:
-        _end(process.pid)
-        process.join()
-        here.close()
-
-
-def _end(pid: int | None) -> None:
-    """End a process and all that it started, whatever state it is in."""
-    for kill in (os.killpg, os.kill):
-        try:
-            kill(pid or 0, signal.SIGKILL)
-        except OSError:
-            continue
-        return
-
-
-def _run(mutant: Mutant, order: Sequence[str], pipe: Connection) -> None:
-    """In the child: put the mutant in its module's place, and ask the checks until one fails."""
-    os.setsid()
-    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as it lives
-    sys.meta_path.insert(0, _Finder(mutant))
-    try:
-        pipe.send(_first_failure(order))
-    except BaseException as error:  # noqa: BLE001 - a mutant that cannot be imported is noticed
-        pipe.send(f"({type(error).__name__})")
-    os._exit(0)
-
-
-def _first_failure(order: Sequence[str]) -> str:
-    selftest = import_module("core_conformance.proof.selftest")
-    reference = import_module(PACKAGE)
-    with tempfile.TemporaryDirectory(prefix="core-conformance-") as folder:
-        path = str(reference.write_model(folder))
-        for check_id in order:
-            if selftest.failures(reference.Reference(), path, [all_checks()[check_id]]):
-                return check_id
-    return ""
-
-
-class _Finder(MetaPathFinder, Loader):
-    """Finds one module of the reference as its mutant."""
-
-    def __init__(self, mutant: Mutant) -> None:
-        self._name, self._source = f"{PACKAGE}.{mutant.module}", mutant.source
-
-    def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
-        return spec_from_loader(name, self) if name == self._name else None
-
-    def exec_module(self, module: ModuleType) -> None:
-        exec(compile(self._source, module.__name__, "exec"), module.__dict__)
+def _sources() -> dict[str, str]:
+    """The source of each module of the backend, by its name."""
+    (folder,) = import_module(PACKAGE).__path__
+    files = sorted(Path(folder).glob("[!_]*.py"))
+    return {file.stem: file.read_text("utf-8") for file in files if file.stem not in LEFT_OUT}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -185,12 +177,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="for --sample")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--report", type=Path, help="also write the outcome to this file")
+    parser.add_argument("--progress", type=Path, help="go on where the run of this file ended")
+    parser.add_argument("--again", action="store_true", help="run those once more that were alive")
     asked = parser.parse_args(arguments)
 
     found = [m for m in all_mutants() if not asked.modules or m.module in asked.modules]
     if asked.sample:
         found = random.Random(asked.seed).sample(found, min(asked.sample, len(found)))
-    outcome = outcome_of(found, asked.jobs, lambda line: click.echo(line, err=True))
+    outcome = outcome_of(found, asked.jobs, Progress(asked.progress, asked.again))
     click.echo(str(outcome))
     if asked.report:
         asked.report.write_text(f"{outcome}\n", encoding="utf-8")

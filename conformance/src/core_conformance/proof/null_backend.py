@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from core.protocols import PROTOCOL_VERSION, Capability
+from core.training import TrainStep
 from core.types import (
     AttentionSnapshot,
     BatchResult,
@@ -34,14 +35,16 @@ PASSES = frozenset(
         # what it says about itself is well formed, and true
         "identity.availability",
         "identity.capabilities",
+        "identity.declared",
         "identity.formats",
         "identity.name",
         "identity.optional-protocols",
         "identity.protocol",
         # it accepts what has to be accepted
-        "loading.gpu-layers",
         "loading.path-types",
         "loading.spelled-defaults",
+        # it refuses to load nothing
+        "loading.probe-agrees",
         # it declares everything: there is nothing to refuse
         "errors.undeclared-options",
         # who does nothing leaves nothing behind, and changes nothing
@@ -55,6 +58,7 @@ PASSES = frozenset(
         "lifecycle.threads",
         "memory.report",
         "metrics.stream-final",
+        "streaming.close-behind",
     }
 )
 """The ids of the checks that emptiness honestly satisfies."""
@@ -77,7 +81,30 @@ class NullStream(Iterator[Token]):
         """Nothing."""
         return {}
 
+    def train(self, examples: object, config: object = None, /) -> Iterator[TrainStep]:
+        """No step."""
+        return iter(())
+
+    def save_adapter(self, directory: object, /) -> None:
+        """Nothing."""
+
     def close(self) -> None:
+        """Nothing."""
+
+
+class NullAsyncStream:
+    """One for ``async for`` that ends at once."""
+
+    finish_reason = "stop"
+    metrics = GenerateMetrics()
+
+    def __aiter__(self) -> NullAsyncStream:
+        return self
+
+    async def __anext__(self) -> Token:
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
         """Nothing."""
 
 
@@ -175,6 +202,31 @@ class NullModel:
         """No choices."""
         return ()
 
+    def with_adapter(self, path: object, /) -> NullModel:
+        """Another model that answers nothing."""
+        return NullModel()
+
+    def train(self, examples: object, config: object = None, /) -> Iterator[TrainStep]:
+        """No step."""
+        return iter(())
+
+    def save_adapter(self, directory: object, /) -> None:
+        """Nothing."""
+
+    def declared(self) -> frozenset[Capability]:
+        """Everything."""
+        return NullBackend.capabilities
+
+    async def call_async(
+        self, operation: str, /, *arguments: object, **options: object
+    ) -> tuple[object, GenerateMetrics]:
+        """Empty results."""
+        return [], GenerateMetrics()
+
+    def stream_async(self, operation: str, /, *arguments: object, **options: object) -> Any:
+        """An empty stream."""
+        return NullAsyncStream()
+
     def close(self) -> None:
         """Nothing."""
 
@@ -190,7 +242,7 @@ class NullBackend:
 
     name = "null"
     protocol = PROTOCOL_VERSION
-    capabilities = frozenset(Capability) - {Capability.TRAINABLE}
+    capabilities = frozenset(Capability)
     formats = frozenset({"safetensors", "gguf"})
 
     def available(self) -> bool:

@@ -184,6 +184,7 @@ POOR_MODELS = (
         | _STOPS
         | _ids(
             """
+            adapters.operations
             batch.error-rows batch.options batch.repeatable batch.results batch.stop batch.stops
             batch.stream-options cancel.batch-midway cancel.closed-stream cancel.midway
             cancel.unset
@@ -196,7 +197,7 @@ POOR_MODELS = (
             sampling.repeat-penalty-huge sampling.repeat-penalty-output sampling.top-k-one
             sampling.top-p-tiny sampling.typical-p-tiny scoring.greedy streaming.close
             streaming.max-tokens streaming.reasons streaming.text streaming.tokens submitting.begins
-            submitting.close submitting.options text.unicode
+            submitting.behind-own-stream submitting.close submitting.options text.unicode
             tokens.padding tokens.samples tokens.stream tokens.texts
             """
         ),
@@ -259,9 +260,10 @@ POOR_MODELS = (
         | _ACROSS
         | _ids(
             """
+            adapters.changes adapting.handles
             classify.argmax classify.tolerance labels.label sampling.frequencies sampling.min-p
             sampling.repeat-penalty sampling.repeat-penalty-huge sampling.top-k sampling.top-p
-            sampling.typical-p sampling.typical-p-first text.unicode
+            sampling.typical-p sampling.typical-p-first text.unicode training.untouched
             """
         ),
     ),
@@ -284,7 +286,8 @@ POOR_MODELS = (
         whole(NoTemplate),
         _ids(
             """
-            chat.answers chat.content chat.empty chat.equals-generate chat.mappings chat.options
+            chat.answers chat.content chat.continued chat.empty chat.equals-generate chat.mappings
+            chat.options
             chat.second-turn chat.special-plain chat.special-text chat.system
             """
         ),

@@ -25,6 +25,7 @@ from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.language import Language
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.stream import ReferenceStream, SubmittedStream
+from core_conformance.reference.training import Training
 
 Broken = TypeVar("Broken", bound=Callable[..., object])
 _found: dict[str, Saboteur] = {}
@@ -35,6 +36,7 @@ _MODEL_PARTS: dict[type, str] = {
     Batch: "batch_class",
     Classifier: "classifier_class",
     SubmittedStream: "submitted_class",
+    Training: "training_class",
 }
 
 

@@ -1,6 +1,6 @@
 """The backend that keeps every clause: the suite's own yardstick, and an example to read."""
 
 from core_conformance.reference.backend import Reference
-from core_conformance.reference.files import write_adapter, write_model
+from core_conformance.reference.writing import write_adapter, write_model
 
 __all__ = ["Reference", "write_adapter", "write_model"]

@@ -9,8 +9,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
-from core.errors import InvalidOptionError, UnsupportedModelError, UnsupportedOptionError
-from core.models.files import model_formats
+from core.errors import UnsupportedOptionError
 from core.options import LoadConfig
 from core.protocols import PROTOCOL_VERSION, Capability
 from core.support import refuse_load_options
@@ -21,7 +20,7 @@ from core_conformance.reference.optional import METHODS, ReferenceModel
 
 Kind = TypeVar("Kind")
 
-EVERYTHING = frozenset(Capability) - {Capability.TRAINABLE}
+EVERYTHING = frozenset(Capability)
 OWN_METHODS = {
     Capability.MODEL_PROBE: ("refusal",),
     Capability.DEVICE_REPORTING: ("devices",),
@@ -55,8 +54,6 @@ class Reference:
 
     def refusal(self, path: str | os.PathLike[str], /) -> str | None:
         """The reason why this backend cannot load a model, by its config.json; None if it can."""
-        if "safetensors" not in model_formats(path):
-            return "it reads safetensors only"
         return files.refusal(path)
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> ReferenceModel:
@@ -66,21 +63,13 @@ class Reference:
             advice = "It computes on the CPU: leave it at -1 or 0."
             raise UnsupportedOptionError("gpu_layers", self.name, advice)
 
-        if "safetensors" not in model_formats(path):
-            raise UnsupportedModelError(f"Backend 'reference' reads safetensors, not {path!r}.")
-        length = files.read_model(path)
-        if config.context_len > length:
-            raise InvalidOptionError(
-                "context_len", config.context_len, f"at most {length}, the model's own"
-            )
-
+        length = files.read_model(path)  # a longer context is as good: nothing was trained
         # The model's class lacks the methods that are not declared.
         adapter = config.adapter_path
         bias = {} if adapter is None else files.read_adapter(adapter)
         model = self._without(self.model_class, METHODS)
-        return model(
-            self.language_class(config.context_len or length, bias), config, self.capabilities
-        )
+        language = self.language_class(config.context_len or length, bias)
+        return model(language, config, self.capabilities)
 
     def _without(
         self, kind: type[Kind], methods: Mapping[Capability, tuple[str, ...]]

@@ -15,7 +15,7 @@ from core_conformance.reference.engine import Engine, GivenIds, check_ids, check
 from core_conformance.reference.language import log_softmax
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.sampling import sample
-from core_conformance.reference.vocabulary import decode, encode, encode_continued
+from core_conformance.reference.vocabulary import decode, encode_continued
 
 MICRO_BATCH = 8
 
@@ -105,7 +105,7 @@ class Classifier:
     def _labels(self, prompt: str, ids: list[int]) -> tuple[int, LabelTrie]:
         texts = label_texts(prompt, self.config.labels, self.config.label_prefix)
         continued = [encode_continued(prompt, text) for text in texts]
-        anchor, paths = label_paths(ids, continued, lambda: [encode(text)[1:] for text in texts])
+        anchor, paths = label_paths(ids, continued, list)  # all begin with BOS: none stands alone
         return anchor, build_trie(self.config.labels, paths)
 
     def _ask(self, ids: list[int], trie: LabelTrie) -> list[list[float]]:
@@ -173,12 +173,7 @@ def _tokens(engine: Engine, prompt: str, continuation: str) -> tuple[int, list[i
     head = engine.prompt_ids(prompt)
     check_text(continuation, "continuation")
     continued = encode_continued(prompt, continuation)
-    start, [path] = label_paths(head, [continued], lambda: [encode(continuation)[1:]])
-    if not path:
-        raise RequestError(
-            f"The continuation {continuation!r:.60} adds no token behind this prompt. "
-            "Give another one."
-        )
+    start, [path] = label_paths(head, [continued], list)  # both begin with BOS
     ids = [*head[:start], *path]
     engine.check_length(len(ids) - 1)  # the last token is scored and never read
     return start, ids

@@ -50,8 +50,7 @@ class Slots:
             yield
         finally:  # perhaps in another thread, where a stream was closed
             with self._free:
-                self._holders.remove(me)
-                self._free.notify_all()
+                self._holders.remove(me)  # those that wait look again, soon
 
     def refuse_waiting_for_oneself(self) -> None:
         """Raise `ModelBusyError` when every slot is held for this very thread."""
@@ -81,7 +80,7 @@ class Slots:
 class Generation:
     """A row that runs; ``context`` holds the tokens read of its prompt, and those drawn since.
 
-    ``reason`` is None while it runs; ``drawn`` counts its tokens, ``emitted`` those given out.
+    ``reason`` is None while it runs; ``drawn`` counts its tokens.
     """
 
     def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
@@ -89,7 +88,6 @@ class Generation:
         self.context: list[int] = []
         self.clock = RequestClock(config)
         self.reason: FinishReason | None = None
-        self.emitted = 0
         self.drawn = 0
         self.limit = min(config.max_tokens, room)
         self.random = Random(config.seed)
@@ -110,7 +108,6 @@ class Generation:
         self.context.append(token)
         logprob = log_softmax(logits)[token] if self.config.return_logprobs else None
         tokens = self.assembler.add(token, logprob)
-        self.emitted += len(tokens)
         if self.assembler.stopped:
             return tokens + self._end("stop")
         if self.drawn >= self.limit:
@@ -119,9 +116,7 @@ class Generation:
 
     def _end(self, reason: FinishReason) -> list[Token]:
         self.reason = reason
-        tokens = self.assembler.finish()
-        self.emitted += len(tokens)
-        return tokens
+        return self.assembler.finish()
 
 
 class Engine:

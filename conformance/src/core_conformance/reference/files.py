@@ -1,11 +1,8 @@
-"""The files of a reference model: a config.json, and weights that hold nothing."""
+"""Reads the files of a reference model, which `writing` makes."""
 
 from __future__ import annotations
 
-import json
 import os
-import struct
-from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -15,26 +12,8 @@ from core_conformance.reference.vocabulary import VOCAB_SIZE
 
 MODEL_TYPE = "reference"
 CONTEXT_LENGTH = 1024
-ADAPTER = "adapter.json"
-
-
-def write_model(directory: str | os.PathLike[str], context_length: int = CONTEXT_LENGTH) -> Path:
-    """Make a model that the backend ``reference`` loads; returns the directory."""
-    folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    config = {"model_type": MODEL_TYPE, "max_position_embeddings": context_length}
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    # An empty safetensors file: the header's length, and the header.
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", 2) + b"{}")
-    return folder
-
-
-def write_adapter(directory: str | os.PathLike[str], bias: Mapping[int, float]) -> Path:
-    """Make an adapter that adds ``bias[token]`` to the logits; returns the directory."""
-    folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / ADAPTER).write_text(json.dumps({"bias": dict(bias)}), encoding="utf-8")
-    return folder
+ADAPTER = "adapter_config.json"
+_TOKENS = {str(token) for token in range(VOCAB_SIZE)}
 
 
 def refusal(directory: str | os.PathLike[str]) -> str | None:
@@ -69,19 +48,14 @@ def read_model(directory: str | os.PathLike[str]) -> int:
 
 def read_adapter(path: str | os.PathLike[str]) -> dict[int, float]:
     """Read an adapter: the number that it adds to each token's logit. Raises `ModelError`."""
-    bias = read_json_object(os.path.join(os.path.expanduser(os.fspath(path)), ADAPTER)).get("bias")
-    if not isinstance(bias, dict) or not all(_sound(*item) for item in bias.items()):
+    bias = read_json_object(os.path.join(os.path.expanduser(path), ADAPTER)).get("bias")
+    if not isinstance(bias, dict) or not all(map(_sound, bias.keys(), bias.values())):
         raise InvalidModelError(
             f"{os.fspath(path)!r} holds no adapter: its {ADAPTER} needs a 'bias' that maps token "
             f"ids below {VOCAB_SIZE} to numbers."
         )
-    return {int(token): float(value) for token, value in cast("dict[str, float]", bias).items()}
+    return {int(token): value for token, value in cast("dict[str, float]", bias).items()}
 
 
 def _sound(token: str, value: object) -> bool:
-    return (
-        token.isdecimal()
-        and int(token) < VOCAB_SIZE
-        and isinstance(value, int | float)
-        and abs(value) < 1e6
-    )
+    return token in _TOKENS and isinstance(value, int | float) and abs(value) < 1e6

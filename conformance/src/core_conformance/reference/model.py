@@ -47,7 +47,7 @@ class ReferenceCore(TextModelBase):
         self, language: Language, config: LoadConfig, capabilities: Collection[Capability]
     ) -> None:
         super().__init__("reference")
-        self.capabilities = frozenset(capabilities)
+        self.capabilities, self.config = frozenset(capabilities), config
         slots = config.parallel_slots or DEFAULT_SLOTS
         self.engine = self.engine_class(
             language,

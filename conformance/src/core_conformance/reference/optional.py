@@ -1,15 +1,19 @@
-"""The reference model with every optional protocol but training."""
+"""The reference model with every optional protocol."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Unpack
+from typing import Any, Unpack
 
 from core import validate
+from core.aio.threads import ThreadCalls
 from core.chat import RenderedPrompt
 from core.clock import RequestClock
+from core.errors import TrainingError
+from core.extensions import AsyncStream
 from core.options import (
     ClassifyOptions,
     GenerateConfig,
@@ -18,7 +22,7 @@ from core.options import (
     resolve_generate,
     resolve_request,
 )
-from core.protocols import Capability, TokenStream
+from core.protocols import Capability, TextModel, TokenStream
 from core.support import (
     checked_conversation,
     checked_layers,
@@ -28,11 +32,13 @@ from core.support import (
     unicode_error,
 )
 from core.token_ids import TokenIds, token_pairs, token_prompts
+from core.training import TrainConfig, TrainingExample, TrainStep
 from core.types import (
     AttentionSnapshot,
     Choice,
     ClassifyResult,
     Conversation,
+    GenerateMetrics,
     HiddenResult,
     MemoryReport,
     Score,
@@ -49,11 +55,13 @@ from core_conformance.reference.classification import (
     score_ids,
 )
 from core_conformance.reference.engine import GivenIds
-from core_conformance.reference.files import MODEL_TYPE
+from core_conformance.reference.files import MODEL_TYPE, read_adapter
 from core_conformance.reference.language import HEAD_DIM, NUM_HEADS, NUM_LAYERS
 from core_conformance.reference.meter import LEDGER, Meter
 from core_conformance.reference.model import ReferenceCore
 from core_conformance.reference.stream import SubmittedStream
+from core_conformance.reference.training import Training, places_of
+from core_conformance.reference.writing import write_adapter
 
 METHODS = {
     Capability.TOKENIZING: ("encode", "decode", "render_chat"),
@@ -66,6 +74,10 @@ METHODS = {
     Capability.ATTENTION_INSPECTOR: ("inspect_attention",),
     Capability.MEMORY_REPORTING: ("memory", "reset_peak_memory"),
     Capability.EXPLAINING: ("choices",),
+    Capability.ADAPTING: ("with_adapter",),
+    Capability.TRAINABLE: ("train", "save_adapter"),
+    Capability.DECLARING: ("declared",),
+    Capability.ASYNCHRONOUS: ("call_async", "stream_async"),
 }
 """The methods of each optional protocol."""
 
@@ -74,6 +86,8 @@ class ReferenceModel(ReferenceCore):
     """See `core.extensions` for what every method promises."""
 
     submitted_class: type[SubmittedStream] = SubmittedStream
+    training_class: type[Training] = Training
+    calls_class: type[ThreadCalls] = ThreadCalls
 
     def encode(self, text: str) -> list[int]:
         """Token ids as the model reads this prompt, a leading BOS included."""
@@ -218,6 +232,34 @@ class ReferenceModel(ReferenceCore):
         keys = self.engine.language.keys(ids)
         return AttentionSnapshot(NUM_LAYERS, NUM_HEADS, len(ids), HEAD_DIM, MODEL_TYPE, keys)
 
+    def with_adapter(self, path: str | os.PathLike[str] | None, /) -> TextModel:
+        """The same language with another adapter, or with none."""
+        self.check_open()
+        bias = {} if path is None else read_adapter(path)
+        language = dataclasses.replace(self.engine.language, bias=bias)
+        return type(self)(language, self.config, self.capabilities)
+
+    def train(
+        self, examples: Sequence[TrainingExample], config: TrainConfig | None = None, /
+    ) -> Iterator[TrainStep]:
+        """Learn a number for each token, one step whenever the iterator is read."""
+        self.check_open()
+        asked, language = config or TrainConfig(), self.engine.language
+        places = places_of(examples, asked, language.context_length)
+        return self.training_class(language, places, asked, self.take_bias).steps()
+
+    def save_adapter(self, directory: str | os.PathLike[str], /) -> None:
+        """Write what was learned, as ``adapter_path`` reads it."""
+        self.check_open()
+        if not self.engine.language.bias:
+            raise TrainingError("The model has no adapter to save. Train one first.")
+        write_adapter(directory, self.engine.language.bias)
+
+    def take_bias(self, bias: Mapping[int, float]) -> None:
+        """Answer with these numbers from now on."""
+        self.check_open()
+        self.engine.language = dataclasses.replace(self.engine.language, bias=dict(bias))
+
     def memory(self) -> MemoryReport:
         """The memory that all reference models of this process hold."""
         self.check_open()
@@ -229,13 +271,28 @@ class ReferenceModel(ReferenceCore):
         LEDGER.reset_peak()
 
     def choices(self) -> Sequence[Choice]:
-        """The choices made at load, with their reasons."""
-        self.check_open()
+        """The choices made at load, with their reasons; a closed model knows them, too."""
         slots = str(self.engine.slots.count)
         return (
             Choice("device", "cpu", "plain Python runs nowhere else"),
             Choice("parallel_slots", slots, "as asked at load, or else the default"),
         )
+
+    def declared(self) -> frozenset[Capability]:
+        """What its backend declares."""
+        return self.capabilities
+
+    async def call_async(
+        self, operation: str, /, *arguments: object, **options: object
+    ) -> tuple[object, GenerateMetrics]:
+        """What the method of that name returns, and what it cost. A thread runs it."""
+        return await self.calls_class(self).call_async(operation, *arguments, **options)
+
+    def stream_async(
+        self, operation: str, /, *arguments: object, **options: object
+    ) -> AsyncStream[Any]:
+        """What the method of that name gives, one by one. A thread reads it."""
+        return self.calls_class(self).stream_async(operation, *arguments, **options)
 
     def _checked_tokens(
         self, config: GenerateConfig | None, options: GenerateOptions, method: str
@@ -267,6 +324,6 @@ class ReferenceModel(ReferenceCore):
 
 def _of_sample(config: GenerateConfig, sample: int) -> GenerateConfig:
     """The first sample draws what ``generate`` draws, the others with seeds of their own."""
-    if config.seed is None or not sample:
+    if config.seed is None:
         return config
     return dataclasses.replace(config, seed=config.seed + 1_000_003 * sample)

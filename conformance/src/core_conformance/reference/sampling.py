@@ -32,8 +32,6 @@ def sample(
 def penalised(logits: Sequence[float], seen: Collection[int], penalty: float) -> list[float]:
     """Positive logits of seen tokens divided by the penalty, negative ones multiplied."""
     scores = list(logits)
-    if penalty == 1.0:
-        return scores
     penalty = min(max(penalty, 1e-30), 1e30)  # so that no score becomes infinite
     for token in set(seen):
         scores[token] *= penalty if scores[token] < 0 else 1 / penalty
@@ -64,9 +62,6 @@ def filtered(
     scores: Sequence[float], ranked: Sequence[int], config: GenerateConfig
 ) -> Sequence[int]:
     """The tokens that top_p, min_p and top_k leave, best first: one at least."""
-    if config.top_p == 1.0 and config.min_p == 0.0:
-        return ranked[: config.top_k or None]
-
     logprobs = log_softmax(scores)
     least = config.min_p * math.exp(logprobs[ranked[0]])
     kept: list[int] = []

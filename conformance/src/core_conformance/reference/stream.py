@@ -53,7 +53,7 @@ class ReferenceStream(TokenStreamBase):
         """Stop. While another thread reads, it stops at that thread's next token."""
         self._closed = True
         if not self._started:
-            self._started, self._reason = True, "cancelled"
+            self._reason = "cancelled"
         with suppress(ValueError):  # another thread is inside the generator
             self._tokens.close()
 
@@ -132,7 +132,7 @@ class SubmittedStream(TokenStreamBase):
         self._stream.close()
         self._worker.join()
         if not self._reason:
-            self._end("error" if self._stream.finish_reason == "error" else "cancelled")
+            self._end("cancelled")
 
     def _wait(self) -> Token | BaseException:
         while True:

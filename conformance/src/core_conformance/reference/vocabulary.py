@@ -77,13 +77,6 @@ class Detokenizer:
         return self._decoder.decode(b"", final=True)
 
 
-def unfinished(ids: Sequence[int]) -> bytes:
-    """The bytes of the character that these ids end in the middle of."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    decoder.decode(b"".join(map(token_bytes, ids[-4:])))  # no character is longer than 4 bytes
-    return decoder.getstate()[0]
-
-
 def _rendered(prompt: RenderedPrompt) -> Iterator[int]:
     for part in _SPLIT.split(prompt.marked):
         if part in _SPECIAL_IDS:

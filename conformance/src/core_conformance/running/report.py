@@ -9,6 +9,7 @@ import hashlib
 import os
 import platform
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -192,9 +193,15 @@ def _backend(run: Run) -> BackendUsed:
         entries[0].distribution if entries else "",
         entries[0].version if entries else "",
         backend.protocol,
-        tuple(sorted(map(str, backend.capabilities))),
-        dict(run.target.options),
+        tuple(sorted(map(str, run.capabilities))),
+        _shown(run.target.options),
     )
+
+
+def _shown(options: Mapping[str, object]) -> dict[str, Any]:
+    """The load options, but for a key, which a report that is published must not hold."""
+    secret = {name: "..." for name in options if name.endswith("api_key")}
+    return {**options, **secret}
 
 
 def _version(distribution: str) -> str:

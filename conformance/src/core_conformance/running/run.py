@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from core.errors import CoreError
-from core.models.files import typed_errors
+from core.models.files import is_address, typed_errors
+from core.protocols import Capability
 from core_conformance.checking.check import Check
 from core_conformance.checking.material import use
 from core_conformance.checking.registry import all_checks, generated
@@ -38,8 +39,9 @@ class Run:
 
         self.target = settings.target()
         self.backend = self.target.found()
-        with typed_errors(self.target.model):
-            os.stat(self.target.model)
+        if not is_address(self.target.model):
+            with typed_errors(self.target.model):
+                os.stat(self.target.model)
 
         all_that_apply = applicable(self.backend.protocol)
         self.checks = chosen(all_that_apply, settings.only)
@@ -108,9 +110,15 @@ class Run:
         """True when only some of the checks were asked for: then there is no verdict."""
         return len(self.checks) < self.total
 
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What was declared: by the backend, less what its model was seen to leave out."""
+        refused = {result.refused for result in self.results.values()}
+        return frozenset(each for each in self.backend.capabilities if each.value not in refused)
+
     def verdict(self) -> Verdict:
         """The verdict on the results so far."""
-        offers = not self.backend.capabilities.isdisjoint(OPERATIONS)
+        offers = not self.capabilities.isdisjoint(OPERATIONS)
         found = verdict_of([check.id for check in self.checks], self.results, offers)
         if not self.partial or found.kind == "not conformant":
             return found

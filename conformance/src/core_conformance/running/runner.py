@@ -201,7 +201,7 @@ def _run_check(check: Check, subject: Subject) -> Result:
     missing, start = None, time.perf_counter()
 
     try:
-        missing = check.missing(subject.backend.capabilities)
+        missing = check.missing(subject.capabilities)
         if missing is None:
             ready(check, subject)
             check.run(subject)

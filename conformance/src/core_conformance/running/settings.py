@@ -9,6 +9,7 @@
     isolate = false
     prompts = ["Il était une fois", ...]  # six at least, which the model continues: in its language
     labels = ["bon", "mauvais", ...]      # three at least; both or neither
+    adapters = "tests/adapters"       # a folder with the LoRA adapters one, two and wrong
 
     [tool.core-conformance.options]   # load options: core's, and the backend's own
     context_len = 512
@@ -60,6 +61,7 @@ class Settings:
     material: Material | None = None
     seed: int | None = None
     deep: float | None = None
+    adapters: str | None = None
 
     def over(self, other: Settings) -> Settings:
         """These settings, and those of ``other`` for everything that is not set here.
@@ -81,6 +83,7 @@ class Settings:
             self.material or other.material,
             other.seed if self.seed is None else self.seed,
             other.deep if self.deep is None else self.deep,
+            self.adapters or other.adapters,
         )
 
     def target(self) -> Target:
@@ -89,7 +92,8 @@ class Settings:
             raise UsageError(_unnamed("backend", "--core-backend NAME"))
         if not self.model:
             raise UsageError(_unnamed("model", "--core-model PATH (infer-cli: -m PATH)"))
-        return Target(self.backend, locate(self.model), self.options, self.material, self.effort())
+        model, adapters = locate(self.model), self.adapters
+        return Target(self.backend, model, self.options, self.material, self.effort(), adapters)
 
     def effort(self) -> Effort:
         """How far each check goes. A deep run without a seed takes one of its own."""
@@ -109,6 +113,7 @@ class _Table(
     isolate: bool | None = None
     prompts: tuple[str, ...] | None = None
     labels: tuple[str, ...] | None = None
+    adapters: str | None = None
     options: dict[str, Any] = {}
     known_failures: dict[str, Any] | None = None
 
@@ -162,16 +167,20 @@ def _read(file: Path) -> Settings:
     except (OSError, ValueError) as error:
         raise UsageError(f"[tool.{TABLE}] of {file} cannot be used: {error}") from error
 
-    # The model's path is relative to the file that names it.
+    # Paths are relative to the file that names them.
+    def placed(path: str | None) -> str | None:
+        return str(file.parent / Path(path).expanduser()) if path else None
+
     place = f"[tool.{TABLE}.known-failures] of {file}"
     return Settings(
         table.backend,
-        str(file.parent / Path(table.model).expanduser()) if table.model else None,
+        placed(table.model),
         table.options,
         None if table.known_failures is None else known.flat(table.known_failures, place),
         None if table.timeout is None else seconds(table.timeout),
         table.isolate,
         material=material,
+        adapters=placed(table.adapters),
     )
 
 

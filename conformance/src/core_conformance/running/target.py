@@ -27,7 +27,8 @@ class CannotStart(CoreError):
 class Target:
     """A backend's name, an absolute path of a model, and load options.
 
-    ``material`` is what it is asked with, and ``effort`` how far the checks go.
+    ``material`` is what it is asked with, and ``effort`` how far the checks go; ``adapters`` is a
+    folder with adapters of the model.
     """
 
     backend: str
@@ -35,6 +36,7 @@ class Target:
     options: Mapping[str, object] = field(default_factory=dict)
     material: Material | None = None
     effort: Effort = field(default_factory=Effort)
+    adapters: str | None = None
 
     def found(self) -> Backend:
         """The backend, available or not. Raises `BackendError`.
@@ -50,7 +52,7 @@ class Target:
         backend = self.found()
         if reason := unavailability(backend):
             raise BackendUnavailableError(self.backend, reason)
-        return Subject(backend, self.model, self.options, self.effort)
+        return Subject(backend, self.model, self.options, self.effort, self.adapters)
 
 
 def know_reference() -> None:

@@ -13,6 +13,7 @@ from core.errors import ModelClosedError
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
 from core_conformance.proof.registry import saboteur
+from core_conformance.reference.batch import Batch
 from core_conformance.reference.classification import Classifier
 from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.meter import Meter
@@ -58,6 +59,24 @@ class Bounded(SubmittedStream):
     def wait(self) -> None:
         """Wait for the worker."""
         self._worker.join()
+
+
+@saboteur(
+    "close-forgets-the-line",
+    "a batch that waits in line does not hear that its model was closed",
+    kills={"lifecycle.close-waiting"},
+)
+class CloseForgetsTheLine(Batch):
+    """Looks at its own cancel and timeout while it waits, and at nothing else."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._hears = time.monotonic() + _FOR_EVER
+
+    def _check(self) -> None:
+        self._clock.check()
+        if time.monotonic() > self._hears:
+            self._engine.check_open()
 
 
 @saboteur(

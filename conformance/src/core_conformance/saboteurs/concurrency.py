@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from queue import Empty
 from typing import Any, ClassVar, Unpack
 from weakref import WeakKeyDictionary
 
@@ -21,6 +22,7 @@ from core_conformance.reference.engine import Engine, Generation, Slots
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.stream import Record, ReferenceStream, SubmittedStream
 
+_FOR_EVER = 5.0  # seconds
 _open: list[SubmittedStream] = []
 
 
@@ -95,7 +97,7 @@ class NoQueue(Slots):
 @saboteur(
     "untyped-busy",
     "a second stream of one thread fails with an error that is none of core's",
-    kills={"concurrency.second-stream"},
+    kills={"concurrency.second-stream", "submitting.behind-own-stream"},
 )
 class UntypedBusy(Engine):
     """Fails as a lock fails that is not reentrant."""
@@ -116,6 +118,21 @@ class Untyped(Slots):
 
 
 @saboteur(
+    "waits-for-itself",
+    "a submitted request waits for a slot that its reader's own stream holds",
+    kills={"submitting.behind-own-stream"},
+)
+class WaitsForItself(SubmittedStream):
+    """Waits for a token as long as it takes; in the tests, it gives up in the end."""
+
+    def _wait(self) -> Token | BaseException:
+        try:
+            return self._queue.get(timeout=_FOR_EVER)
+        except Empty:
+            raise RuntimeError("this thread waits for ever") from None
+
+
+@saboteur(
     "slots-for-show",
     "parallel_slots is accepted, and there is one slot all the same",
     kills={"concurrency.parallel-slots"},
@@ -126,6 +143,19 @@ class SlotsForShow(Engine):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.slots = Slots(1)
+
+
+@saboteur(
+    "slots-up-to-four",
+    "parallel_slots beyond four are accepted, and there are four",
+    kills={"concurrency.parallel-slots"},
+)
+class SlotsUpToFour(Engine):
+    """Was built for four, and cuts what is asked for."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.slots = Slots(min(4, self.slots.count))
 
 
 @saboteur(

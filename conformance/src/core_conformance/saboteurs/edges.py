@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -74,6 +75,19 @@ class LabelsWithoutRoomAreClosed(Classifier):
         """Raises what says nothing about lengths."""
         if length > self._engine.language.context_length:
             raise RequestError("The context is full.")
+
+
+@saboteur(
+    "labels-without-room-are-none",
+    "a row without room for a label has neither a label nor an error",
+    {"labels.too-long"},
+)
+class LabelsWithoutRoomAreNone(Classifier):
+    def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
+        try:
+            return super().result(prompt, ids, logits)
+        except PromptTooLongError:
+            return ClassifyResult()
 
 
 @saboteur(

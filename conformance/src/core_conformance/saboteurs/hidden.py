@@ -13,7 +13,7 @@ from core.options import GenerateConfig, RequestOptions, resolve_request
 from core.protocols import Capability
 from core.types import HiddenResult
 from core_conformance.proof.registry import saboteur
-from core_conformance.reference.language import NUM_LAYERS
+from core_conformance.reference.language import NUM_LAYERS, Language
 from core_conformance.reference.optional import ReferenceModel
 
 Config = GenerateConfig | None
@@ -47,7 +47,7 @@ class Shows(ReferenceModel):
     "states are arrays of float64",
     {
         *("hidden.results", "hidden.neighbours", "hidden.prompts", "hidden.again"),
-        *("hidden.layers", "hidden.error-rows"),
+        *("hidden.layers", "hidden.error-rows", "hidden.embeddings"),
     },
 )
 class HiddenInDoubles(Shows):
@@ -91,7 +91,7 @@ class HiddenByLength(Shows):
 @saboteur(
     "hidden-in-padding",
     "the state of a shorter prompt is read where the longest one of the call ends",
-    {"hidden.neighbours"},
+    {"hidden.neighbours", "hidden.embeddings"},
 )
 class HiddenInPadding(Shows):
     def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:
@@ -131,6 +131,30 @@ class HiddenIsBlind(Shows):
 
 
 @saboteur(
+    "hidden-of-last-token",
+    "a state is made of its prompt's last token alone",
+    {"hidden.prompts"},
+)
+class HiddenOfLastToken(Language):
+    """Drops the keys of all positions but the last."""
+
+    def state(self, ids: Sequence[int], layer: int) -> array[float]:
+        return super().state(ids[-1:], layer)
+
+
+@saboteur(
+    "hidden-without-embeddings",
+    "layers are counted from the first one behind the embeddings",
+    {"hidden.embeddings"},
+)
+class HiddenWithoutEmbeddings(Language):
+    """Shows the state behind the first layer, which has read the prompt, as layer 0."""
+
+    def state(self, ids: Sequence[int], layer: int) -> array[float]:
+        return super().state(ids, layer + 1)
+
+
+@saboteur(
     "hidden-remembers",
     "a prompt that begins like an earlier one has the state that was kept for that one",
     {"hidden.again"},
@@ -149,7 +173,7 @@ class HiddenRemembers(Shows):
 @saboteur(
     "hidden-last-layer-only",
     "whichever layer is asked for, it is the last one's state",
-    {"hidden.layers"},
+    {"hidden.layers", "hidden.embeddings"},
 )
 class HiddenLastLayerOnly(Shows):
     def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:

@@ -105,7 +105,7 @@ class HalfWrittenBeginnings(Keeps):
 @saboteur(
     "one-cache-for-models",
     "models of the same files share what they keep, and closing one empties what it has written",
-    BY_A_FRESH_LOAD,
+    BY_A_FRESH_LOAD | {"adapting.kept"},
 )
 class OneCacheForModels(ReferenceModel):
     kept: ClassVar[dict[str, tuple[Engine, array[float]]]] = {}

@@ -83,14 +83,21 @@ class AnotherName(Reference):
 @saboteur(
     "declares-training",
     "a capability is declared whose methods are not there",
-    kills={"identity.optional-protocols"},
+    kills={
+        *("identity.optional-protocols", "training.loss", "training.untouched", "training.saved"),
+        *("training.kept", "training.left", "training.again", "training.refused"),
+    },
 )
 class DeclaresTraining(Reference):
     """Declares what is planned for the next release."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.capabilities |= {Capability.TRAINABLE}
+    class Untrained(ReferenceModel):
+        """Has no such methods yet."""
+
+        train = None  # type: ignore[assignment]  # the fault
+        save_adapter = None  # type: ignore[assignment]
+
+    model_class = Untrained
 
 
 @saboteur("device-of-no-kind", "a device's kind is made up", kills={"identity.devices"})
@@ -111,6 +118,15 @@ class ChoiceWithoutReason(ReferenceModel):
         return tuple(Choice(choice.name, choice.value, "") for choice in super().choices())
 
 
+@saboteur("declares-more", "a model declares what its backend does not", {"identity.declared"})
+class DeclaresMore(ReferenceModel):
+    """Says that it can do everything, training too."""
+
+    def declared(self) -> frozenset[Capability]:
+        """All that there is."""
+        return frozenset(Capability)
+
+
 class Modest(Reference):
     """A backend that does not declare one capability, and does everything all the same."""
 
@@ -119,8 +135,10 @@ class Modest(Reference):
         self.capabilities -= {undeclared}
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> ReferenceModel:
-        """Load a model that has everything declared."""
-        return Reference().load_model(path, config)
+        """Load a model that does everything, and says what its backend does."""
+        model, declared = Reference().load_model(path, config), self.capabilities
+        model.declared = lambda: declared  # type: ignore[method-assign]
+        return model
 
 
 def _shown_by(capability: Capability) -> set[str]:

@@ -84,6 +84,16 @@ class KeysSeeTheFuture(Language):
 
 
 @saboteur(
+    "peak-for-good",
+    "reset_peak_memory() leaves the peak as it is",
+    {"memory.report"},
+)
+class PeakForGood(ReferenceModel):
+    def reset_peak_memory(self) -> None:
+        self.check_open()
+
+
+@saboteur(
     "peak-forgotten",
     "after reset_peak_memory() the peak is 0 and stays so",
     {"memory.report", "lifecycle.use-after-close"},

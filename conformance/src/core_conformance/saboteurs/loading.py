@@ -32,7 +32,7 @@ class UntypedMissingFile(Reference):
 @saboteur(
     "untyped-broken-file",
     "a broken model raises what the parser raises",
-    kills={"loading.broken-model"},
+    kills={"loading.broken-model", "loading.incomplete-model"},
 )
 class UntypedBrokenFile(Reference):
     """Reads config.json without a thought for what may be in it."""
@@ -73,6 +73,19 @@ class GpuLayersByAssertion(Reference):
         if config.gpu_layers > 0:
             raise AssertionError("gpu_layers > 0")
         return super().load_model(path, config)
+
+
+@saboteur(
+    "gpu-layers-dropped",
+    "gpu_layers are taken and dropped where there is no GPU",
+    kills={"loading.gpu-layers"},
+)
+class GpuLayersDropped(Reference):
+    """Hands gpu_layers to a library that was built without a GPU, and says nothing of it."""
+
+    def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
+        """Loads a model on the CPU, whatever is asked for."""
+        return super().load_model(path, replace(config, gpu_layers=-1))
 
 
 @saboteur(
@@ -166,6 +179,7 @@ class ContextLenIgnored(Reference):
         "cancel.closed-stream",
         "concurrency.second-stream",
         "concurrency.waiting-turn",
+        "submitting.behind-own-stream",
     },
 )
 class OneSlotRefused(Reference):

@@ -73,6 +73,36 @@ class OverlappingTimes(ReferenceModel):
 
 
 @saboteur(
+    "time-since-the-load",
+    "the total of classify() is the time since the model was loaded",
+    kills={"metrics.times"},
+)
+class TimeSinceTheLoad(ReferenceModel):
+    """Has one clock for all calls, which shows days on some machines."""
+
+    def record(self, metrics: GenerateMetrics) -> None:
+        """Records metrics of a call that only reads with a total that no caller has waited for."""
+        if not metrics.decode_seconds:
+            metrics = replace(metrics, total_seconds=metrics.total_seconds + 3600.0)
+        super().record(metrics)
+
+
+@saboteur(
+    "read-tokens-counted-as-given",
+    "classify() counts the tokens of its prompts as generated",
+    kills={"metrics.rows"},
+)
+class ReadTokensCountedAsGiven(ReferenceModel):
+    """Adds to the wrong counter."""
+
+    def record(self, metrics: GenerateMetrics) -> None:
+        """Records metrics; without decode seconds, they are those of a call that only reads."""
+        if not metrics.decode_seconds:
+            metrics = replace(metrics, generated_tokens=metrics.prompt_tokens)
+        super().record(metrics)
+
+
+@saboteur(
     "metrics-of-the-call-before",
     "model.metrics are those of the stream before",
     kills={"metrics.last-call"},

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from array import array
 from collections.abc import Sequence
 from typing import Any
 
 from core.options import GenerateConfig
-from core.types import Token
+from core.types import ClassifyResult, Token
 from core_conformance.proof.registry import saboteur
+from core_conformance.reference.classification import Classifier
 from core_conformance.reference.vocabulary import VOCAB_SIZE
 from core_conformance.saboteurs.distribution import PenalisesOtherwise
 from core_conformance.saboteurs.sampling import ClassifiesOtherwise, OtherOptions
@@ -126,3 +128,20 @@ class OneTokenStops(StopGeneration):
         if self.config.max_tokens == 1 and self.reason:
             self.reason = "stop"
         return tokens
+
+
+@saboteur(
+    "penalty-divides-all",
+    "classify() divides negative logits by the penalty as well",
+    kills={"sampling.penalty-negative"},
+)
+class PenaltyDividesAll(Classifier):
+    """Divides, and never looks at a logit's sign: a negative one becomes likelier."""
+
+    def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
+        changed = logits[:]
+        for token in set(ids):
+            if logits[token] < 0:
+                changed[token] /= self.config.repeat_penalty**2  # which is multiplied by it
+        found = super().result(prompt, ids, changed)
+        return found if found.logits is None else dataclasses.replace(found, logits=logits)

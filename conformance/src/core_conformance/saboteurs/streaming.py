@@ -134,3 +134,30 @@ class Leftovers(ReferenceStream):
         finally:
             if row.reason is None:
                 engine.left = tuple(row.context[-1:])
+
+
+@saboteur(
+    "cancelled-behind-its-end",
+    "close() says that a stream was cancelled, which had ended before",
+    kills={"streaming.close-behind"},
+)
+class CancelledBehindItsEnd(ReferenceStream):
+    """Sets the reason where it closes, without a look at the one that is there."""
+
+    def close(self) -> None:
+        ended = self._reason in ("stop", "length")
+        super().close()
+        if ended:
+            self._reason = "cancelled"
+
+
+@saboteur(
+    "close-unheard-in-line",
+    "a stream that waits in line does not hear that another thread closes it",
+    kills={"streaming.close-elsewhere"},
+)
+class CloseUnheardInLine(ReferenceStream):
+    """Looks at the model and at its cancel while it waits, and not at itself."""
+
+    def _check(self, row: Generation) -> None:
+        self.engine.check(row)

@@ -19,6 +19,7 @@ from core_conformance.reference.batch import Batch
 from core_conformance.reference.engine import Engine, Generation, check_text
 from core_conformance.reference.language import Language
 from core_conformance.reference.optional import ReferenceModel
+from core_conformance.reference.weights import unfinished
 
 SHOWN = {"tokenizing.round-trip", "tokenizing.stable"}
 
@@ -144,7 +145,7 @@ class Sober(Language):
 
     def logits(self, ids: Sequence[int]) -> array[float]:
         values = super().logits(ids)
-        if not vocabulary.unfinished(ids):
+        if not unfinished(ids):
             for lead in (0xC3, 0xCE, 0xE2, 0xF0):
                 values[lead] = 0.5
         return values

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from core.errors import EmptyPromptError
 from core.options import GenerateConfig, GenerateOptions, RequestOptions
 from core.protocols import TokenStream
-from core.token_ids import TokenIds, token_prompts
+from core.token_ids import TokenIds, token_pairs, token_prompts
 from core.types import Score, TokenSequence
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
@@ -269,3 +269,23 @@ class DeafScoreTokens(ReferenceModel):
     ) -> list[Score]:
         super().score_tokens([], [], config, **options)
         return super().score_tokens(prompts, continuations)
+
+
+@saboteur(
+    "token-scores-cut-left",
+    "ids that do not fit the context are scored with their beginning cut off",
+    {"tokens.full-context"},
+)
+class TokenScoresCutLeft(ReferenceModel):
+    def score_tokens(
+        self,
+        prompts: TokenIds,
+        continuations: TokenIds,
+        config: Config = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> list[Score]:
+        room = self.engine.language.context_length + 1
+        pairs = token_pairs(prompts, continuations)
+        heads = [head[max(0, len(head) + len(tail) - room) :] for head, tail in pairs]
+        return super().score_tokens(heads, continuations, config, **options)

@@ -99,7 +99,8 @@ class FewShot:
         known, classes = _classes(texts, y, labels)
         states, place = self._all_states(texts), np.array(folds)
         order = np.array(sorted(range(len(texts)), key=lambda row: (texts[row], classes[row])))
-        found = np.empty((len(texts), len(known)))
+        found = np.empty((len(texts), len(known)))  # [texts, labels]
+
         for fold in np.unique(place):
             rest, left_out = order[place[order] != fold], np.flatnonzero(place == fold)
             if len(np.unique(classes[rest])) < len(known):
@@ -107,6 +108,7 @@ class FewShot:
                     "A label has all its texts in one fold, so that nothing is learned of it from "
                     "the others. Give more texts, or fewer folds."
                 )
+
             rows = {layer: each[rest] for layer, each in states.items()}
             # By its probes a head is known again, and this one is not kept.
             head, _ = self._learned(rows, classes[rest], known, rows)
@@ -273,7 +275,9 @@ class FewShot:
                 f"{len(head.weights)}, and this one has {info.num_layers} of {info.hidden_size}. "
                 + advice
             )
-        found = self._rows(self._results(PROBES, (head.layer,)))[:, 0]
+
+        # Texts that the head keeps the states of, as this model sees them.
+        found = self._rows(self._results(PROBES, (head.layer,)))[:, 0]  # [probes, hidden]
         spread = np.linalg.norm(head.probes - head.probes.mean(axis=0))
         apart = float(np.linalg.norm(found - head.probes) / spread) if spread else np.inf
         if not apart <= _FOREIGN:

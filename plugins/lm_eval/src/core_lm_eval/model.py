@@ -146,6 +146,7 @@ class CoreLM(TemplateLM):  # type: ignore[misc]
         groups: dict[str, list[int]] = {}
         for place, request in enumerate(requests):
             groups.setdefault(repr(request.args[1]), []).append(place)
+
         found: dict[int, str] = {}
         progress = tqdm(total=len(requests), disable=disable_tqdm, desc="texts")
         for places in groups.values():
@@ -158,6 +159,7 @@ class CoreLM(TemplateLM):  # type: ignore[misc]
                     self.cache_hook.add_partial("generate_until", requests[place].args, text)
                     found[place] = text
                 progress.update(len(some))
+
         progress.close()
         return [found[place] for place in range(len(requests))]
 

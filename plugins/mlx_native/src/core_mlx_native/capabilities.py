@@ -17,6 +17,8 @@ MODEL_CAPABILITIES = frozenset(
         Capability.SEED,
         Capability.PARALLEL,
         Capability.ROTATE,
+        Capability.ADAPTERS,
+        Capability.ADAPTING,
         Capability.TOKENIZING,
         Capability.SUBMITTING,
         Capability.BATCH_STREAMING,
@@ -25,6 +27,7 @@ MODEL_CAPABILITIES = frozenset(
         Capability.HIDDEN_STATES,
         Capability.ATTENTION_INSPECTOR,
         Capability.MEMORY_REPORTING,
+        Capability.TRAINABLE,
         Capability.EXPLAINING,
     }
 )

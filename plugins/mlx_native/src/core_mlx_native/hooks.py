@@ -1,16 +1,15 @@
-"""The hooks of this plugin: they add the command ``convert`` to ``infer-cli``."""
+"""The hooks of this plugin: they add ``convert`` and ``lora`` to ``infer-cli``."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pluggy
 
 from core.system.visible import visible
+from core_mlx_native.progress_bar import progress_bar
 
 if TYPE_CHECKING:
     import click
@@ -20,8 +19,14 @@ hookimpl = pluggy.HookimplMarker("core")
 
 @hookimpl
 def core_register_commands(cli: click.Group) -> None:
-    """Add ``infer-cli convert``."""
+    """Add ``infer-cli convert`` and ``infer-cli lora``."""
     import click
+
+    from core_mlx_native.adapter_commands import add_adapter_commands
+    from core_mlx_native.training_commands import add_training_commands
+
+    add_training_commands(cli)
+    add_adapter_commands(cli)
 
     @cli.command()
     @click.argument("words", metavar="[MODEL] OUT_DIR", nargs=-1, required=True)
@@ -62,7 +67,7 @@ def core_register_commands(cli: click.Group) -> None:
 
         source, out_dir = _source_and_target(words, model)
         gguf = gguf_of(source)
-        with _progress() as show:
+        with progress_bar("convert") as show:
             target = convert(
                 gguf,
                 out_dir,
@@ -92,24 +97,3 @@ def _source_and_target(words: tuple[str, ...], model: str | None) -> tuple[str, 
         "convert takes a model and a directory to make: infer-cli convert MODEL OUT_DIR, or "
         "infer-cli convert -m MODEL OUT_DIR."
     )
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows progress: a bar on stderr if that is a terminal, else nothing."""
-    import click
-
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    with ExitStack() as stack:
-        bar: list[Any] = []
-
-        def show(done: int, total: int) -> None:
-            # The bar counts from its start, and what goes before the weights is no measure of them.
-            if not bar:
-                drawn = click.progressbar(length=total, label="convert", file=sys.stderr)
-                bar.append(stack.enter_context(drawn))
-            bar[0].update(done - bar[0].pos)
-
-        yield show

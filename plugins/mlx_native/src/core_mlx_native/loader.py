@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from core.errors import InvalidModelError, InvalidOptionError
 from core.options import LoadConfig
 from core.types import Choice, ModelInfo
 from core_mlx_native import memory
+from core_mlx_native.adapters.apply import twin
+from core_mlx_native.adapters.files import StoredAdapter, read_adapter
+from core_mlx_native.adapters.opening import adapted
 from core_mlx_native.availability import apple_chip, free_memory
 from core_mlx_native.checkpoint.config import ModelConfig, load_config
 from core_mlx_native.checkpoint.fields import JsonFiles
@@ -41,6 +45,7 @@ from core_runtime.served import Memory
 # on two real models moved by up to 6.1e-5; a low-precision GPU kernel that adds in another order
 # may move a logit near 16 by a few units in its last place (2**-6 in float16, 2**-3 in bfloat16).
 _TOLERANCE = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
+_ADAPTER = "adapter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,8 @@ class LoadedModel:
     of `classify` and `score` are padded to a multiple of so many tokens; ``cuts``: how rows are cut
     into micro-batches, None where each is filled up; ``lanes``: so many parts
     of a micro-batch run side by side; ``overlap``: a step is queued while the one before runs;
-    ``prefixes``: what is kept of the prompts of earlier calls.
+    ``prefixes``: what is kept of the prompts of earlier calls; ``base``: the network without an
+    adapter, which is ``decoder`` itself where there is none.
     """
 
     config: ModelConfig
@@ -74,6 +80,7 @@ class LoadedModel:
     prefixes: PrefixStore
     fast: FastPaths
     choices: Sequence[Choice]
+    base: Decoder
 
     @property
     def own_context(self) -> int:
@@ -117,6 +124,8 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
     lanes = usable_lanes() if fast.lanes and not on_gpu else 1
     token_budget(options, footprint, on_gpu, free=None)  # a wrong one is refused before the weights
     kept_prefixes(options, fast, free=None)
+    path = options.adapter_path
+    stored = None if path is None else read_adapter(path, config)
 
     # The tokenizer, and the tokens that end a generation.
     tokenizer = Tokenizer.from_directory(directory, files)
@@ -130,7 +139,8 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
     # The weights; what memory is left behind them bounds a pass.
     numpy_fits = dtype == "float32"
     ops = Ops() if on_gpu else CpuOps(fast.host_math and numpy_fits, fast.few_tokens and numpy_fits)
-    decoder = load_decoder(directory, dtype, dequantize, ops, config)
+    base = load_decoder(directory, dtype, dequantize, ops, config)
+    decoder = base if stored is None else adapted(base, stored)[0]
     free = free_memory(on_gpu)
     budget = token_budget(options, footprint, on_gpu, free, lanes)
     kept = kept_prefixes(options, fast, free)
@@ -161,8 +171,45 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
         overlap=on_gpu,
         prefixes=PrefixStore(ops, windows, kept.value, partial(free_memory, on_gpu)),
         fast=fast,
-        choices=[*chosen.shown(budget, kept, config.quantization is not None), *suits],
+        choices=[
+            *chosen.shown(budget, kept, config.quantization is not None),
+            *suits,
+            *_adapter_choice(stored),
+        ],
+        base=base,
     )
+
+
+def with_adapter(loaded: LoadedModel, path: str | os.PathLike[str] | None) -> LoadedModel:
+    """The same model with another adapter, or with none; nothing that one computes is the other's.
+
+    Weights are shared. Run this on the owner thread. Raises what `read_adapter` and `adapted` do.
+    """
+    stored = None if path is None else read_adapter(path, loaded.config)
+    base = twin(loaded.base)  # of its own: a model that is closed empties it
+    others = [choice for choice in loaded.choices if choice.name != _ADAPTER]
+    return replace(
+        loaded,
+        decoder=base if stored is None else adapted(base, stored)[0],
+        base=base,
+        tokenizer=loaded.tokenizer.share(),
+        prefixes=loaded.prefixes.another(),
+        choices=[*others, *_adapter_choice(stored)],
+    )
+
+
+def with_own_base(loaded: LoadedModel) -> LoadedModel:
+    """The same model, whose network may be given an adapter while its base stays without one."""
+    if loaded.base is not loaded.decoder:
+        return loaded
+    return replace(loaded, base=twin(loaded.decoder))
+
+
+def _adapter_choice(stored: StoredAdapter | None) -> list[Choice]:
+    if stored is None:
+        return []
+    described = f"{stored.described}, in {stored.layout}'s layout"
+    return [Choice(_ADAPTER, stored.directory.name, described)]
 
 
 def _info(config: ModelConfig, context: int, dtype: str) -> ModelInfo:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Unpack
 
 import mlx.core as mx
 
 from core.clock import Check, RequestClock, stopping
 from core.errors import ModelClosedError
+from core.models.fingerprint import remember_adapter
 from core.options import GenerateConfig, RequestOptions
 from core.protocols import Capability
 from core.support import checked_layers, checked_pairs, checked_prompts
 from core.token_ids import TokenIds, token_pairs
+from core.training import TrainConfig, TrainingExample, TrainStep
 from core.types import AttentionSnapshot, ClassifyResult, HiddenResult, MemoryReport, Score
 from core_mlx_native import memory
 from core_mlx_native.capabilities import MODEL_CAPABILITIES
@@ -24,11 +27,15 @@ from core_mlx_native.classify.scheduler import Scheduler
 from core_mlx_native.classify.scoring import ScoreTask
 from core_mlx_native.decode.engine import Engine
 from core_mlx_native.failures import of_request
-from core_mlx_native.loader import LoadedModel
+from core_mlx_native.loader import LoadedModel, with_adapter, with_own_base
 from core_mlx_native.network.prefill import prefill
 from core_mlx_native.to_python import float_array
+from core_mlx_native.train.beginning import begin, save, training_rows
+from core_mlx_native.train.rows import TokenRow
+from core_mlx_native.train.training import Training
 from core_runtime.classifying import ClassifyingModel
 from core_runtime.owner import OwnerThread
+from core_runtime.request import forget_frames
 from core_runtime.rows import Row, checked_ids
 
 
@@ -67,6 +74,8 @@ class MlxModel(ClassifyingModel):
         super().__init__(backend, loaded, Engine(loaded, owner), MODEL_CAPABILITIES)
         self._loaded, self._owner = loaded, owner
         self.equal_rows = loaded.fast.equal_rows
+        self._trained: TrainConfig | None = None  # what the adapter was trained with
+        self._training: weakref.ref[Training] | None = None  # the last one, if it still runs
         self._finalizer = weakref.finalize(self, owner.stop)  # when nobody calls close()
 
     @property
@@ -156,6 +165,50 @@ class MlxModel(ClassifyingModel):
             except (MemoryError, RuntimeError) as error:
                 raise of_request(error, len(ids)) from error
 
+    def train(
+        self, examples: Sequence[TrainingExample], config: TrainConfig | None = None, /
+    ) -> Iterator[TrainStep]:
+        """Train a LoRA adapter in place, as the iterator is read; see `core.Trainable`.
+
+        Raises at the call what is wrong with options and examples.
+        """
+        self.check_open()
+        self._loaded = self._owner.run(lambda: with_own_base(self._loaded))
+        asked = config or TrainConfig()
+        training = begin(self._loaded, self._owner, examples, asked)
+        self._trained, self._training = asked, weakref.ref(training)
+        return training.steps()
+
+    def training_rows(
+        self, examples: Sequence[TrainingExample], config: TrainConfig
+    ) -> list[TokenRow]:
+        """The tokens of examples, and which of them `train` learns. Raises what it does."""
+        self.check_open()
+        return training_rows(self._loaded, examples, config, "Example")
+
+    def save_adapter(self, directory: str | os.PathLike[str], /) -> None:
+        """Write the model's adapter as mlx-lm lays it out; see `core.Trainable`."""
+        self.check_open()
+        self._owner.run(lambda: save(self._loaded, directory, self._trained))
+
+    def with_adapter(self, path: str | os.PathLike[str] | None, /) -> MlxModel:
+        """Load another adapter, or none, over the same weights; see `core.Adapting`.
+
+        Raises `core.ModelError` for an adapter that cannot be read, or does not belong to the
+        model.
+        """
+        self.check_open()
+        owner = self._owner.another()
+        try:
+            loaded = self._owner.run(lambda: with_adapter(self._loaded, path))
+        except BaseException as error:
+            owner.stop()
+            forget_frames(error)  # else whoever keeps the error keeps the weights
+            raise
+        model = MlxModel(self._backend, loaded, owner)
+        remember_adapter(model, self, path)
+        return model
+
     def memory(self) -> MemoryReport:
         """Report the device memory of this process's MLX, for all models together."""
         self.check_open()
@@ -179,5 +232,8 @@ class MlxModel(ClassifyingModel):
     def _free(self) -> None:
         self._engine.shutdown(ModelClosedError())
         self._loaded.prefixes.clear()
+        if self._training and (training := self._training()):
+            training.forget()
         self._loaded.decoder.clear()  # whoever still holds the model does not hold its weights
+        self._loaded.base.clear()
         memory.clear_cache()

@@ -84,7 +84,8 @@ def open_model(
         hold(owners, partial(OwnerThread, directory.name, own_stream, settle, _turn(device)))
         owner = owners[0]
         loaded = owner.run(lambda: load(directory, config, on_gpu))
-        return MlxModel(backend, replace(loaded, choices=(*chosen, *loaded.choices)), owner)
+        whole = replace(loaded, choices=(*chosen, *loaded.choices))
+        return MlxModel(backend, whole, owner)
     except BaseException as error:
         forget_frames(error)  # else whoever keeps the error keeps what was loaded so far
         for owner in owners:

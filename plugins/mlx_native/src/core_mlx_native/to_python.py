@@ -13,6 +13,11 @@ def ints(values: mx.array) -> list[int]:
     return cast("list[int]", values.tolist())
 
 
+def number(value: mx.array) -> float:
+    """A single number."""
+    return cast("float", value.item())
+
+
 def bools(values: mx.array) -> list[bool]:
     """A vector of truth values as a list."""
     return cast("list[bool]", values.tolist())

@@ -14,12 +14,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from core_server.app import create_app
+    from core_server.models import Loadable
     from core_server.served import Served
     from core_server.settings import Settings
 
-__all__ = ["Served", "Settings", "create_app"]
+__all__ = ["Loadable", "Served", "Settings", "create_app"]
 
-_HOMES = {"Served": "served", "Settings": "settings", "create_app": "app"}
+_HOMES = {
+    "Loadable": "models",
+    "Served": "served",
+    "Settings": "settings",
+    "create_app": "app",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import IO, cast
+from typing import IO
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from core.errors import GenerationTimeout
 from core.wires import systemone
+from core.wires.contract import OPERATIONS, PREFIX
 from core.wires.errors import OPENAI, SYSTEM_ONE, Dialect, refusal, unknown_model
+from core_server.bodies import parsed, spooled
 from core_server.classifications import classify, classify_as_vllm, classify_lines
+from core_server.contract.answering import Contract
 from core_server.decisions import decide
 from core_server.generations import complete
 from core_server.guard import Guard
 from core_server.measures import measures
+from core_server.models import Loadable, Models
+from core_server.page import routes as page_routes
 from core_server.replies import JSON, NDJSON, error_reply, reply
+from core_server.scoring import score_items
 from core_server.served import Served
 from core_server.settings import Settings
-from core_server.tokens import detokenize, tokenize
+from core_server.tokens import apply_template, detokenize, tokenize
 
 _Answer = Callable[["Server", object], Awaitable[Response]]
 _LinesAnswer = Callable[["Server", IO[bytes]], Awaitable[Response]]
@@ -37,44 +41,42 @@ _GONE = 499  # nginx's number for a client that has left
 
 
 class Server:
-    """The served models by name, and the requests that are accepted now."""
+    """The served models by name, and the requests that were accepted: ``begun``, and ``ended``."""
 
-    def __init__(self, served: Sequence[Served], settings: Settings) -> None:
-        if not served:
-            raise ValueError("A server needs a model at least.")
-        self.served = {each.name: each for each in served}
-        if len(self.served) < len(served):
-            raise ValueError("Two of the models have one name.")
+    def __init__(self, served: Sequence[Served | Loadable], settings: Settings) -> None:
+        self.models = Models(served, settings.memory_limit)
         self.settings = settings
-        self.accepted = 0
+        self.begun = self.ended = 0
         self.answers: Counter[int] = Counter()
 
-    def model(self, dialect: Dialect, name: str) -> Served:
-        """The model of this name; the first for the aliases that clients send by themselves."""
-        if name in self.served:
-            return self.served[name]
-        if name in systemone.ALIASES:
-            return next(iter(self.served.values()))
-        raise unknown_model(dialect, name)
+    @property
+    def accepted(self) -> int:
+        """The requests that are being answered now."""
+        return self.begun - self.ended
 
-    def model_or_first(self, name: str) -> Served:
+    async def model(self, dialect: Dialect, name: str) -> Served:
+        """The model of this name, loaded; the first for the aliases that clients send by
+        themselves. The request holds it until it is answered."""
+        if name in systemone.ALIASES and name not in self.models.shelves:
+            name = next(iter(self.models.shelves))
+        if name not in self.models.shelves:
+            raise unknown_model(dialect, name)
+        return await self.models.take(name)
+
+    async def model_or_first(self, name: str) -> Served:
         """The model of this name; the first where a request of ours or vLLM's has none."""
-        return self.model(OPENAI, name) if name else next(iter(self.served.values()))
-
-    def close(self) -> None:
-        """Close all models."""
-        for each in self.served.values():
-            each.close()
+        return await self.model(OPENAI, name or next(iter(self.models.shelves)))
 
 
-def create_app(served: Sequence[Served], settings: Settings | None = None) -> Starlette:
+def create_app(served: Sequence[Served | Loadable], settings: Settings | None = None) -> Starlette:
     """The server of these models; the first is the one of System One's ``jev-latest``."""
     server = Server(served, settings or Settings())
+    contract = Contract()
 
     @asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
         yield
-        await asyncio.to_thread(server.close)
+        await server.models.close()
 
     def post(
         path: str, dialect: Dialect, answer: _Answer, lines: _LinesAnswer | None = None
@@ -88,11 +90,15 @@ def create_app(served: Sequence[Served], settings: Settings | None = None) -> St
         post("/v1/completions", OPENAI, partial(complete, "completion")),
         post("/v1/classify", OPENAI, classify, classify_lines),
         post("/classify", OPENAI, classify_as_vllm),
+        post("/generative_scoring", OPENAI, score_items),
         post("/tokenize", OPENAI, tokenize),
         post("/detokenize", OPENAI, detokenize),
+        post("/apply-template", OPENAI, apply_template),
+        *(post(PREFIX + name, OPENAI, partial(contract.answer, name)) for name in OPERATIONS),
         Route("/metrics", partial(_metrics, server)),
         Route("/v1/models", partial(_models, server)),
         Route("/health", _health),
+        *page_routes(),
     ]
     app = Starlette(routes=routes, lifespan=life, exception_handlers={HTTPException: _no_route})
     app.add_middleware(Guard, settings=server.settings)
@@ -114,32 +120,39 @@ async def _accepted(
     try:
         if lines is not None and request.headers.get("content-type", "").startswith(NDJSON):
             work: Callable[[], Awaitable[Response]]
-            work = partial(lines, server, await _spooled(dialect, request, server.settings))
+            work = partial(lines, server, await spooled(dialect, request, server.settings))
         else:
-            body = _parsed(dialect, await _body(dialect, request, server.settings))
+            body = await parsed(dialect, request, server.settings)
             work, lines = partial(answer, server, body), None
         if server.accepted >= server.settings.max_queue:
             told = f"{server.accepted} requests are being answered. Try again in a second."
             raise dialect.failed(429, "rate_limit_exceeded", told)
-        server.accepted += 1
-        try:
-            response = await _while_connected(request, work(), server.settings.timeout)
-        except BaseException:
-            server.accepted -= 1
-            raise
-        return _Accepted(response, server, rearmed=lines is not None)
+        server.begun += 1
+        with server.models.holding() as release:
+            try:
+                response = await _while_connected(request, work(), server.settings.timeout)
+            except BaseException:
+                server.ended += 1
+                release()
+                raise
+        return _Accepted(response, server, release, rearmed=lines is not None)
+    except ClientDisconnect:  # before its body was there
+        return Response(status_code=_GONE)
     except Exception as error:  # noqa: BLE001 - each becomes its wire's own
         return error_reply(refusal(dialect, error))
 
 
 class _Accepted(Response):
-    """The answer to an accepted request, which holds its place until all of it is sent.
+    """The answer to an accepted request, which holds its place, and its model, until it is sent.
 
     ``rearmed``: the time for it begins anew with each part, for an answer may be long.
     """
 
-    def __init__(self, response: Response, server: Server, *, rearmed: bool = False) -> None:
-        self._response, self._server, self._rearmed = response, server, rearmed
+    def __init__(
+        self, response: Response, server: Server, release: Callable[[], None], *, rearmed: bool
+    ) -> None:
+        self._response, self._server = response, server
+        self._release, self._rearmed = release, rearmed
         self.status_code = response.status_code
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -156,56 +169,8 @@ class _Accepted(Response):
 
                     await self._response(scope, receive, sent)
         finally:
-            self._server.accepted -= 1
-
-
-async def _body(dialect: Dialect, request: Request, settings: Settings) -> bytes:
-    body = bytearray()
-    await _read(dialect, request, body.extend, settings.max_body, settings.body_timeout)
-    return bytes(body)
-
-
-async def _spooled(dialect: Dialect, request: Request, settings: Settings) -> IO[bytes]:
-    """A body of lines, on disk where it is long: answers begin when all of it is there.
-
-    Many clients send a whole body before they read; answered earlier, both sides would wait.
-    """
-    spool = tempfile.SpooledTemporaryFile(settings.max_body)  # noqa: SIM115 - its answer closes it
-    try:
-        await _read(dialect, request, spool.write, settings.max_lines, settings.timeout)
-    except BaseException:
-        spool.close()
-        raise
-    spool.seek(0)
-    return cast("IO[bytes]", spool)
-
-
-async def _read(
-    dialect: Dialect,
-    request: Request,
-    write: Callable[[bytes], object],
-    most: int,
-    timeout: float | None,
-) -> None:
-    size = 0
-    try:
-        async with asyncio.timeout(timeout):
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > most:
-                    told = f"A body has at most {most:,} bytes."
-                    raise dialect.failed(413, "request_too_large", told)
-                write(chunk)
-    except TimeoutError:
-        told = f"The body was not there within {timeout:g} s."
-        raise dialect.failed(408, "request_timeout", told) from None
-
-
-def _parsed(dialect: Dialect, body: bytes) -> object:
-    try:
-        return msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise dialect.invalid((), f"The body is no JSON: {error}", "json_invalid") from None
+            self._server.ended += 1
+            self._release()
 
 
 async def _while_connected(
@@ -236,8 +201,8 @@ async def _left(request: Request) -> None:
 async def _models(server: Server, request: Request) -> Response:
     """One body that the clients of OpenAI (``data``) and of System One (``models``) read."""
     data, models = [], []
-    for each in server.served.values():
-        described = f"{each.model.model_type}, on {each.backend or 'this machine'}"
+    for each in server.models.shelves.values():
+        described = f"{each.model_type}, on {each.backend or 'this machine'}"
         data.append({"id": each.name, "object": "model", "created": each.since, "owned_by": "core"})
         models.append({"name": each.name, "description": described, "release_date": ""})
     return reply({"object": "list", "data": data, "models": models})

@@ -6,6 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import IO, TYPE_CHECKING
 
@@ -33,37 +34,51 @@ async def classify(server: Server, body: object) -> Response:
     """The decisions of one body, as one answer."""
     request = classify_wire.read(body)
     served, task = await _task(server, request)
-    decisions, usage = await _decisions(served, task, request.texts)
-    answers = [classify_wire.answer(decision) for decision in decisions]
-    return reply(classify_wire.response(answers, model=served.name, usage=usage))
+    found = await _found(served, task, request.texts)
+    answers = [*found.answers(request.show_prompts)]
+    return reply(classify_wire.response(answers, model=served.name, usage=found.usage))
 
 
 async def classify_lines(server: Server, lines: IO[bytes]) -> Response:
     """The decisions of a body of lines, a line each, in constant memory; see `classify_wire`."""
     try:
-        served, task = await _task(server, classify_wire.read_head(lines.readline()))
+        request = classify_wire.read_head(lines.readline())
+        served, task = await _task(server, request)
     except BaseException:
         lines.close()
         raise
-    return StreamingResponse(_lines(served, task, lines), media_type=NDJSON)
+    answers = _lines(served, task, lines, request.show_prompts)
+    return StreamingResponse(answers, media_type=NDJSON)
 
 
 async def _task(server: Server, request: ClassificationRequest) -> tuple[Served, Task]:
-    served = server.model_or_first(request.model)
+    served = await server.model_or_first(request.model)
     served.needs(Capability.LABELS, "classify with labels")
     return served, await served.tasks.at_level(request.task, request.level)
 
 
-async def _decisions(
-    served: Served, task: Task, texts: Sequence[str]
-) -> tuple[list[Decision], Usage]:
-    """One decision for each text, and what they cost."""
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A decision for each text, the prompts behind them, as many for each, and what they cost."""
+
+    decisions: list[Decision]
+    prompts: list[str]
+    usage: Usage
+
+    def answers(self, show_prompts: bool) -> Iterator[dict[str, object]]:
+        each = len(self.prompts) // max(1, len(self.decisions))
+        for place, decision in enumerate(self.decisions):
+            prompts = self.prompts[place * each : (place + 1) * each] if show_prompts else ()
+            yield classify_wire.answer(decision, prompts)
+
+
+async def _found(served: Served, task: Task, texts: Sequence[str]) -> _Found:
     labels = task.request(served.model).labels
     prompts, tokens = await asyncio.to_thread(_prompts, served, task, texts)
     asked = await served.questions.ask(prompts, labels)
     usage = Usage(tokens, min(asked.cached_tokens, tokens), 0)
     found = await asyncio.to_thread(lambda: [*task.decisions(served.model, prompts, asked.results)])
-    return found, usage
+    return _Found(found, prompts, usage)
 
 
 def _prompts(served: Served, task: Task, texts: Sequence[str]) -> tuple[list[str], int]:
@@ -74,13 +89,15 @@ def _prompts(served: Served, task: Task, texts: Sequence[str]) -> tuple[list[str
 # --------------------------------------------------------------------------- lines
 
 
-async def _lines(served: Served, task: Task, lines: IO[bytes]) -> AsyncIterator[bytes]:
+async def _lines(
+    served: Served, task: Task, lines: IO[bytes], show_prompts: bool
+) -> AsyncIterator[bytes]:
     """The answers of a stream, a block at a time; what is wrong with a line is its answer."""
     try:
         while block := await asyncio.to_thread(_block, lines):
             texts = [text for text in block if isinstance(text, str)]
-            decisions = iter((await _decisions(served, task, texts))[0])
-            answers = [_answer(next(decisions) if isinstance(t, str) else t) for t in block]
+            found = (await _found(served, task, texts)).answers(show_prompts)
+            answers = [next(found) if isinstance(line, str) else _refused(line) for line in block]
             yield b"".join(msgspec.json.encode(answer) + b"\n" for answer in answers)
     except Exception as error:  # noqa: BLE001 - the status is sent: told as the last line
         yield msgspec.json.encode(refusal(OPENAI, error).body) + b"\n"
@@ -100,10 +117,8 @@ def _text(line: bytes) -> str | WireError:
         return error
 
 
-def _answer(found: Decision | WireError) -> dict[str, object]:
-    if isinstance(found, WireError):
-        return {"error": error_record(found)}
-    return classify_wire.answer(found)
+def _refused(error: WireError) -> dict[str, object]:
+    return {"error": error_record(error)}
 
 
 # --------------------------------------------------------------------------- vLLM's
@@ -117,14 +132,15 @@ async def classify_as_vllm(server: Server, body: object) -> Response:
     """
     request = classify_wire.read(_renamed(body))
     served, task = await _task(server, request)
-    decisions, usage = await _decisions(served, task, request.texts)
+    found = await _found(served, task, request.texts)
+    usage = found.usage
     return reply(
         {
             "id": f"classify-{uuid.uuid4().hex}",
             "object": "list",
             "created": int(time.time()),
             "model": served.name,
-            "data": [*_rows(task, decisions)],
+            "data": [*_rows(task, found.decisions)],
             "usage": {
                 "prompt_tokens": usage.input_tokens,
                 "completion_tokens": 0,

@@ -3,12 +3,13 @@
 The body is an object: ``texts``, ``labels``, and where wanted ``model``, ``template`` (with
 ``{text}``), ``mode``, ``threshold`` and ``level``, as in `core.Task`. Or it is lines of JSON: the
 same object without ``texts`` in the first, and a text in each line behind it, as a string or as an
-object with ``text``. An answer is `core.Decision.to_dict`, for each text one, in their order.
+object with ``text``. An answer is `core.Decision.to_dict`, for each text one, in their order; with
+``show_prompts`` it has ``prompts``: what the model read, for each label one with the mode "many".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -20,7 +21,8 @@ from core.wires.usage import Usage
 from core.wires.values import Value, bounded, parsed
 
 Level = Literal["raw", "L0"]
-_FIELDS = {"model", "labels", "template", "mode", "threshold", "level"}
+_FIELDS = {"model", "labels", "template", "mode", "threshold", "level", "show_prompts"}
+_TEMPLATE = "{text} Topic:"  # the wording of `core.wires.reading`, in which the labels are not
 _TOLD = {"label", "labels", "probabilities", "level", "confidence", "margin", "label_mass"}
 
 
@@ -34,6 +36,7 @@ class ClassificationRequest:
     model: str
     task: Task
     level: Level = "raw"
+    show_prompts: bool = False
     texts: tuple[str, ...] = ()
 
 
@@ -42,8 +45,7 @@ def read(body: object) -> ClassificationRequest:
     request = bounded(body, OPENAI)
     request.only({*_FIELDS, "texts"})
     texts = tuple(text.text() for text in request.need("texts").items())
-    model, task, level = _asked(request)
-    return ClassificationRequest(model, task, level, texts)
+    return ClassificationRequest(*_asked(request), texts)
 
 
 def read_head(line: bytes) -> ClassificationRequest:
@@ -59,15 +61,15 @@ def read_text(line: bytes) -> str:
     return (value.need("text") if isinstance(value.data, Mapping) else value).text()
 
 
-def answer(decision: Decision) -> dict[str, object]:
+def answer(decision: Decision, prompts: Sequence[str] = ()) -> dict[str, object]:
     """What a client is told of one text: the decision, without what its task does not have."""
     told = decision.to_dict()
+    shown: dict[str, object] = {"prompts": prompts} if prompts else {}
     if decision.error is not None:
-        return {"error": told["error"]}
+        return {"error": told["error"]} | shown
     kept = _TOLD | {name for name in ("value", "spread", "parts") if told[name]}
-    return {name: value for name, value in told.items() if name in kept} | (
-        {} if decision.accepted else {"accepted": False}
-    )
+    refused = {} if decision.accepted else {"accepted": False}
+    return {name: value for name, value in told.items() if name in kept} | refused | shown
 
 
 def response(decisions: list[dict[str, object]], *, model: str, usage: Usage) -> dict[str, object]:
@@ -77,13 +79,13 @@ def response(decisions: list[dict[str, object]], *, model: str, usage: Usage) ->
     return {"object": "list", "model": model, "data": decisions, "usage": counted | details}
 
 
-def _asked(request: Value) -> tuple[str, Task, Level]:
+def _asked(request: Value) -> tuple[str, Task, Level, bool]:
     labels = tuple(label.text() for label in request.need("labels").items())
     model, template = request.get("model"), request.get("template")
     mode, level, threshold = map(request.get, ("mode", "level", "threshold"))
     try:
         task = Task(
-            template.text() if template else _template(labels),
+            template.text() if template else _TEMPLATE,
             labels,
             mode=cast("Mode", mode.text()) if mode else "one",
             threshold=threshold.number() if threshold else None,
@@ -93,10 +95,6 @@ def _asked(request: Value) -> tuple[str, Task, Level]:
     name = level.text() if level else "raw"
     if level is not None and name not in ("raw", "L0"):
         raise level.wrong("A request is answered raw or at L0; L1 takes a task with gold labels.")
-    return model.text() if model else "", task, cast("Level", name)
-
-
-def _template(labels: tuple[str, ...]) -> str:
-    """The wording of `core.wires.reading`, in an order of the labels that is no one's."""
-    listed = ", ".join(sorted(labels)).replace("{", "(").replace("}", ")")
-    return f"Options: {listed}.\n\n{{text}} This is classified as"
+    shown = request.get("show_prompts")
+    asked = model.text() if model else ""
+    return asked, task, cast("Level", name), shown is not None and shown.flag()

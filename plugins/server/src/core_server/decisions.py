@@ -29,7 +29,7 @@ async def decide(wire: Literal["systemone", "decisions"], server: Server, body: 
     """The answer to one request; raises what keeps it from one."""
     module, dialect = _WIRES[wire]
     request = module.read(body)
-    served = server.model(dialect, request.model)
+    served = await server.model(dialect, request.model)
     served.needs(Capability.LABELS, "decisions")
     asked = readings(request)
     # Templates and tokenizers take milliseconds, in which the loop serves others.
@@ -57,7 +57,7 @@ async def _answers(
     for place, one in enumerate(asked):
         places.setdefault(one.labels, []).append(place)
 
-    async def ask(labels: tuple[str, ...], group: list[int]) -> Asked:
+    async def ask(labels: tuple[str, ...], group: list[int]) -> Asked[ClassifyResult]:
         return await served.questions.ask([prompts[place] for place in group], labels)
 
     asking = [asyncio.ensure_future(ask(*pair)) for pair in places.items()]

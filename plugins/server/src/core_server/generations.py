@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
@@ -13,12 +13,14 @@ from starlette.responses import Response, StreamingResponse
 
 from core.options import GenerateConfig
 from core.protocols import Capability, TokenStream
-from core.types import BatchResult, Token
+from core.types import BatchResult, GenerateMetrics, Token
 from core.wires import completions, generation
 from core.wires.chunks import Chunks
+from core.wires.completions import Beside
 from core.wires.errors import OPENAI, refusal
 from core.wires.generation import GenerationRequest
 from core.wires.usage import Usage
+from core_server.beside import what_is_beside
 from core_server.replies import event, reply
 from core_server.served import Served
 from core_server.texts import Ended
@@ -26,7 +28,8 @@ from core_server.texts import Ended
 if TYPE_CHECKING:
     from core_server.app import Server
 
-_Tokens = AsyncGenerator[Token | Ended, None]
+_Tokens = AsyncGenerator[tuple[int, Token | Ended], None]
+_STRIDE = 0xD1342543DE82EF95  # an odd constant: seeds far apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +42,42 @@ class _Facts:
 async def complete(kind: Literal["chat", "completion"], server: Server, body: object) -> Response:
     """The answer to one request; raises what keeps it from one, before anything is sent."""
     request = (generation.read_chat if kind == "chat" else generation.read_completion)(body)
-    served = server.model(OPENAI, request.model)
+    served = await server.model(OPENAI, request.model)
     served.needs(Capability.CHAT if kind == "chat" else Capability.GENERATE, f"{kind}s")
-    config = replace(request.config(served.defaults), timeout=server.settings.timeout)
-    tokens = served.texts.generate(_beginning(served, request), config)
+    beside, told = await what_is_beside(served, request)
+    tokens = _tokens(served, request, server.settings.timeout, told)
     prefix = "chatcmpl" if kind == "chat" else "cmpl"
     facts = _Facts(f"{prefix}-{uuid.uuid4().hex}", int(time.time()), served.name)
     if not request.stream:
-        return reply(await _whole(request, tokens, facts))
+        return reply(await _whole(request, tokens, facts, beside))
 
     # The first token comes before the status: what is wrong with the request still has one.
     first = await _first(tokens)
-    events = _events(request, first, tokens, facts)
+    events = _events(request, first, tokens, facts, beside)
     return StreamingResponse(events, media_type="text/event-stream")
+
+
+def _tokens(
+    served: Served, request: GenerationRequest, timeout: float | None, prompt_tokens: int
+) -> _Tokens:
+    """The tokens of all answers, each with the index of its answer."""
+    if not request.generates:
+        return _nothing(request.n, prompt_tokens)
+    config = replace(request.config(served.defaults), timeout=timeout)
+    configs = [_of_answer(config, index) for index in range(request.n)]
+    return served.texts.side_by_side(_beginning(served, request), configs)
+
+
+async def _nothing(answers: int, prompt_tokens: int) -> _Tokens:
+    for index in range(answers):
+        yield index, Ended("length", GenerateMetrics(prompt_tokens=prompt_tokens))
+
+
+def _of_answer(config: GenerateConfig, index: int) -> GenerateConfig:
+    """With a seed, the first answer is the one that it draws alone, and the others differ."""
+    if config.seed is None or index == 0:
+        return config
+    return replace(config, seed=(config.seed + index * _STRIDE) % 2**64)
 
 
 def _beginning(
@@ -62,21 +88,34 @@ def _beginning(
     return lambda config: served.model.generate(request.prompt, config)
 
 
-async def _whole(request: GenerationRequest, tokens: _Tokens, facts: _Facts) -> dict[str, object]:
-    made: list[Token] = []
+async def _whole(
+    request: GenerationRequest, tokens: _Tokens, facts: _Facts, beside: Beside
+) -> dict[str, object]:
+    made: list[list[Token]] = [[] for _ in range(request.n)]
+    ended: dict[int, Ended] = {}
     async with aclosing(tokens):
-        async for item in tokens:
+        async for index, item in tokens:
             if isinstance(item, Token):
-                made.append(item)
+                made[index].append(item)
             else:
-                ended = item
-    result = BatchResult(tuple(made), ended.reason)
+                ended[index] = item
+    results = [BatchResult(tuple(each), ended[index].reason) for index, each in enumerate(made)]
     told = {"id": facts.id, "created": facts.created, "model": facts.model}
-    usage = Usage.of(ended.metrics)
-    return completions.response(request, result, **told, usage=usage)  # type: ignore[arg-type]
+    usage = _usage(ended.values())
+    return completions.response(request, *results, **told, usage=usage, beside=beside)  # type: ignore[arg-type]
 
 
-async def _first(tokens: _Tokens) -> Token | Ended:
+def _usage(ended: Collection[Ended]) -> Usage:
+    """What the answers cost together: their prompt is one, and was computed once."""
+    each = [one.metrics for one in ended]
+    return Usage(
+        each[0].prompt_tokens,
+        min(metrics.cached_prompt_tokens for metrics in each),
+        sum(metrics.generated_tokens for metrics in each),
+    )
+
+
+async def _first(tokens: _Tokens) -> tuple[int, Token | Ended]:
     try:
         return await anext(tokens)
     except BaseException:
@@ -85,19 +124,30 @@ async def _first(tokens: _Tokens) -> Token | Ended:
 
 
 async def _events(
-    request: GenerationRequest, first: Token | Ended, tokens: _Tokens, facts: _Facts
+    request: GenerationRequest,
+    first: tuple[int, Token | Ended],
+    tokens: _Tokens,
+    facts: _Facts,
+    beside: Beside,
 ) -> AsyncIterator[bytes]:
-    """The events of one answer; an error behind the first token is an event too."""
-    chunks = Chunks(request, facts.id, facts.created, facts.model)
+    """The events of one request; an error behind the first token is an event too."""
+    chunks = Chunks(request, facts.id, facts.created, facts.model, beside)
+    ended: list[Ended] = []
     async with aclosing(tokens):
         try:
             for body in chunks.begin():
                 yield event(body)
-            item = first
-            while isinstance(item, Token):
-                yield event(chunks.token(item))
-                item = await anext(tokens)
-            for body in chunks.end(item.reason, Usage.of(item.metrics)):
+            index, item = first
+            while True:
+                if isinstance(item, Token):
+                    yield event(chunks.token(item, index))
+                else:
+                    yield event(chunks.end(item.reason, index))
+                    ended.append(item)
+                if len(ended) == request.n:
+                    break
+                index, item = await anext(tokens)
+            for body in chunks.usage(_usage(ended)):
                 yield event(body)
             yield b"data: [DONE]\n\n"
         except Exception as error:  # noqa: BLE001 - the status is sent: told as an event

@@ -8,17 +8,20 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from core.wires.errors import OPENAI, SYSTEM_ONE, WireError
+from core_server.page import PATHS
 from core_server.replies import error_reply
 from core_server.settings import Settings
 
-_OPEN = "/health"  # for what looks whether the server lives
+_FOREIGN = ("cross-site", "same-site")  # https://www.w3.org/TR/fetch-metadata/
+_OPEN = PATHS | {"/health"}  # the page asks for the key; others look whether the server lives
 
 
 class Guard:
     """Refuses who calls the server by a foreign name, or without its key.
 
     The name: a page in a browser can have its own host name resolve to this machine's loopback,
-    and would then read answers as if it had come from here (DNS rebinding).
+    and would then read answers as if it had come from here (DNS rebinding). By the right name it
+    could read nothing, but set the model to work: a browser tells that it comes from elsewhere.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
@@ -38,7 +41,9 @@ class Guard:
         dialect = SYSTEM_ONE if path == "/v1/systemone" else OPENAI
         if self._hosts and _name(headers.get("host", "")) not in self._hosts:
             return dialect.failed(403, "forbidden", "This server is not called by that name.")
-        if self._key is None or path == _OPEN:
+        if self._hosts and path not in _OPEN and headers.get("sec-fetch-site") in _FOREIGN:
+            return dialect.failed(403, "forbidden", "A page of another site asks nothing here.")
+        if self._key is None or path in _OPEN:
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
         # A header is Latin-1. In constant time: how long it takes tells nothing of the key.

@@ -17,6 +17,8 @@ def core_register_commands(cli: click.Group) -> None:
     """Add ``infer-cli serve``."""
     import click
 
+    from core_server.sizes import size
+
     @cli.command()
     @click.argument("models", metavar="MODEL...", nargs=-1, required=True)
     @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
@@ -39,10 +41,17 @@ def core_register_commands(cli: click.Group) -> None:
     @click.option("--backend", "-b", default="", help="The backend; chosen by itself if left out.")
     @click.option("--context-len", type=click.IntRange(0), default=0, help="0: the model's own.")
     @click.option("--parallel-slots", type=click.IntRange(0), default=0, help="Texts side by side.")
+    @click.option(
+        "--memory-limit",
+        metavar="SIZE",
+        callback=lambda context, option, value: None if value is None else size(value),
+        help="For all models together, 6GB say: those used longest ago are unloaded.",
+    )
     @click.option("--chat", is_flag=True, help="Ask questions through the model's chat template.")
     def serve(models: tuple[str, ...], **given: object) -> None:
         """Serve models to clients of System One and OpenAI.
 
+        One model is loaded at the start, several are when they are first asked for.
         POST /v1/systemone, /v1/decisions, /v1/chat/completions, /v1/completions; GET /v1/models.
         """
         from core_server.running import run

@@ -6,7 +6,8 @@ are kept, at each request for them, so that counting costs a request nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -15,20 +16,26 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from core_server.models import Shelf
+
 if TYPE_CHECKING:
     from core_server.app import Server
 
-_OF_QUESTIONS = {
-    "questions": "Questions that were answered.",
-    "calls": "Calls of the model that answered them; fewer, where clients shared one.",
-    "prompt_tokens": "Tokens of their prompts.",
-    "cached_tokens": "Those of them that no pass computed: prefixes that were kept.",
-}
-_OF_TEXTS = {
-    "texts": "Texts that were generated.",
-    "prompt_tokens": "Tokens of their prompts.",
-    "cached_tokens": "Those of them that no pass computed.",
-    "generated_tokens": "Tokens that were generated.",
+_COUNTED = {
+    ("questions", "questions"): ("decision_questions", "Questions that were answered."),
+    ("questions", "calls"): (
+        "decision_calls",
+        "Calls of the model that answered them; fewer, where clients shared one.",
+    ),
+    ("questions", "prompt_tokens"): ("decision_prompt_tokens", "Tokens of their prompts."),
+    ("questions", "cached_tokens"): (
+        "decision_cached_tokens",
+        "Those of them that no pass computed: prefixes that were kept.",
+    ),
+    ("texts", "texts"): ("text_texts", "Texts that were generated."),
+    ("texts", "prompt_tokens"): ("text_prompt_tokens", "Tokens of their prompts."),
+    ("texts", "cached_tokens"): ("text_cached_tokens", "Those of them that no pass computed."),
+    ("texts", "generated_tokens"): ("text_generated_tokens", "Tokens that were generated."),
 }
 
 
@@ -40,20 +47,30 @@ class _Measures(Collector):
         """All of them, as they stand."""
         server = self._server
         yield GaugeMetricFamily("core_requests", "Accepted, not answered yet.", server.accepted)
+        yield CounterMetricFamily("core_requests_begun", "Accepted until now.", server.begun)
+        yield CounterMetricFamily("core_requests_ended", "Those that ended.", server.ended)
         answered = CounterMetricFamily("core_answers", "Answers by status.", labels=["status"])
         for status, count in sorted(server.answers.items()):
             answered.add_metric([str(status)], count)
         yield answered
-        for name, told in _OF_QUESTIONS.items():
-            yield self._by_model(f"core_decision_{name}", told, "questions", name)
-        for name, told in _OF_TEXTS.items():
-            yield self._by_model(f"core_text_{name}", told, "texts", name)
+        yield from self._of_models(server.models.shelves)
 
-    def _by_model(self, name: str, told: str, queue: str, counter: str) -> Metric:
-        family = CounterMetricFamily(name, told, labels=["model"])
-        for each in self._server.served.values():
-            family.add_metric([each.name], getattr(getattr(each, queue), counter))
-        return family
+    def _of_models(self, shelves: Mapping[str, Shelf]) -> Iterable[Metric]:
+        loaded = GaugeMetricFamily("core_model_loaded", "1 while it is.", labels=["model"])
+        taken = GaugeMetricFamily("core_model_bytes", "What it takes.", labels=["model"])
+        loads = CounterMetricFamily("core_model_loads", "How often it was.", labels=["model"])
+        families = {
+            key: CounterMetricFamily(f"core_{name}", told, labels=["model"])
+            for key, (name, told) in _COUNTED.items()
+        }
+        for name, shelf in shelves.items():
+            loaded.add_metric([name], shelf.served is not None)
+            taken.add_metric([name], shelf.bytes_ if shelf.served is not None else 0)
+            loads.add_metric([name], shelf.loads)
+            counted = shelf.counted + (shelf.served.counted() if shelf.served else Counter())
+            for key, family in families.items():
+                family.add_metric([name], counted[key])
+        yield from (loaded, taken, loads, *families.values())
 
 
 def measures(server: Server) -> Response:

@@ -1,9 +1,9 @@
-"""The questions of all clients on one model: those with the same labels run in one call.
+"""The questions of all clients on one model: those that are asked alike run in one call.
 
-An idle queue starts at once. What arrives while a call runs is gathered for the next, which takes
-the labels of the request that waits longest, and from each request with these labels in turn, so
-that one with hundreds of questions holds up no other. An answer does not depend on its neighbours
-(a rule of the contract), so each client gets what it would have got alone.
+An idle queue starts at once. What arrives while a call runs is gathered for the next, which asks as
+the request that waits longest does (with its labels, say), and takes from each request that is
+asked alike in turn, so that one with hundreds of questions holds up no other. An answer does not
+depend on its neighbours (a rule of the contract), so each client gets what it would have got alone.
 """
 
 from __future__ import annotations
@@ -13,37 +13,38 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
-from core.options import GenerateConfig
 from core.protocols import TextModel
 from core.types import ClassifyResult, GenerateMetrics
+from core_server.calls import Call, Labelled
 
-Labels = tuple[str, ...]
-_ROUND = 256  # questions of a call: a second or so of a small model on two cores
+Row = TypeVar("Row")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Generic[Result]):
     """The results of one request, in its order, and how many of its tokens no pass computed.
 
     Of a call that several requests shared, each is told the part that its questions are of it.
     """
 
-    results: list[ClassifyResult]
+    results: list[Result]
     cached_tokens: int
 
 
 @dataclass(eq=False, slots=True)
 class _Request:
-    """One client's questions with the same labels. ``waiting`` are the places not asked yet."""
+    """One client's questions, asked alike. ``waiting`` are the places not asked yet."""
 
-    prompts: Sequence[str]
-    labels: Labels
-    done: asyncio.Future[Asked]
+    rows: Sequence[Any]
+    call: Call[Any, Any]
+    done: asyncio.Future[Asked[Any]]
     loop: asyncio.AbstractEventLoop
     waiting: deque[int] = field(default_factory=deque)
-    results: dict[int, ClassifyResult] = field(default_factory=dict)
+    results: dict[int, Any] = field(default_factory=dict)
     cached: float = 0.0
     gone: bool = False
 
@@ -56,8 +57,8 @@ class _Request:
 
 
 def _settle(
-    done: asyncio.Future[Asked],
-    found: Asked,
+    done: asyncio.Future[Asked[Any]],
+    found: Asked[Any],
     error: BaseException | None,
 ) -> None:
     if done.done():
@@ -85,13 +86,17 @@ class QuestionQueue:
         self._thread: threading.Thread | None = None
         self.calls = self.questions = self.prompt_tokens = self.cached_tokens = 0
 
-    async def ask(self, prompts: Sequence[str], labels: Labels) -> Asked:
+    async def ask(self, prompts: Sequence[str], labels: Sequence[str]) -> Asked[ClassifyResult]:
         """One result for each prompt; an abandoned wait takes its questions back."""
-        if not prompts:
+        return await self.run(prompts, Labelled(tuple(labels)))
+
+    async def run(self, rows: Sequence[Row], call: Call[Row, Result]) -> Asked[Result]:
+        """The same for any other call: one result for each row."""
+        if not rows:
             return Asked([], 0)
         loop = asyncio.get_running_loop()
-        request = _Request(prompts, labels, loop.create_future(), loop)
-        request.waiting.extend(range(len(prompts)))
+        request = _Request(rows, call, loop.create_future(), loop)
+        request.waiting.extend(range(len(rows)))
         self._put(request)
         try:
             return await request.done
@@ -140,10 +145,10 @@ class QuestionQueue:
             self._changed.wait_for(lambda: self._requests or self._closed)
             if not self._requests:
                 return None
-            labels = self._requests[0].labels
-            turns = deque(each for each in self._requests if each.labels == labels)
+            call = self._requests[0].call
+            turns = deque(each for each in self._requests if each.call == call)
             taken: list[tuple[_Request, int]] = []
-            while turns and len(taken) < _ROUND:
+            while turns and len(taken) < call.most:
                 request = turns.popleft()
                 taken.append((request, request.waiting.popleft()))
                 if request.waiting:
@@ -158,15 +163,13 @@ class QuestionQueue:
             return taken
 
     def _answer(self, round_: Sequence[tuple[_Request, int]]) -> None:
-        labels = round_[0][0].labels
-        prompts = [request.prompts[place] for request, place in round_]
+        rows = [request.rows[place] for request, place in round_]
         error: BaseException | None = None
         try:
-            config = GenerateConfig(labels=labels, cancel=self._cancel)
-            results = self._model.classify(prompts, config)
-            cached = self._counted(self._model.metrics, len(prompts))
+            results = round_[0][0].call(self._model, rows, self._cancel)
+            cached = self._counted(self._model.metrics, len(rows))
             for (request, place), result in zip(round_, results, strict=True):
-                request.results[place] = _without_logits(result)
+                request.results[place] = result
                 request.cached += cached
         except StopIteration as failed:  # which no future takes
             error = RuntimeError(f"A generator of the backend ended early: {failed!r}")
@@ -178,7 +181,7 @@ class QuestionQueue:
                     if request in self._requests:
                         self._requests.remove(request)
                 request.finish(error)
-            elif len(request.results) == len(request.prompts):
+            elif len(request.results) == len(request.rows):
                 request.finish()
 
     def _counted(self, metrics: GenerateMetrics, questions: int) -> float:
@@ -187,7 +190,3 @@ class QuestionQueue:
         self.prompt_tokens += metrics.prompt_tokens
         self.cached_tokens += metrics.cached_prompt_tokens
         return metrics.cached_prompt_tokens / questions
-
-
-def _without_logits(result: ClassifyResult) -> ClassifyResult:
-    return replace(result, logits=None) if result.logits is not None else result

@@ -1,16 +1,22 @@
-"""What ``infer-cli serve`` does: load the models, and listen until a signal."""
+"""What ``infer-cli serve`` does: find the models, and listen until a signal."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import click
 import uvicorn
 
 import core
+from core.errors import UnsupportedModelError
+from core.extensions import ModelProbe
 from core.models.names import locate
+from core.support import offered
 from core_server.app import create_app
+from core_server.listening import configured
+from core_server.models import Loadable
 from core_server.served import Served
 from core_server.settings import LOCAL_NAMES, Settings, is_local
 
@@ -27,6 +33,7 @@ def run(
     context_len: int,
     parallel_slots: int,
     chat: bool,
+    memory_limit: int | None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; what was accepted by then is answered first."""
     local = is_local(host)
@@ -36,16 +43,37 @@ def run(
         )
     hosts = LOCAL_NAMES | {host} if local else frozenset()
     settings = Settings(
-        api_key or None, max_queue=max_queue, timeout=timeout, chat=chat, hosts=frozenset(hosts)
+        api_key or None,
+        max_queue=max_queue,
+        timeout=timeout,
+        chat=chat,
+        hosts=frozenset(hosts),
+        memory_limit=memory_limit,
     )
     names = [_name(model) for model in models]
     if twice := [name for name in names if names.count(name) > 1]:
         raise click.UsageError(f"Two of the models are called {twice[0]!r}: rename one.")
-    served = [_served(model, backend, context_len, parallel_slots) for model in models]
-    config = uvicorn.Config(
-        create_app(served, settings), host=host, port=port, log_level="info", access_log=False
-    )
-    uvicorn.Server(config).run()
+    load = partial(_served, context_len=context_len, parallel_slots=parallel_slots)
+    # One alone is there from the start: what is wrong with it is told at once.
+    alone = len(models) == 1
+    served = [load(m, backend) if alone else _loadable(m, backend, load) for m in models]
+    app = create_app(served, settings)
+    uvicorn.Server(configured(app, host=host, port=port, log_level="info")).run()
+
+
+def _loadable(model: str, backend: str, load: Callable[[str, str], Served]) -> Loadable:
+    """A model that is not loaded yet. Raises `core.CoreError` for what its files tell already."""
+    path = locate(model)
+    name = backend or core.default_backend(path).name
+    probe = core.get_backend(name)
+    if isinstance(probe, ModelProbe) and (refused := probe.refusal(path)):
+        raise UnsupportedModelError(refused)
+    try:
+        [described, *_] = core.discover(path, depth=0)
+    except (core.CoreError, ValueError):  # no files of this machine
+        return Loadable(_name(model), lambda: load(model, name), name)
+    kind, size = described.model_type, described.size_bytes
+    return Loadable(_name(model), lambda: load(model, name), name, kind, size)
 
 
 def _served(model: str, backend: str, context_len: int, parallel_slots: int) -> Served:
@@ -54,9 +82,8 @@ def _served(model: str, backend: str, context_len: int, parallel_slots: int) -> 
     loaded = core.load_model(
         path, backend=name, context_len=context_len, parallel_slots=parallel_slots
     )
-    return Served(
-        _name(model), loaded, backend=name, capabilities=core.get_backend(name).capabilities
-    )
+    offers = offered(loaded, core.get_backend(name))
+    return Served(_name(model), loaded, backend=name, capabilities=offers)
 
 
 def _name(model: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections import Counter
 from collections.abc import Collection
 
 from core.errors import UnsupportedOperationError
@@ -12,6 +12,12 @@ from core.protocols import Capability, TextModel
 from core_server.questions import QuestionQueue
 from core_server.tasks import Tasks
 from core_server.texts import TextQueue
+
+COUNTERS = {
+    "questions": ("questions", "calls", "prompt_tokens", "cached_tokens"),
+    "texts": ("texts", "prompt_tokens", "cached_tokens", "generated_tokens"),
+}
+"""The counters of each queue of a model."""
 
 
 class Served:
@@ -33,7 +39,6 @@ class Served:
         self.name, self.model, self.backend = name, model, backend
         self.capabilities = frozenset(capabilities)
         self.defaults = defaults or GenerateConfig()
-        self.since = int(time.time())
         self.questions = QuestionQueue(model)
         self.texts = TextQueue(self.capabilities)
         self.tasks = Tasks(model)
@@ -52,6 +57,17 @@ class Served:
     def length(self, text: str) -> int:
         """The tokens of a prompt; 0 from a model that does not tell."""
         return len(self.model.encode(text)) if isinstance(self.model, Tokenizing) else 0
+
+    def counted(self) -> Counter[tuple[str, str]]:
+        """What the queues have counted, by the queue and the name of the counter."""
+        queues = {"questions": self.questions, "texts": self.texts}
+        return Counter(
+            {
+                (queue, name): getattr(queues[queue], name)
+                for queue, names in COUNTERS.items()
+                for name in names
+            }
+        )
 
     def close(self) -> None:
         """End the queues, then the model."""

@@ -16,7 +16,9 @@ class Settings:
     is in bytes. ``timeout`` is in seconds, one time for the work on a request and one for sending
     its answer, and ``body_timeout`` for its body. A body of lines has ``max_lines`` bytes at most,
     ``timeout`` to come, and as long for each part of its answer.
-    ``hosts`` are the names that a request may call the server by; empty allows every name.
+    ``memory_limit`` is in bytes, for all models together: those that are loaded at first use are
+    unloaded by least use. ``hosts`` are the names that a request may call the server by; empty
+    allows every name.
     """
 
     api_key: str | None = None
@@ -26,6 +28,7 @@ class Settings:
     body_timeout: float = 60.0
     max_lines: int = 1 << 30
     chat: bool = False
+    memory_limit: int | None = None
     hosts: frozenset[str] = frozenset()
 
 

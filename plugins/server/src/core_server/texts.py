@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 
 from core.options import GenerateConfig
 from core.protocols import Capability, TokenStream
@@ -41,34 +43,45 @@ class TextQueue:
 
         ``begin`` is called on a thread: a chat template takes its time.
         """
-        loop, cancel = asyncio.get_running_loop(), threading.Event()
-        queue: asyncio.Queue[Token | Ended | BaseException] = asyncio.Queue()
+        async with aclosing(self.side_by_side(begin, [config])) as items:
+            async for _, item in items:
+                yield item
 
-        def put(item: Token | Ended | BaseException) -> None:
+    async def side_by_side(
+        self, begin: Callable[[GenerateConfig], TokenStream], configs: Sequence[GenerateConfig]
+    ) -> AsyncGenerator[tuple[int, Token | Ended], None]:
+        """The same of several, each item with the index of its config, as they come."""
+        loop, cancel = asyncio.get_running_loop(), threading.Event()
+        queue: asyncio.Queue[tuple[int, Token | Ended | BaseException]] = asyncio.Queue()
+
+        def put(index: int, item: Token | Ended | BaseException) -> None:
             try:
-                loop.call_soon_threadsafe(queue.put_nowait, item)
+                loop.call_soon_threadsafe(queue.put_nowait, (index, item))
             except RuntimeError:  # the loop has ended
                 cancel.set()
 
-        def read() -> None:
+        def read(index: int, config: GenerateConfig) -> None:
             try:
-                put(_read(begin(replace(config, cancel=cancel)), put))
+                stream = begin(replace(config, cancel=cancel))
+                put(index, _read(stream, partial(put, index)))
             except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-                put(error)
+                put(index, error)
 
-        reading = self._pool.submit(read)
+        reading = [self._pool.submit(read, *each) for each in enumerate(configs)]
+        open_ = len(configs)
         try:
-            while True:
-                item = await queue.get()
+            while open_:
+                index, item = await queue.get()
                 if isinstance(item, BaseException):
                     raise item
-                yield item
                 if isinstance(item, Ended):
+                    open_ -= 1
                     self._count(item.metrics)
-                    return
+                yield index, item
         finally:
             cancel.set()
-            reading.cancel()
+            for each in reading:
+                each.cancel()
 
     def _count(self, metrics: GenerateMetrics) -> None:
         self.texts += 1

@@ -1,7 +1,8 @@
-"""vLLM's ``/tokenize`` and ``/detokenize``: the ids of a text as the model reads it, and back.
+"""What a model reads, shown: the ids of a text, their text, and the prompt of a chat.
 
-Source: vLLM's ``vllm/entrypoints/serve/tokenize/protocol.py``. Of its fields, those are read that
-say what the text is; ids are always those that a prompt would have, a leading BOS included.
+``/tokenize`` and ``/detokenize`` are vLLM's (``vllm/entrypoints/serve/tokenize/protocol.py``). Of
+its fields, those are read that say what the text is; ids are always those that a prompt would have,
+a leading BOS included.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ async def tokenize(server: Server, body: object) -> Response:
         flag = request.get(name)
         if flag is not None and not flag.flag():
             raise flag.wrong("Ids are those that a prompt has, all of it.", "unsupported_value")
-    served = server.model_or_first(_text(request, "model"))
+    served = await server.model_or_first(_text(request, "model"))
     model = served.tokenizing()
 
     def work() -> list[int]:
@@ -57,7 +58,7 @@ async def detokenize(server: Server, body: object) -> Response:
     """The text of ids, special tokens left out."""
     request = bounded(body, OPENAI)
     request.only({"model", "tokens"})
-    served = server.model_or_first(_text(request, "model"))
+    served = await server.model_or_first(_text(request, "model"))
     model, tokens = served.tokenizing(), request.need("tokens")
     size = served.model.info.vocab_size
     ids = [each.integer() for each in tokens.items()]
@@ -65,6 +66,20 @@ async def detokenize(server: Server, body: object) -> Response:
         if not 0 <= id < size:
             raise place.wrong(f"The model has the ids 0 to {size - 1}.")
     return reply({"prompt": await asyncio.to_thread(_decoded, model, ids)})
+
+
+async def apply_template(server: Server, body: object) -> Response:
+    """The prompt that a chat's messages make, as text.
+
+    Source: llama.cpp's ``tools/server/README.md``, "POST /apply-template".
+    """
+    request = bounded(body, OPENAI)
+    request.only({"model", "messages"})
+    served = await server.model_or_first(_text(request, "model"))
+    model = served.tokenizing()
+    chat = generation.read_chat({"model": "", "messages": request.need("messages").data})
+    rendered = await asyncio.to_thread(model.render_chat, chat.messages)
+    return reply({"prompt": str(rendered)})  # msgspec takes no other kind of str
 
 
 def _decoded(model: Tokenizing, ids: list[int]) -> str:

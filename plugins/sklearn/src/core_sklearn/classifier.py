@@ -139,6 +139,7 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
                 "This classifier requires y to be passed, but the target y is None, and there are "
                 "no labels either: nobody knows the classes. Give either."
             )
+
         if given is None:
             self.classes_ = np.unique(y)
             if len(self.classes_) < 2:
@@ -147,6 +148,7 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
                     "of others, or labels."
                 )
             return tuple(str(each) for each in self.classes_.tolist())
+
         if isinstance(given, Mapping):
             self.classes_ = np.array(sorted(given))
             return tuple(given[each] for each in self.classes_.tolist())

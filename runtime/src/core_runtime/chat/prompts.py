@@ -40,14 +40,18 @@ class Template:
         self._source, self._variables = source, dict(variables)
         self._processes = shared_processes()
 
-    def __call__(self, messages: Sequence[Message], check: Check = never_stop) -> str:
+    def __call__(
+        self, messages: Sequence[Message], check: Check = never_stop, *, asks: bool = True
+    ) -> str:
         """Render these messages. ``check`` is asked meanwhile, and may raise.
 
-        Raises `ChatTemplateError` for a template that fails on these messages or asks for too
-        much time or memory.
+        ``asks``: the text ends where the assistant's next turn begins. Raises `ChatTemplateError`
+        for a template that fails on these messages or asks for too much time or memory.
         """
         return self._asked(
-            [{"role": message.role, "content": message.content} for message in messages], check
+            [{"role": message.role, "content": message.content} for message in messages],
+            check,
+            asks,
         )
 
     def compile(self, check: Check) -> None:
@@ -58,11 +62,12 @@ class Template:
             )
         self._asked(None, check)
 
-    def _asked(self, messages: list[dict[str, str]] | None, check: Check) -> str:
+    def _asked(self, messages: list[dict[str, str]] | None, check: Check, asks: bool = True) -> str:
         request = {
             "source": self._source,
             "variables": self._variables,
             "messages": messages,
+            "asks": asks,
             "now": datetime.now().isoformat(),
             "seconds": MAX_SECONDS,
         }
@@ -115,8 +120,10 @@ class ChatPrompts:
         self._marks = _any_of(special)
         self._template: Template | None = None
 
-    def render(self, messages: Conversation, check: Check = never_stop) -> RenderedPrompt:
-        """The prompt that asks for the assistant's next turn.
+    def render(
+        self, messages: Conversation, check: Check = never_stop, *, asks: bool = True
+    ) -> RenderedPrompt:
+        """The prompt that asks for the assistant's next turn; without ``asks``, what was said.
 
         ``check`` is asked many times a second, and may raise. Raises `ChatTemplateError` when the
         model has no template, or its template fails or asks for too much.
@@ -124,7 +131,7 @@ class ChatPrompts:
         turns = checked_conversation(messages)
         check_length(turns)
         template = self._compiled(check)
-        return render(turns, self._special, partial(template, check=check), check)
+        return render(turns, self._special, partial(template, check=check, asks=asks), check)
 
     def close(self) -> None:
         """Let go of the process that renders; it ends with the last who holds it."""

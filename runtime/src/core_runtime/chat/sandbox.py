@@ -43,9 +43,16 @@ def compiled(source: str) -> Template:
 
 
 def rendered(
-    template: Template, messages: Sequence[object], variables: Mapping[str, str], now: datetime
+    template: Template,
+    messages: Sequence[object],
+    variables: Mapping[str, str],
+    now: datetime,
+    asks: bool = True,
 ) -> str:
-    """The prompt of a conversation, ``now`` being what the clock shows. Raises `TemplateFailed`."""
+    """The text of a conversation, ``now`` being what the clock shows. Raises `TemplateFailed`.
+
+    ``asks``: it ends where the assistant's next turn begins, and with the last message otherwise.
+    """
     assert isinstance(template.environment, _Environment)
     template.environment.steps = 0
 
@@ -54,7 +61,7 @@ def rendered(
             messages=messages,
             tools=None,  # defined: many templates ask no more than whether it is none
             documents=None,
-            add_generation_prompt=True,
+            add_generation_prompt=asks,
             strftime_now=now.strftime,
             **variables,
         )

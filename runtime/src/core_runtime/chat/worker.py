@@ -44,7 +44,8 @@ def main() -> None:
             template = compiled(asked["source"])
             if asked["messages"] is not None:
                 now = datetime.fromisoformat(asked["now"])
-                text = rendered(template, asked["messages"], asked["variables"], now)
+                what = asked["messages"], asked["variables"], now, asked["asks"]
+                text = rendered(template, *what)
         except TemplateFailed as failure:
             return framed(FAILED, encoded(str(failure)))
         finally:

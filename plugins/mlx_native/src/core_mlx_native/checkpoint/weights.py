@@ -40,7 +40,7 @@ class Weights:
         dtype: mx.Dtype,
         dequantize: bool,
     ) -> None:
-        self.packings = {} if dequantize else {n: p for n, p in stored.items() if _has_kernel(p)}
+        self.packings = {} if dequantize else {n: p for n, p in stored.items() if has_kernel(p)}
         self._arrays, self._stored, self._dtype = arrays, stored, dtype
         self._norm_offset = config.family.norm_offset
         self.names = frozenset(expected_tensors(config))
@@ -61,7 +61,7 @@ class Weights:
     def _dense(self, name: str) -> mx.array:
         layer = name.removesuffix(".weight")
         if layer in self._stored:
-            return _unpack(*self._parts(layer), self._stored[layer])
+            return unpack(*self._parts(layer), self._stored[layer])
         tensor = self._arrays.pop(name)
         if self._norm_offset and layer.endswith("norm"):
             return tensor.astype(mx.float32) + 1
@@ -89,11 +89,11 @@ def load_weights(
         config = replace(config, tied_head=False)
 
     stored = packings(header, config, directory)
-    if twice and _is_copy(_lazy_tensors(files)):
+    if twice and _is_copy(lazy_tensors(files)):
         config = replace(config, tied_head=True)
         stored.pop(_HEAD, None)
 
-    return Weights(_lazy_tensors(files), stored, config, dtype, dequantize)
+    return Weights(lazy_tensors(files), stored, config, dtype, dequantize)
 
 
 def _is_copy(arrays: Mapping[str, mx.array]) -> bool:
@@ -115,9 +115,11 @@ def _name(path: Path, descriptor: int) -> str:
     return f"/dev/fd/{descriptor}" if unicode_error(str(path)) else str(path)
 
 
-def _lazy_tensors(files: list[Path]) -> dict[str, mx.array]:
-    # All files together: the parts of one quantised weight may lie in different shards. Data is
-    # read when it is evaluated.
+def lazy_tensors(files: list[Path]) -> dict[str, mx.array]:
+    """All tensors by their plain names; data is read when it is evaluated.
+
+    Of all files together: the parts of one quantised weight may lie in different shards.
+    """
     arrays: dict[str, mx.array] = {}
     for path in files:
         with open_model_file(path) as file:
@@ -128,13 +130,15 @@ def _lazy_tensors(files: list[Path]) -> dict[str, mx.array]:
     return arrays
 
 
-def _has_kernel(packing: Packing) -> bool:
+def has_kernel(packing: Packing) -> bool:
+    """True if MLX computes with matrices of this packing, and packs them."""
     return packing.group_size in _KERNEL_GROUPS
 
 
-def _unpack(weight: mx.array, scales: mx.array, biases: mx.array, packing: Packing) -> mx.array:
+def unpack(weight: mx.array, scales: mx.array, biases: mx.array, packing: Packing) -> mx.array:
+    """The matrix that a packed one stands for, in float32: [rows, columns]."""
     scales, biases = scales.astype(mx.float32), biases.astype(mx.float32)  # [rows, groups]
-    if _has_kernel(packing):
+    if has_kernel(packing):
         return mx.dequantize(weight, scales, biases, packing.group_size, packing.bits)
     rows, groups = scales.shape
     ones = mx.ones((rows, groups * packing.group_size // 32))

@@ -92,3 +92,9 @@ def unpermuted(array: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
     """Put rows ``[heads, dim/2, 2]`` back to ``[heads, 2, dim/2]`` (undoes LlamaModel.permute)."""
     pairs = array.shape[0] // heads // 2
     return array.reshape(heads, pairs, 2, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
+
+
+def permuted(array: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
+    """Put rows ``[heads, 2, dim/2]`` where llama.cpp wants them: ``[heads, dim/2, 2]``."""
+    pairs = array.shape[0] // heads // 2
+    return array.reshape(heads, 2, pairs, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)

@@ -49,6 +49,20 @@ class Blocks(nn.Module):
         places = block * (_ROWS * self._hidden) + column + width * np.arange(self._hidden)
         return mx.array(self._flat[places])
 
+    def back(self, y: mx.array) -> mx.array:
+        """See `Matrix`: [..., H], from [..., V]; computed at once."""
+        slopes = np.ascontiguousarray(np.asarray(y)).reshape(-1, self._vocabulary)  # [M, V]
+        found = mx.zeros((*y.shape[:-1], self._hidden))
+        out: Floats = np.asarray(found).reshape(-1, self._hidden)
+        for start, product in zip(range(0, self._vocabulary, _ROWS), self._products, strict=True):
+            product.add_back(slopes[:, start : start + _ROWS], out)
+        return found
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """See `Matrix`."""
+        return self._vocabulary, self._hidden
+
 
 def _turned(block: Floats) -> Floats:
     """Transpose [rows, H] within its own memory: [H, rows]."""

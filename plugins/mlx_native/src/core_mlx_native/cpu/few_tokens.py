@@ -11,18 +11,20 @@ Shapes: B rows, T tokens, M = B * T, H hidden size, D head size.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Self
 
 import mlx.core as mx
 import numpy as np
 
+from core_mlx_native.adapters.layers import LoRALinear, LoRALinears
 from core_mlx_native.checkpoint.config import LayerKind, ModelConfig
 from core_mlx_native.checkpoint.tensors import norm_names
 from core_mlx_native.cpu.numpy_ops import WEIGHED
 from core_mlx_native.cpu.product import Floats, Functions, Product, functions
 from core_mlx_native.network.attention import KeysValues, Past, buffer_of
 from core_mlx_native.network.decoder import Layer
-from core_mlx_native.network.layers import Dense, Linear, RMSNorm
+from core_mlx_native.network.layers import Dense, Linear, Linears, RMSNorm
 from core_mlx_native.network.ops import Mask
 from core_mlx_native.network.rotation import View
 
@@ -45,22 +47,59 @@ class Norm:
         return normed
 
 
+class Added:
+    """An adapter's part of a map: ``y = gain * (y + x A B)`` in its columns; B has the scale."""
+
+    def __init__(self, adapted: LoRALinear, columns: slice, by: Functions) -> None:
+        scaled = adapted.scale * adapted.lora_b.astype(mx.float32)  # [rank, out]
+        whole = [mx.contiguous(x.astype(mx.float32)) for x in (adapted.lora_a, scaled)]
+        mx.eval(whole)
+        self._down, self._up = (Product(np.asarray(x), by) for x in whole)
+        self._gain: Floats | None = np.asarray(adapted.gain()) if "m" in adapted else None
+        self._columns = columns
+
+    def to(self, y: Floats, x: Floats) -> None:
+        """Add it to ``y`` [M, all columns], which the base makes of ``x`` without its bias."""
+        low = np.empty((len(x), self._down.rows), np.float32)
+        delta = np.empty((len(x), self._up.rows), np.float32)
+        self._down.into(x, low)
+        self._up.into(low, delta)
+        own = y[:, self._columns]
+        own += delta
+        if self._gain is not None:
+            own *= self._gain
+
+
 class Map:
     """``x @ weight.T + bias`` of one linear map, or of several whose results stand side by side."""
 
-    def __init__(self, transposed: mx.array, linears: Sequence[Linear], by: Functions) -> None:
+    def __init__(
+        self, transposed: mx.array, linears: Sequence[Linear | LoRALinear], by: Functions
+    ) -> None:
         self._product = Product(np.asarray(transposed), by)
-        biases = [np.asarray(linear.bias) for linear in linears if "bias" in linear]
+        plain = [_plain(linear) for linear in linears]
+        biases = [np.asarray(linear.bias) for linear in plain if "bias" in linear]
         self._bias: Floats | None = np.concatenate(biases) if biases else None
 
+        # Adapters, by the columns of the maps that they belong to.
+        ends = list(accumulate(linear.matrix.shape[0] for linear in plain))
+        columns = map(slice, [0, *ends], ends)
+        self._added = [
+            Added(linear, own, by)
+            for linear, own in zip(linears, columns, strict=False)
+            if isinstance(linear, LoRALinear)
+        ]
+
     @classmethod
-    def of(cls, linear: Linear, by: Functions) -> Self:
+    def of(cls, linear: Linear | LoRALinear, by: Functions) -> Self:
         """The map of one."""
-        return cls(linear.matrix.transposed, [linear], by)
+        return cls(_plain(linear).matrix.transposed, [linear], by)
 
     def __call__(self, x: Floats) -> Floats:
         y = np.empty((len(x), self._product.rows), np.float32)
         self._product.into(x, y)
+        for added in self._added:
+            added.to(y, x)
         if self._bias is not None:
             y += self._bias
         return y
@@ -78,7 +117,7 @@ class FewTokens:
         self._cap, self._weigh = config.attention_cap, WEIGHED[family.activation]
 
         # The maps; one product makes queries, keys and values.
-        self._qkv = Map(attention.qkv_proj.stacked, attention.qkv_proj.each, by)
+        self._qkv = Map(_stacked(attention.qkv_proj), attention.qkv_proj.each, by)
         self._output = Map.of(attention.o_proj, by)
         self._gate, self._up = (Map.of(linear, by) for linear in mlp.gate_up_proj.each)
         self._down = Map.of(mlp.down_proj, by)
@@ -97,7 +136,7 @@ class FewTokens:
         by = functions()
         attention, mlp = layer.self_attn, layer.mlp
         linears = *attention.qkv_proj.each, attention.o_proj, *mlp.gate_up_proj.each, mlp.down_proj
-        dense = all(isinstance(linear.matrix, Dense) for linear in linears)
+        dense = all(isinstance(_plain(linear).matrix, Dense) for linear in linears)
         return cls(layer, config, kind, by) if by and dense else None
 
     @np.errstate(all="ignore")  # a broken model's NaN is found in its logits
@@ -162,6 +201,14 @@ class FewTokens:
         self._weigh(gate, weighed)
         weighed *= up
         return self._down(weighed)
+
+
+def _plain(linear: Linear | LoRALinear) -> Linear:
+    return linear.linear if isinstance(linear, LoRALinear) else linear
+
+
+def _stacked(linears: Linears | LoRALinears) -> mx.array:
+    return (linears.linears if isinstance(linears, LoRALinears) else linears).stacked
 
 
 def _behind(past: Past | None, keys: Floats, values: Floats) -> tuple[Floats, Floats, KeysValues]:

@@ -25,7 +25,7 @@ from core_runtime.threads import begin
 Floats = npt.NDArray[np.float32]
 Fill = Callable[[slice], None]
 
-_BLOCK = 1 << 15  # numbers that a core works on at a time: they stay in its cache
+BLOCK = 1 << 15  # numbers that a core works on at a time: they stay in its cache
 _WORTH_THREADS = 1 << 17
 
 
@@ -52,7 +52,7 @@ def softmax(scores: mx.array, mask: mx.array | None, cap: float | None = None) -
     scores, x = _given_up(scores)
     x = x.reshape(batch * kv_heads, rows, size)
     hidden: Floats | None = None if mask is None else np.asarray(mask)[:, 0]
-    step = max(1, _BLOCK // (rows * size))
+    step = max(1, BLOCK // (rows * size))
 
     def fill(part: slice) -> None:
         for start in range(part.start, part.stop, step):
@@ -75,7 +75,7 @@ def softmax(scores: mx.array, mask: mx.array | None, cap: float | None = None) -
             np.exp(block, out=block)
             block *= 1 / block.sum(axis=-1, keepdims=True)
 
-    _on_all_cores(fill, len(x), rows * size)
+    on_all_cores(fill, len(x), rows * size)
     return scores
 
 
@@ -89,7 +89,7 @@ def log_total(logits: mx.array) -> Floats:
             top = x[index].max()
             out[index] = top + np.log(np.exp(x[index] - top).sum(dtype=np.float64))
 
-    _on_all_cores(fill, len(x), x.shape[-1])
+    on_all_cores(fill, len(x), x.shape[-1])
     return out.reshape(logits.shape[:-1])
 
 
@@ -98,16 +98,16 @@ def _gated(gate: mx.array, up: mx.array, weigh: Callable[[Floats, Floats], None]
     a, b = x.reshape(-1), np.asarray(up).reshape(-1)
 
     def fill(part: slice) -> None:
-        room = np.empty(_BLOCK, np.float32)
+        room = np.empty(BLOCK, np.float32)
         with np.errstate(over="ignore"):  # of a large negative gate: x / infinity is the 0 wanted
-            for start in range(part.start, part.stop, _BLOCK):
-                block = slice(start, min(start + _BLOCK, part.stop))
+            for start in range(part.start, part.stop, BLOCK):
+                block = slice(start, min(start + BLOCK, part.stop))
 
                 weighed = room[: block.stop - start]
                 weigh(a[block], weighed)
                 np.multiply(weighed, b[block], out=a[block])
 
-    _on_all_cores(fill, a.size, 1)
+    on_all_cores(fill, a.size, 1)
     return gate
 
 
@@ -143,15 +143,20 @@ WEIGHED = {"silu": _sigmoid, "gelu_tanh": _gelu_sigmoid}
 """Each activation of an array, computed into another."""
 
 
-def _on_all_cores(fill: Fill, items: int, size: int) -> None:
+def on_all_cores(fill: Fill, items: int, size: int) -> None:
     """Fill a slice of the items on each core; on one core where they are few, and in a lane."""
     cores = 1 if in_lane() or items * size < _WORTH_THREADS else free_of(_cores())
     bounds = [items * core // cores for core in range(cores + 1)]
     parts = [slice(start, stop) for start, stop in pairwise(bounds)]
-    waiting = [begin(_pool(), partial(fill, part)) for part in parts[1:]]
-    fill(parts[0])
+    waiting = [begin(_pool(), partial(_filled, fill, part)) for part in parts[1:]]
+    _filled(fill, parts[0])
     for future in waiting:
         future.result()
+
+
+def _filled(fill: Fill, part: slice) -> None:
+    with np.errstate(all="ignore"):  # a broken model's NaN is found in its logits, or its loss
+        fill(part)
 
 
 _cores = cache(usable_cores)

@@ -98,3 +98,12 @@ class Product:
         sizes = (_ROW_MAJOR, _AS_IS, turn, count, rows, columns)
         apart = out.strides[0] // out.itemsize
         self._by.gemm(*sizes, 1.0, here, columns, weight, stride, 0.0, there, apart)
+
+    def add_back(self, y: Floats, out: Floats) -> None:
+        """Add ``y @ transposed.T`` to ``out`` [M, columns], of [M, rows] whose rows stand apart."""
+        count, rows, columns = len(y), self.rows, self._columns
+        turn = _TRANSPOSED if self._is_whole else _AS_IS
+        sizes = (_ROW_MAJOR, _AS_IS, turn, count, columns, rows)
+        apart, wide = y.strides[0] // y.itemsize, out.strides[0] // out.itemsize
+        here, there = y.ctypes.data, out.ctypes.data
+        self._by.gemm(*sizes, 1.0, here, apart, self._address, self._stride, 1.0, there, wide)

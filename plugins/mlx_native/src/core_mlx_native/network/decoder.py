@@ -16,7 +16,7 @@ from core_mlx_native.checkpoint.tensors import norm_names
 from core_mlx_native.checkpoint.weights import Weights
 from core_mlx_native.network.attention import Attention, KeysValues, Past
 from core_mlx_native.network.layers import Linear, Linears, Matrix, RMSNorm, matrix
-from core_mlx_native.network.ops import Ops, softcap
+from core_mlx_native.network.ops import Ops, ShortLayer, softcap, widened
 from core_mlx_native.network.rotation import Ends, Rotation, View
 
 Look = Callable[[int, mx.array], None]
@@ -54,7 +54,13 @@ class Layer(nn.Module):
         for norm in norm_names(config):
             self[norm] = RMSNorm(weights, f"{name}.{norm}", config.rms_norm_eps, ops)
         self._sandwich, self._ops = config.family.sandwich_norms, ops
-        self._short = ops.short_layer(self, config, kind)
+        self._config, self._kind = config, kind
+        self.shorten()
+
+    def shorten(self, *, short: bool = True) -> None:
+        """Make what short passes run by, of the layer as it is now; or have none, without."""
+        made = self._ops.short_layer(self, self._config, self._kind) if short else None
+        self._short: ShortLayer | None = made
 
     def __call__(
         self, x: mx.array, view: View, past: Past | None, ends: Ends | None = None
@@ -120,10 +126,7 @@ class Decoder(nn.Module):
         ``look`` is shown what goes into each layer, by its index; ``depth``: the first so many
         layers run, and no more.
         """
-        x = self.embed_tokens.rows(tokens) * self._embedding_scale  # [B, T, H]
-        if self.config.family.overflows_float16 and x.dtype == mx.float16:
-            x = x.astype(mx.float32)  # the sums of all layers pass 65504, each one's share does not
-
+        x = self.embedded(tokens)
         cache: list[KeysValues] = []
         layers = self.layers if depth is None else self.layers[:depth]
         for index, layer in enumerate(layers):
@@ -133,6 +136,13 @@ class Decoder(nn.Module):
             x, keys_values = layer(x, view, past[index] if past else None, last)
             cache.append(keys_values)
         return x, cache
+
+    def embedded(self, tokens: mx.array) -> mx.array:
+        """What goes into the first layer: [B, T, H]."""
+        x = self.embed_tokens.rows(tokens) * self._embedding_scale
+        if self.config.family.overflows_float16 and x.dtype == mx.float16:
+            x = x.astype(mx.float32)  # the sums of all layers pass 65504, each one's share does not
+        return x
 
     def logits(self, hidden: mx.array) -> mx.array:
         """Next-token logits, float32, for hidden states [..., H]: [..., vocabulary]."""
@@ -148,7 +158,7 @@ class Decoder(nn.Module):
         return self._capped(logits)
 
     def _capped(self, logits: mx.array) -> mx.array:
-        wide, cap = logits.astype(mx.float32), self.config.logit_cap
+        wide, cap = widened(logits), self.config.logit_cap
         return wide if cap is None else softcap(wide, cap)
 
     @property

@@ -24,6 +24,15 @@ class Matrix(Protocol):
         """The rows with these numbers: [..., columns], from whole numbers [...]."""
         ...
 
+    def back(self, y: mx.array) -> mx.array:
+        """``y @ weight``: [..., columns], from [..., rows]. The gradient of `product`."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        ...
+
 
 class Dense(nn.Module):
     """A plain matrix, held as ``transposed`` [columns, rows]; ``weight`` is a view of that."""
@@ -45,6 +54,20 @@ class Dense(nn.Module):
     def rows(self, index: mx.array) -> mx.array:
         """See `Matrix`."""
         return self.weight[index]
+
+    def back(self, y: mx.array) -> mx.array:
+        """See `Matrix`."""
+        return y @ self.weight
+
+    def dense(self) -> mx.array:
+        """The weight itself: [rows, columns]."""
+        return self.weight
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        rows, columns = self.weight.shape
+        return rows, columns
 
 
 class Packed(nn.Module):
@@ -77,6 +100,23 @@ class Packed(nn.Module):
             self._group_size,
             self._bits,
         )
+
+    def back(self, y: mx.array) -> mx.array:
+        """See `Matrix`."""
+        packed = self.weight, self.scales, self.biases
+        return mx.quantized_matmul(
+            y, *packed, transpose=False, group_size=self._group_size, bits=self._bits
+        )
+
+    def dense(self) -> mx.array:
+        """The weight that it stands for: [rows, columns]."""
+        return mx.dequantize(self.weight, self.scales, self.biases, self._group_size, self._bits)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        rows, groups = self.scales.shape
+        return rows, groups * self._group_size
 
 
 def matrix(weights: Weights, name: str) -> Dense | Packed:

@@ -21,7 +21,7 @@ from core_mlx_native.sampling.sampling import log_total
 if TYPE_CHECKING:
     from core_mlx_native.checkpoint.config import LayerKind, ModelConfig
     from core_mlx_native.network.attention import KeysValues, Past
-    from core_mlx_native.network.decoder import Layer
+    from core_mlx_native.network.decoder import Decoder, Layer
     from core_mlx_native.network.layers import Matrix
     from core_mlx_native.network.rotation import View
 
@@ -115,6 +115,12 @@ class Ops:
         """The logarithm of the sum of exponentials over the last axis: [...], from [..., V]."""
         return log_total(logits)
 
+    def token_losses(self, decoder: Decoder, hidden: mx.array, targets: mx.array) -> mx.array:
+        """``-log softmax(logits)[target]`` of hidden states [N, H] and targets [N]: float32 [N]."""
+        logits = decoder.logits(hidden)
+        chosen = mx.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
+        return mx.logsumexp(logits, axis=-1) - chosen
+
     def settled(self, x: mx.array) -> mx.array:
         """Return a product or a norm; a device where memory is better reused computes it first."""
         return x
@@ -175,12 +181,17 @@ def capped_attention(
     grouped = (queries * scale).reshape(batch, kv_heads, heads // kv_heads, length, dim)
     scores = grouped @ keys[:, :, None].swapaxes(-1, -2)  # [B, kv heads, group, T, S]
 
-    scores = softcap(scores.astype(mx.float32), cap)
+    scores = softcap(widened(scores), cap)
     if mask is not None:
         scores = scores + mask[:, :, None]
 
     shares = mx.softmax(scores, axis=-1).astype(values.dtype)
     return (shares @ values[:, :, None]).reshape(batch, heads, length, dim)
+
+
+def widened(x: mx.array) -> mx.array:
+    """An array in float32, or in float64 where it is."""
+    return x if x.dtype == mx.float64 else x.astype(mx.float32)
 
 
 def silu(x: mx.array) -> mx.array:

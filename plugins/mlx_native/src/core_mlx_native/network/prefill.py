@@ -228,12 +228,12 @@ def read(
 
     # All tokens see what stands before them; the last layer may run for the read ones alone.
     every = mx.arange(prefix.size, size)[None]  # [1, T]
-    view = View(prefix.size, _masks(decoder, every, size, whole=True))
+    view = View(prefix.size, causal_masks(decoder, every, size, whole=True))
     ends = None
     places = [list(row) for row in positions]
     columns = mx.array(places + places[-1:] * empty)  # [B, R]
     if fast.last_layer:
-        ends = Ends(columns - prefix.size, View(columns, _masks(decoder, columns, size)))
+        ends = Ends(columns - prefix.size, View(columns, causal_masks(decoder, columns, size)))
 
     # Of what goes into a layer, the positions alone are kept.
     found: dict[int, mx.array] = {}
@@ -253,10 +253,13 @@ def read(
     return Prefill(size, hidden, cache if keep else [], prefix.size, kept, found)
 
 
-def _masks(
+def causal_masks(
     decoder: Decoder, positions: mx.array, size: int, *, whole: bool = False
 ) -> dict[int, Mask]:
-    """Make the mask of each window; ``whole`` for all tokens, whose mask GPUs have kernels for."""
+    """The mask of each window, for tokens at ``positions`` [1 or B, T] that see ``size`` columns.
+
+    ``whole`` for all tokens, whose mask GPUs have kernels for.
+    """
     return {window: _mask(decoder, positions, size, window, whole) for window in windows(decoder)}
 
 

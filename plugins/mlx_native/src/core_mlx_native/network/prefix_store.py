@@ -39,6 +39,10 @@ class PrefixStore:
         self._recent: deque[Sequence[int]] = deque(maxlen=_RECENT)
         self._limit, self._looked = limit, 0.0
 
+    def another(self) -> PrefixStore:
+        """An empty store for a network of the same shape, which may hold as much."""
+        return PrefixStore(self._ops, self._windows, self._limit, self._free)
+
     @property
     def on(self) -> bool:
         """False where nothing is ever kept."""

@@ -6,9 +6,11 @@ template, through `core.RenderedPrompt`, writes special tokens.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 from tokenizers import Tokenizer as Library
 
@@ -47,6 +49,7 @@ class Tokenizer:
         self._token_bytes = TokenBytes(files.library)
         self._texts: dict[int, str] = {}  # of tokens that were asked for
 
+        self.end_id = self._ids.get(files.special_texts.get("eos_token", ""))  # None: unknown
         self.special: tuple[str, ...] = tuple(self._ids)
         self.special_texts = SpecialTexts(self.special)
         self.vocab_size: int = files.library.get_vocab_size(with_added_tokens=True)
@@ -131,6 +134,16 @@ class Tokenizer:
         for too much time or memory.
         """
         return self._chat.render(messages, check)
+
+    def render_said(self, messages: Conversation) -> RenderedPrompt:
+        """A conversation to its last message's end; nothing asks for another turn."""
+        return self._chat.render(messages, asks=False)
+
+    def share(self) -> Self:
+        """The same tokenizer for another model; each closes its own."""
+        other = copy.copy(self)
+        other._chat = copy.copy(self._chat)
+        return other
 
     def close(self) -> None:
         """Let go of what renders chats; everything else still works."""

@@ -1,0 +1,335 @@
+"""The parts of the measurement: each starts what it needs, and returns its figures.
+
+What is compared runs in turns, each turn begins with another, and medians are taken: of the turns'
+ratios where both sides do the same in each turn, else of each side.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from itertools import permutations
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import core
+from benchmarks.classify_parts.workloads import FEW_SHOT, LABELS, QUESTION, headlines
+from benchmarks.serve_parts import asking, servers
+from benchmarks.serve_parts.client import Ask, Load, alternately, load
+from benchmarks.serve_parts.servers import MissingError, Server, running
+
+Figures = dict[str, Any]
+_LOGPROBS = 100  # of the likeliest tokens: the labels are among them
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The model in both formats, and how much is asked.
+
+    ``rows`` headlines in all orders, ``streams`` texts of ``tokens`` tokens, ``texts`` of lists,
+    ``singles`` of one client, ``decisions`` of ``clients``, and ``turns``.
+    """
+
+    directory: Path
+    gguf: Path
+    rows: int = 72
+    streams: int = 64
+    tokens: int = 64
+    texts: int = 2000
+    singles: int = 200
+    decisions: int = 256
+    clients: int = 32
+    turns: int = 3
+    say: Callable[[str], None] = print
+
+
+def in_turns(setup: Setup, works: dict[str, Callable[[int], float]]) -> dict[str, list[float]]:
+    """What each says in each turn; turn -1 warms up, and does not count."""
+    told: dict[str, list[float]] = {name: [] for name in works}
+    names = [*works]
+    for turn in range(-1, setup.turns):
+        first = turn % len(names)
+        for name in [*names[first:], *names[:first]]:
+            found = works[name](turn)
+            if turn >= 0:
+                told[name].append(found)
+                setup.say(f"    {name}, turn {turn + 1}: {found:.4g}")
+    return told
+
+
+def _ratio(some: Sequence[float], others: Sequence[float]) -> float:
+    return statistics.median(one / other for one, other in zip(some, others, strict=True))
+
+
+# --------------------------------------------------------------------------- what is right
+
+
+def answers(setup: Setup) -> Figures:
+    """Accuracy and flip rate over all orders of the options, beside letters on the same weights."""
+    rows, orders = headlines()[: setup.rows], [*permutations(LABELS)]
+    asks = [asking.decision(text, order) for order in orders for text, _ in rows]
+    with running("core", servers.core_serve(setup.directory, "mlx_cpu")) as server:
+        ours = [asking.chosen(reply) for reply in load(server.port, asks, setup.clients).replies()]
+    with core.load_model(str(setup.directory), backend="mlx_cpu") as model:
+        assert isinstance(model, core.Tokenizing)
+        prompts = [
+            model.render_chat(asking.letters(text, order)) for order in orders for text, _ in rows
+        ]
+        found = model.classify(prompts, labels=asking.LETTERS, label_prefix="")
+    read = [result.raise_for_error().label or "" for result in found]
+    lettered = [
+        order[asking.LETTERS.index(read[place * len(rows) + row])]
+        for place, order in enumerate(orders)
+        for row in range(len(rows))
+    ]
+    gold = [label for _, label in rows]
+    return {
+        "labels": agreement(ours, gold),
+        "letters": agreement(lettered, gold),
+        "orders": len(orders),
+        "rows": len(rows),
+    }
+
+
+def agreement(found: Sequence[str], gold: Sequence[str]) -> Figures:
+    """Of answers to all rows in one order behind another: how many are right, and how many flip.
+
+    ``flip_rate``: the share of the rows that are not answered the same in all orders.
+    """
+    columns = [found[row :: len(gold)] for row in range(len(gold))]
+    right = [
+        answer == wanted for answer, wanted in zip(found, [*gold] * len(columns[0]), strict=True)
+    ]
+    return {
+        "accuracy": statistics.mean(right),
+        "flip_rate": statistics.mean(len({*column}) > 1 for column in columns),
+    }
+
+
+# --------------------------------------------------------------------------- ours and the library
+
+
+def streams(setup: Setup) -> Figures:
+    """Tokens a second of many streams at once, beside one batch in process."""
+    prompts = [f"Write about this: {text}" for text in asking.texts(setup.streams)]
+    asks = [asking.stream(prompt, setup.tokens) for prompt in prompts]
+    made: dict[str, set[int]] = {"server": set(), "library": set()}
+
+    def there(port: int, turn: int) -> float:
+        done = load(port, asks, setup.streams)
+        tokens = sum(map(asking.generated, done.bodies))
+        made["server"].add(tokens)
+        return tokens / done.seconds
+
+    command = servers.core_serve(setup.directory, "mlx_cpu", setup.streams)
+    slots = {"parallel_slots": setup.streams}
+    with (
+        running("core", command) as server,
+        core.load_model(str(setup.directory), backend="mlx_cpu", **slots) as model,
+    ):
+        asks = [core_named(ask, setup.directory.name) for ask in asks]
+
+        def here(turn: int) -> float:
+            begun = perf_counter()
+            rows = model.batch_generate(prompts, max_tokens=setup.tokens, temperature=0.0)
+            seconds = perf_counter() - begun
+            tokens = sum(len(row.raise_for_error().tokens) for row in rows)
+            made["library"].add(tokens)
+            return tokens / seconds
+
+        told = in_turns(setup, {"server": partial(there, server.port), "library": here})
+    return {
+        "server_tokens_per_second": statistics.median(told["server"]),
+        "library_tokens_per_second": statistics.median(told["library"]),
+        "ratio": _ratio(told["server"], told["library"]),
+        "tokens": {name: sorted(counts) for name, counts in made.items()},
+    }
+
+
+def core_named(ask: Ask, name: str) -> Ask:
+    """The same request, of a model by its name."""
+    return Ask(ask.path, ask.body | {"model": name})
+
+
+def lists(setup: Setup) -> Figures:
+    """Texts a second: a list in one request, each alone from many clients, and in process."""
+    count = setup.texts
+    task = core.Task(asking.TEMPLATE, LABELS)
+    with (
+        running("core", servers.core_serve(setup.directory, "mlx_cpu")) as server,
+        core.load_model(str(setup.directory), backend="mlx_cpu") as model,
+    ):
+
+        def whole(turn: int) -> float:
+            ask = asking.classification(_of_turn(count, turn))
+            done = load(server.port, [ask], 1)
+            assert all(len(reply["data"]) == len(ask.body["texts"]) for reply in done.replies())
+            return len(ask.body["texts"]) / done.seconds
+
+        def single(turn: int) -> float:
+            asks = [asking.classification([text]) for text in _of_turn(count, turn)]
+            return len(asks) / load(server.port, asks, setup.clients).seconds
+
+        def here(turn: int) -> float:
+            texts = _of_turn(count, turn)
+            begun = perf_counter()
+            task.classify(model, texts)
+            return len(texts) / (perf_counter() - begun)
+
+        told = in_turns(setup, {"whole": whole, "single": single, "library": here})
+    medians = {f"{name}_texts_per_second": statistics.median(told[name]) for name in told}
+    return {
+        **medians,
+        "whole_ratio": _ratio(told["whole"], told["library"]),
+        "single_ratio": _ratio(told["single"], told["library"]),
+    }
+
+
+def _of_turn(count: int, turn: int) -> list[str]:
+    """All texts, or for warming up a few others."""
+    return asking.texts(count) if turn >= 0 else asking.texts(min(count, 64), first=count)
+
+
+def latency(setup: Setup) -> Figures:
+    """Milliseconds that a decision of one client takes longer than in process.
+
+    ``idle_ms``: all that a request takes where there is nothing to compute.
+    """
+    texts = asking.texts(setup.singles + 8)
+    asks = [asking.classification([text]) for text in texts]
+    task = core.Task(asking.TEMPLATE, LABELS)
+    with (
+        running("core", servers.core_serve(setup.directory, "mlx_cpu")) as server,
+        core.load_model(str(setup.directory), backend="mlx_cpu") as model,
+    ):
+        added = alternately(server.port, asks, lambda place: task.classify(model, [texts[place]]))
+    with running("nothing", servers.nothing_to_compute()) as server:
+        idle = load(server.port, asks, 1).each
+    added, idle = added[8:], idle[8:]  # the first ones warm up
+    return {
+        "added_p50_ms": 1000 * statistics.median(added),
+        "idle_p50_ms": 1000 * statistics.median(idle),
+        "idle_p99_ms": 1000 * sorted(idle)[int(0.99 * len(idle))],
+    }
+
+
+def prefix(setup: Setup) -> Figures:
+    """How much faster the second of two calls is with one instruction of 150 tokens and 8 texts."""
+    ratios, cached = [], []
+    with running("core", servers.core_serve(setup.directory, "mlx_cpu")) as server:
+        for turn in range(-1, max(setup.turns, 5)):
+            # Of each turn its own: nothing is kept of it, and its texts are others in each call.
+            begun = " ".join(["Turn", *str(turn + 1), "of all."])
+            template = f"{begun} {FEW_SHOT}{{text}}{QUESTION}"
+            calls = [
+                asking.classification(asking.texts(8, first=8 * (2 * turn + 2 + call)), template)
+                for call in range(2)
+            ]
+            first, second = (load(server.port, [ask], 1) for ask in calls)
+            if turn >= 0:
+                ratios.append(first.seconds / second.seconds)
+                cached.append(_cached(second))
+    return {"ratio": statistics.median(ratios), "least": min(ratios), "cached_tokens": cached[-1]}
+
+
+def _cached(done: Load) -> int:
+    [reply] = done.replies()
+    return int(reply["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+
+# --------------------------------------------------------------------------- beside others
+
+
+_BESIDE = {
+    "llama_cpp_over_llama_cpp_python": ("core, llama_cpp", "llama-cpp-python"),
+    "llama_cpp_over_label_alone": ("core, llama_cpp", "llama-cpp-python, label alone"),
+    "mlx_cpu_over_llama_cpp_python": ("core, mlx_cpu", "llama-cpp-python"),
+    "mlx_cpu_over_label_alone": ("core, mlx_cpu", "llama-cpp-python, label alone"),
+    "mlx_cpu_over_mlx_lm_server": ("core, mlx_cpu", "mlx_lm.server"),
+}
+
+
+def clients(setup: Setup) -> Figures:
+    """Decisions a second of many clients that ask one at a time, beside other servers."""
+    with core.load_model(str(setup.directory), backend="mlx_cpu") as model:
+        ids = first_tokens(model)
+    alone, told = partial(asking.completion, ids=ids), {"ids": ids, "logprobs": _LOGPROBS}
+    contestants: dict[str, tuple[Callable[[], list[str]], Callable[[str], Ask]]] = {
+        "core, llama_cpp": (lambda: servers.core_serve(setup.gguf, "llama_cpp"), asking.decision),
+        "core, mlx_cpu": (lambda: servers.core_serve(setup.directory, "mlx_cpu"), asking.decision),
+        "llama-cpp-python": (
+            lambda: servers.llama_cpp_python(setup.gguf, logprobs=True),
+            partial(asking.completion, **told),
+        ),
+        "llama-cpp-python, label alone": (
+            lambda: servers.llama_cpp_python(setup.gguf, logprobs=False),
+            alone,
+        ),
+        "mlx_lm.server": (lambda: servers.mlx_lm(setup.directory, setup.clients), alone),
+    }
+    labels: dict[str, list[str]] = {}
+    works: dict[str, Callable[[int], float]] = {}
+    with ExitStack() as stack:
+        for name, (command, ask) in contestants.items():
+            try:
+                server = stack.enter_context(running(name, command()))
+            except MissingError as error:
+                setup.say(f"    without {name}: {error}")
+            else:
+                works[name] = partial(_decided, setup, server, ask, labels)
+        rates = in_turns(setup, works)
+    ours = labels["core, mlx_cpu"]
+    return {
+        "decisions_per_second": {name: statistics.median(found) for name, found in rates.items()},
+        "same_labels_as_mlx_cpu": {
+            name: statistics.mean(map(str.__eq__, found, ours)) for name, found in labels.items()
+        },
+        **{
+            name: _ratio(rates[one], rates[other])
+            for name, (one, other) in _BESIDE.items()
+            if other in rates
+        },
+    }
+
+
+def first_tokens(model: Any) -> list[int]:
+    """The ids that begin the labels behind a prompt."""
+    prompt = asking.prompt("A text.")
+    length = len(model.encode(prompt))
+    found = [model.encode(f"{prompt} {label}")[length] for label in LABELS]
+    assert len({*found}) == len(LABELS)
+    return found
+
+
+def _decided(
+    setup: Setup,
+    server: Server,
+    ask: Callable[[str], Ask],
+    labels: dict[str, list[str]],
+    turn: int,
+) -> float:
+    """One turn of a server; its answers are kept in ``labels``, under its name."""
+    asks = [*map(ask, asking.texts(setup.decisions, first=setup.decisions * (turn + 1)))]
+    done = load(server.port, asks, setup.clients)
+    labels[server.name] = [asking.chosen(reply) for reply in done.replies()]
+    return len(asks) / done.seconds
+
+
+PARTS: dict[str, Callable[[Setup], Figures]] = {
+    "answers": answers,
+    "streams": streams,
+    "lists": lists,
+    "latency": latency,
+    "clients": clients,
+    "prefix": prefix,
+}
+
+
+def threads() -> int:
+    """The threads that a backend computes with."""
+    return int(os.environ.get("OPENBLAS_NUM_THREADS", os.cpu_count() or 1))

@@ -1,0 +1,129 @@
+"""What a model says behind a few prompts, to be compared with what it says at another time.
+
+In all detail that the backend gives: as `classify` tells it, or by greedy answers where that is not
+declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from core.protocols import Capability, TextModel
+from core.types import ClassifyResult
+from core_conformance.checking import ask
+from core_conformance.checking.applies import goes_on
+from core_conformance.checking.ask import PLAIN, Answer, sampled
+from core_conformance.checking.calls import greedy, raised
+from core_conformance.checking.check import must, testable
+from core_conformance.checking.compare import same_rows
+from core_conformance.checking.recall import alone, same_results, telling
+from core_conformance.checking.subject import Subject
+
+_PROMPTS = PLAIN[:4]
+_TOKENS = 4
+_BLANK = (
+    "the model gives every token the same logit, with an adapter and without: take a model that "
+    "has weights"
+)
+
+Said = Sequence[ClassifyResult] | Sequence[Answer]
+
+
+def says(subject: Subject, model: TextModel, prompts: Sequence[str] = _PROMPTS) -> Said:
+    """What a model says behind prompts, in all detail that the backend gives."""
+    if subject.declares(Capability.CLASSIFY):
+        return alone(subject, model, prompts, **telling(subject))
+    if any(map(subject.declares, ask.SPEAKING)):
+        return [Answer(tuple(greedy(subject, model, prompt, _TOKENS)), None) for prompt in prompts]
+    options = {"max_tokens": _TOKENS, **ask.evidence(subject)}
+    return [ask.answer(row) for row in model.batch_generate(prompts, **options)]
+
+
+def must_be(subject: Subject, wanted: Said, found: Said, what: str) -> None:
+    """Raise `Violation` unless both are the same, as far as `compare` asks for it."""
+    if isinstance(wanted[0], Answer):
+        pairs = list(zip(wanted, found, strict=True))
+        same_rows(subject, cast("Sequence[tuple[Answer, Answer]]", pairs), what)
+        return
+    rows, others = cast("list[ClassifyResult]", wanted), cast("list[ClassifyResult]", found)
+    same_results(subject, _PROMPTS[: len(rows)], rows, others, what)
+
+
+def must_differ(subject: Subject, one: Said, other: Said, what: str) -> None:
+    numbers, others = _numbers(one), _numbers(other)
+    spread = max(numbers) - min(numbers)
+    least = 2 * min(subject.tolerance, spread / 100)  # a tolerance is small against the spread
+    apart = len(numbers) != len(others) or any(
+        abs(a - b) > least for a, b in zip(numbers, others, strict=True)
+    )
+    same = not apart and [_ids(each) for each in one] == [_ids(each) for each in other]
+    testable(not (same and len(numbers) > 1 and spread == 0), _BLANK)
+    must(not same, f"{what}, behind {len(one)} prompts and to {least:g}")
+
+
+def _numbers(said: Said) -> list[float]:
+    """Logits, or log-probabilities, of all that was said."""
+    found: list[float] = []
+    for each in said:
+        if isinstance(each, ClassifyResult):
+            found += each.logits or [ask.token(each).logprob or 0.0]
+        else:
+            found += [token.logprob or 0.0 for token in each.tokens]
+    return found
+
+
+def _ids(each: ClassifyResult | Answer) -> tuple[int, ...]:
+    return sampled(each).ids if isinstance(each, ClassifyResult) else each.ids
+
+
+def agree(subject: Subject) -> None:
+    """Raise `Violation` unless the operations of a subject give the same greedy tokens.
+
+    One that is alone is asked twice.
+    """
+    said = [(name, ask_by(subject)) for name, ask_by in _WAYS.items() if subject.declares(name)]
+    if len(said) == 1:
+        said += [(name, ask_by(subject)) for name, ask_by in _WAYS.items() if name == said[0][0]]
+    if not said:  # it chats alone
+        said = [(Capability.CHAT, _generated(subject)) for _ in range(2)]
+
+    (first, wanted), *others = said
+    for name, found in others:
+        what = f"with an adapter, {first} and {name}"
+        size = 1 if name is Capability.CLASSIFY else None
+        pairs = [
+            (Answer(one.tokens[:size], None if size else one.finish_reason, one.prompt), other)
+            for one, other in zip(wanted, found, strict=True)
+            if one.tokens or not size
+        ]
+        same_rows(subject, pairs, what)
+    goes_on(subject, [answer.ids for answer in wanted])
+
+
+def _generated(subject: Subject) -> list[Answer]:
+    return [ask.generate(subject, prompt, _TOKENS) for prompt in _PROMPTS]
+
+
+def _batched(subject: Subject) -> list[Answer]:
+    rows = ask.batch(subject, _PROMPTS, _TOKENS)
+    return [ask.answer(row, prompt) for row, prompt in zip(rows, _PROMPTS, strict=True)]
+
+
+def _classified(subject: Subject) -> list[Answer]:
+    results = ask.classify(subject, _PROMPTS, **ask.evidence(subject))
+    return [sampled(result, prompt) for result, prompt in zip(results, _PROMPTS, strict=True)]
+
+
+_WAYS: dict[Capability, Callable[[Subject], list[Answer]]] = {
+    Capability.GENERATE: _generated,
+    Capability.BATCH_GENERATE: _batched,
+    Capability.CLASSIFY: _classified,
+}
+
+
+def unless_raised(run: Callable[[], Said], what: str) -> Said:
+    found: list[Said] = []
+    error = raised(lambda: found.append(run()))
+    must(error is None, f"{what} raised {error!r}")
+    return found[0]

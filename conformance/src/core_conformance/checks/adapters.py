@@ -1,0 +1,177 @@
+"""Checks of LoRA adapters: with one, without, beside another, with a wrong one; and of handles."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import partial
+from typing import cast
+
+from core.errors import CoreError, ModelError
+from core.extensions import Adapting
+from core.protocols import Capability, TextModel
+from core_conformance.checking import ask
+from core_conformance.checking.adapters import adapters
+from core_conformance.checking.calls import raised
+from core_conformance.checking.check import Violation, must
+from core_conformance.checking.recall import story
+from core_conformance.checking.registry import check
+from core_conformance.checking.said import agree, must_be, must_differ, says, unless_raised
+from core_conformance.checking.subject import Subject
+
+
+@check(
+    "adapters.changes",
+    "A model loaded with an adapter MUST say something else than without it, and than with another",
+    Capability.ADAPTERS,
+)
+def changes(subject: Subject) -> None:
+    plain = says(subject, subject.model)
+    with adapters(subject) as found:
+        with subject.loaded(adapter_path=found.one) as model:
+            one = says(subject, model)
+        with subject.loaded(adapter_path=found.two) as model:
+            two = says(subject, model)
+    must_differ(subject, plain, one, "a model with an adapter says what it says without")
+    must_differ(subject, one, two, "a model says the same with two different adapters")
+
+
+@check(
+    "adapters.operations",
+    "Every operation MUST say what the adapter makes of the model: one does as another",
+    Capability.ADAPTERS,
+)
+def operations(subject: Subject) -> None:
+    if any(map(subject.declares, ask.SPEAKING)):
+        ask.speaks(subject, ask.voice(subject))
+    try:
+        agree(subject)
+    except Violation:  # what they do not agree about without an adapter is for other checks
+        return
+    with adapters(subject) as found, closing(subject.adapted(found.one)) as with_one:
+        agree(with_one)
+
+
+@check(
+    "adapters.alone",
+    "A model without an adapter MUST say the same before, while and after another load has one",
+    Capability.ADAPTERS,
+)
+def no_trace(subject: Subject) -> None:
+    plain = says(subject, subject.model)
+    with adapters(subject) as found:
+        with subject.loaded(adapter_path=found.one) as other:
+            wanted = says(subject, other)
+            must_be(subject, plain, says(subject, subject.model), "beside one with an adapter")
+            must_be(subject, wanted, says(subject, other), "with an adapter, asked again")
+        must_be(subject, plain, says(subject, subject.model), "when that one was closed")
+    with subject.loaded() as again:
+        must_be(subject, plain, says(subject, again), "loaded behind one with an adapter")
+
+
+@check(
+    "adapters.wrong",
+    "An adapter of another model MUST raise a ModelError, not load the model without it",
+    Capability.ADAPTERS,
+)
+def wrong(subject: Subject) -> None:
+    with adapters(subject) as found:
+        error = raised(lambda: subject.load(adapter_path=found.wrong).close())
+    must(isinstance(error, ModelError), f"an adapter of another model: {_raised(error)}")
+
+
+# --------------------------------------------------------------------------- handles
+
+
+@check(
+    "adapting.handles",
+    "with_adapter(path) MUST say what a load with that adapter says, and with_adapter(None) what "
+    "one without does",
+    Capability.ADAPTING,
+    Capability.ADAPTERS,
+)
+def handles(subject: Subject) -> None:
+    plain = says(subject, subject.model)
+    with adapters(subject) as found:
+        with subject.loaded(adapter_path=found.one) as model:
+            one = says(subject, model)
+            with _with(model, None) as none:
+                must_be(subject, plain, says(subject, none), "with_adapter(None)")
+            with _with(model, found.two) as two:
+                said = says(subject, two)
+        with _with(subject.model, found.one) as handle:
+            must_be(subject, one, says(subject, handle), "with_adapter(), and a load with it")
+            with _with(subject.model, found.two) as another:
+                must_be(subject, said, says(subject, another), "two handles of one adapter")
+            must_be(subject, one, says(subject, handle), "a handle beside another")
+        must_be(subject, plain, says(subject, subject.model), "the model that handles are of")
+    must_differ(subject, plain, one, "a handle's adapter changes nothing")
+
+
+@check(
+    "adapting.kept",
+    "What is kept between calls MUST NOT go from one adapter to another, nor to none",
+    Capability.ADAPTING,
+    Capability.ADAPTERS,
+)
+def kept(subject: Subject) -> None:
+    prompts = [story(subject, "By and by")]
+    with adapters(subject) as found:
+        wanted = []
+        for path in (None, found.one, found.two):
+            with subject.loaded(adapter_path=path) as model:
+                wanted.append(says(subject, model, prompts))
+        with (
+            subject.loaded() as base,
+            _with(base, found.one) as one,
+            _with(base, found.two) as two,
+        ):
+            for model, right in zip((base, one, two), wanted, strict=True):
+                must_be(subject, right, says(subject, model, prompts), "asked one after another")
+
+
+@check(
+    "adapting.closing",
+    "A model and its handles MUST close in any order, and each leave the others as they were",
+    Capability.ADAPTING,
+    Capability.ADAPTERS,
+)
+def any_order(subject: Subject) -> None:
+    with adapters(subject) as found:
+        for order in ((0, 1, 2), (2, 1, 0), (1, 0, 2)):
+            base = subject.load()
+            models = [base, _with(base, found.one), _with(base, found.two)]
+            wanted = [says(subject, model) for model in models]
+            still = list(order)
+            try:
+                while still:
+                    models[still.pop(0)].close()
+                    for index in still:
+                        said = partial(says, subject, models[index])
+                        what = "a model whose other handle was closed"
+                        must_be(subject, wanted[index], unless_raised(said, what), what)
+            finally:
+                for index in still:
+                    models[index].close()
+
+
+@check(
+    "adapting.wrong",
+    "with_adapter() of what is no adapter of the model MUST raise a ModelError, and change nothing",
+    Capability.ADAPTING,
+    Capability.ADAPTERS,
+)
+def wrong_handle(subject: Subject) -> None:
+    plain = says(subject, subject.model)
+    with adapters(subject) as found:
+        for path in (found.wrong, f"{found.wrong}-is-not-there"):
+            error = raised(lambda path=path: _with(subject.model, path).close())  # type: ignore[misc]
+            must(isinstance(error, ModelError), f"with_adapter({path!r}): {_raised(error)}")
+    must_be(subject, plain, says(subject, subject.model), "behind an adapter that was refused")
+
+
+def _with(model: TextModel, path: str | None) -> TextModel:
+    return cast("Adapting", model).with_adapter(path)
+
+
+def _raised(error: CoreError | Exception | None) -> str:
+    return "it was loaded in silence" if error is None else f"it raised {error!r}"

@@ -1,0 +1,312 @@
+"""Checks of the calls that an event loop awaits: what comes, what stops them, who waits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from core.errors import InvalidOptionError, ModelClosedError
+from core.protocols import Capability
+from core_conformance.checking import tally
+from core_conformance.checking.applies import goes_on
+from core_conformance.checking.ask import PLAIN, Answer, answer, evidence, sampled
+from core_conformance.checking.budget import pass_seconds
+from core_conformance.checking.calls import (
+    PROMPTS,
+    CancelAfter,
+    greedy,
+    greedy_options,
+    longest,
+    must_raise,
+    promptly,
+    same,
+    texts,
+    unless_refused,
+)
+from core_conformance.checking.check import must
+from core_conformance.checking.compare import same_answers
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
+
+T = TypeVar("T")
+
+_ROWS = (Capability.CLASSIFY, Capability.BATCH_GENERATE)
+_FEW, _MANY = 4, 48  # tokens
+_SECONDS, _OF_A_PASS = 0.2, 20  # of a long answer; tokens
+_TASKS = 4
+_TICK = 0.001  # seconds
+_LONG = 0.03  # seconds of a call in which the loop can be seen to run on
+_ALONE = 0.25  # seconds without a look, after which nobody looks any more
+_FEW_LOOKS = 12
+_TRIES, _STOPPED = 3, 0.75  # a machine's noise does not explain so many; a share of the looks
+
+
+@check(
+    "async.calls",
+    "What is awaited MUST be what the method returns, with the metrics of that call",
+    Capability.ASYNCHRONOUS,
+    _ROWS,
+)
+def calls(subject: Subject) -> None:
+    model: Any = subject.model
+    prompts = PLAIN[:3]
+    for name, options in _asked(subject).items():
+        own = getattr(model, name.value)(prompts, **options)
+        counted = model.metrics.prompt_tokens
+        found, metrics = _run(subject, model.call_async(name.value, prompts, **options))
+        must(len(found) == len(prompts), f"{name} of {len(prompts)} prompts gave {len(found)} rows")
+        read = sampled if name is Capability.CLASSIFY else answer
+        pairs = [
+            (read(left, prompt), read(right))
+            for prompt, left, right in zip(prompts, own, found, strict=True)
+        ]
+        same_answers(subject, pairs, f"{name}, called and awaited")
+        must(
+            metrics.prompt_tokens == counted,
+            f"{name} that was awaited has {metrics.prompt_tokens} prompt_tokens, and {counted} "
+            "where it was called",
+        )
+
+
+@check(
+    "async.streams",
+    "A stream that is read with `async for` MUST give what the method's stream gives, and end as "
+    "it does",
+    Capability.ASYNCHRONOUS,
+    Capability.GENERATE,
+)
+def streams(subject: Subject) -> None:
+    model: Any = subject.model
+    answers = []
+    for prompt in (longest(subject)[0], *PROMPTS[:2]):
+        own = model.generate(prompt, **greedy_options(subject, _FEW))
+        left = Answer(tuple(own), own.finish_reason, prompt)
+        right, metrics = _run(subject, _read(subject, model, prompt))
+        same_answers(subject, [(left, right)], f"generate of {prompt!r}, called and awaited")
+        must(
+            right.finish_reason == left.finish_reason,
+            f"the stream ended with {right.finish_reason!r}, and {left.finish_reason!r} elsewhere",
+        )
+        must(
+            metrics.generated_tokens == len(right.tokens),
+            f"{len(right.tokens)} tokens were read, and metrics count {metrics.generated_tokens}",
+        )
+        answers.append(right.tokens)
+    goes_on(subject, answers)
+
+
+@check(
+    "async.errors",
+    "Wrong options MUST raise at the call of a stream, and where a call is awaited; so MUST every "
+    "use of a closed model",
+    Capability.ASYNCHRONOUS,
+    Capability.GENERATE,
+)
+def errors(subject: Subject) -> None:
+    model: Any = subject.model
+    wrong = {"temperature": -1.0}
+    must_raise(
+        InvalidOptionError,
+        lambda: model.stream_async("generate", PROMPTS[0], **wrong),
+        "stream_async of generate with temperature=-1",
+    )
+    must_raise(
+        TypeError,
+        lambda: model.stream_async("generate", PROMPTS[0], no_such_option=1),
+        "stream_async of generate with an option that there is not",
+    )
+    for name in (each for each in _ROWS if subject.declares(each)):
+        must_raise(
+            InvalidOptionError,
+            lambda name=name: _run(subject, model.call_async(name.value, PROMPTS[:1], **wrong)),  # type: ignore[misc]
+            f"call_async of {name} with temperature=-1",
+        )
+    with subject.loaded() as loaded:
+        closed: Any = loaded
+        closed.close()
+        must_raise(
+            ModelClosedError,
+            lambda: _run(subject, _read(subject, closed, PROMPTS[0])),
+            "an awaited stream of a closed model",
+        )
+
+
+@check(
+    "async.cancelled",
+    "A task that is cancelled while it waits MUST stop its request, and leave a model that works",
+    Capability.ASYNCHRONOUS,
+    Capability.GENERATE,
+)
+def cancelled(subject: Subject) -> None:
+    model: Any = subject.model
+    prompt, _ = longest(subject)
+    expected = greedy(subject, model, prompt, _FEW)
+    goes_on(subject, [expected])
+    most = _long(subject)
+    ways = ["generate"]
+    if subject.declares(Capability.BATCH_GENERATE):
+        ways.append("batch_generate")
+    with unless_refused("cancel"):
+        for way in ways:
+            calm = CancelAfter()
+            _run(subject, _awaited(model, way, prompt, most, calm))
+            if calm.seen < _FEW_LOOKS:
+                tally.left_out(f"{way}, whose cancel is looked at {calm.seen} times")
+                continue
+            for turn in range(_TRIES):
+                seen = _looks(_given_up(model, way, prompt, most, CancelAfter()), subject)
+                if seen < _STOPPED * calm.seen:
+                    break
+                must(
+                    turn < _TRIES - 1,
+                    f"the task that awaited {way} was cancelled at its beginning, and its request "
+                    f"went on: its cancel was looked at {seen} times, and {calm.seen} times in all",
+                )
+            found = greedy(subject, model, prompt, _FEW)
+            must(
+                same(subject, expected, found, prompt),
+                f"behind {way} in a task that was cancelled, the next call gave {texts(found)}, "
+                f"not {texts(expected)}",
+            )
+
+
+@check(
+    "async.closed",
+    "A stream that is closed early MUST give no more, end its request, and say how it ended",
+    Capability.ASYNCHRONOUS,
+    Capability.GENERATE,
+)
+def closed(subject: Subject) -> None:
+    model: Any = subject.model
+    prompt, _ = longest(subject)
+    witness = CancelAfter()
+    most = _long(subject)
+
+    async def run() -> tuple[object, int]:
+        stream = model.stream_async("generate", prompt, max_tokens=most, cancel=witness)
+        await anext(stream, None)
+        await stream.aclose()
+        await stream.aclose()
+        left = [token async for token in stream]
+        return stream.finish_reason, len(left)
+
+    with unless_refused("cancel"):
+        reason, left = _run(subject, run())
+        must(not left, f"a stream that was closed behind its first token gave {left} more")
+        must(reason is not None, "a stream that was closed early has no finish_reason")
+        seen = witness.seen
+        time.sleep(_ALONE)
+        must(witness.seen == seen, "a stream was closed, and its request goes on")
+
+
+@check(
+    "async.loop",
+    "The event loop MUST run on while a call is awaited, and calls of several tasks MUST each give "
+    "what they give alone",
+    Capability.ASYNCHRONOUS,
+    Capability.GENERATE,
+)
+def loop_runs_on(subject: Subject) -> None:
+    model: Any = subject.model
+    prompt, _ = longest(subject)
+    most = _long(subject)
+    for tokens in (most // 4, most // 2, most):
+        seconds, longest_stop = _run(subject, _watched(subject, model, prompt, max(1, tokens)))
+        if seconds >= _LONG:
+            break
+    if seconds >= _LONG:
+        must(
+            longest_stop < max(_LONG, seconds * 0.8),
+            f"a call took {seconds:.3g} s, and the event loop stood still for {longest_stop:.3g} s "
+            "of them",
+        )
+    prompts = [*PLAIN[:_TASKS]]
+    alone = [_run(subject, _read(subject, model, each))[0] for each in prompts]
+
+    async def together() -> list[Any]:
+        return [*await asyncio.gather(*(_read(subject, model, each) for each in prompts))]
+
+    beside = [found for found, _ in _run(subject, together())]
+    pairs = list(zip(alone, beside, strict=True))
+    same_answers(subject, pairs, "streams of several tasks, alone and beside one another")
+
+
+async def _watched(subject: Subject, model: Any, prompt: str, tokens: int) -> tuple[float, float]:
+    """How long a call takes, and the longest that the loop stood still meanwhile."""
+    stops = [0.0]
+
+    async def tick() -> None:
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(_TICK)
+            stops.append(time.perf_counter() - before)
+
+    ticking = asyncio.ensure_future(tick())
+    await asyncio.sleep(5 * _TICK)
+    stops.clear()
+    start = time.perf_counter()
+    if subject.declares(Capability.BATCH_GENERATE):
+        await model.call_async("batch_generate", [prompt] * 2, max_tokens=tokens)
+    else:
+        stream = model.stream_async("generate", prompt, max_tokens=tokens)
+        async for _ in stream:
+            pass
+    seconds = time.perf_counter() - start
+    await asyncio.sleep(2 * _TICK)
+    ticking.cancel()
+    return seconds, max(stops, default=seconds)
+
+
+async def _awaited(model: Any, way: str, prompt: str, most: int, witness: CancelAfter) -> None:
+    options = {"max_tokens": most, "cancel": witness}
+    if way == "batch_generate":
+        await model.call_async(way, [prompt] * 2, **options)
+    else:
+        async for _ in model.stream_async(way, prompt, **options):
+            await asyncio.sleep(0)
+
+
+async def _given_up(
+    model: Any, way: str, prompt: str, most: int, witness: CancelAfter
+) -> CancelAfter:
+    """Cancel a task that waits for a long answer, once its request has been at work."""
+    task = asyncio.ensure_future(_awaited(model, way, prompt, most, witness))
+    while not witness.seen and not task.done():
+        await asyncio.sleep(_TICK)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return witness
+
+
+def _looks(given_up: Coroutine[Any, Any, CancelAfter], subject: Subject) -> int:
+    """How often the cancel of a request was looked at, when nobody does any more."""
+    witness = _run(subject, given_up)
+    seen = -1
+    while seen != witness.seen:
+        seen = witness.seen
+        time.sleep(_ALONE)
+    return seen
+
+
+async def _read(subject: Subject, model: Any, prompt: str) -> tuple[Answer, Any]:
+    stream = model.stream_async("generate", prompt, **greedy_options(subject, _FEW))
+    tokens = [token async for token in stream]
+    return Answer(tuple(tokens), stream.finish_reason, prompt), stream.metrics
+
+
+def _long(subject: Subject) -> int:
+    """So many tokens that a cancel comes while they are made, and no more than there is room."""
+    fast = int(_SECONDS * _OF_A_PASS / pass_seconds(subject))
+    return min(max(_MANY, fast), subject.model.info.context_length // 2)
+
+
+def _asked(subject: Subject) -> dict[Capability, dict[str, Any]]:
+    own = {Capability.BATCH_GENERATE: {"max_tokens": _FEW}}
+    names = [name for name in _ROWS if subject.declares(name)]
+    return {name: {**evidence(subject), **own.get(name, {})} for name in names}
+
+
+def _run(subject: Subject, work: Coroutine[Any, Any, T]) -> T:
+    return promptly(subject, lambda: asyncio.run(work), "an awaited call")

@@ -1,0 +1,176 @@
+"""Checks of training: that it learns, when it changes the model, what it leaves and refuses."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import cast
+
+from core.errors import CoreError, ModelClosedError
+from core.extensions import Trainable
+from core.protocols import Capability, TextModel
+from core.training import TrainConfig, TrainingExample, TrainStep
+from core_conformance.checking.ask import PLAIN
+from core_conformance.checking.calls import raised
+from core_conformance.checking.check import must
+from core_conformance.checking.recall import relatives
+from core_conformance.checking.registry import check
+from core_conformance.checking.said import must_be, must_differ, says
+from core_conformance.checking.subject import Subject
+
+_STEPS = 16
+_FALLS = 0.01  # nats: what a loss falls by, at least, when the same is learned sixteen times
+_EXAMPLES = tuple(
+    TrainingExample(prompt=prompt, completion=f" {answer}")
+    for prompt, answer in zip(PLAIN[:2], PLAIN[2:4], strict=True)
+)
+_CONFIG = TrainConfig(
+    rank=4, scale=4.0, learning_rate=1e-3, batch_size=2, iterations=_STEPS, num_layers=2, seed=1
+)
+_NO_TEXT = TrainingExample()
+_ONE_LABEL = tuple(TrainingExample(text=text, label="good") for text in PLAIN[:2])
+
+
+@check(
+    "training.loss",
+    "The loss of the same examples, learned again and again, MUST fall; each step MUST be told "
+    "with its number from 1, a finite loss, its tokens and its seconds",
+    Capability.TRAINABLE,
+)
+def loss_falls(subject: Subject) -> None:
+    with subject.loaded() as model:
+        reports = [*_train(model)]
+    numbers = [report.step for report in reports]
+    must(numbers == [*range(1, _STEPS + 1)], f"{_STEPS} steps have the numbers {numbers}")
+    for report in reports:
+        sound = math.isfinite(report.loss) and report.tokens > 0 and report.seconds >= 0
+        must(sound, f"a step is told as {report}")
+    losses = [report.loss for report in reports]
+    fell = losses[0] - sum(losses[-2:]) / 2
+    must(fell > _FALLS, f"the loss of {len(_EXAMPLES)} examples, learned again, went {losses}")
+
+
+@check(
+    "training.untouched",
+    "A training that has taken no step MUST change nothing; the first step MUST",
+    Capability.TRAINABLE,
+)
+def untouched(subject: Subject) -> None:
+    with subject.loaded() as model:
+        before = says(subject, model)
+        steps = _train(model, replace(_CONFIG, learning_rate=1e-2))
+        must_be(subject, before, says(subject, model), "before the first step of a training")
+        next(steps)
+        behind = says(subject, model)
+    must_differ(subject, before, behind, "a model says the same before a step and behind it")
+
+
+@check(
+    "training.saved",
+    "What save_adapter() has written MUST load as adapter_path, with the same answers; without an "
+    "adapter it MUST raise a CoreError",
+    Capability.TRAINABLE,
+    Capability.ADAPTERS,
+)
+def saved(subject: Subject) -> None:
+    with tempfile.TemporaryDirectory(prefix="core-trained-") as folder, subject.loaded() as model:
+        place = os.path.join(folder, "adapter")
+        error = raised(lambda: _trainable(model).save_adapter(place))
+        must(isinstance(error, CoreError), f"save_adapter() without an adapter raised {error!r}")
+
+        [*_train(model)]
+        _trainable(model).save_adapter(place)
+        trained = says(subject, model)
+        with subject.loaded(adapter_path=place) as other:
+            must_be(subject, trained, says(subject, other), "an adapter that was trained and saved")
+
+
+@check(
+    "training.kept",
+    "What was kept of earlier calls MUST NOT be used behind a training",
+    Capability.TRAINABLE,
+)
+def kept(subject: Subject) -> None:
+    prompts = relatives(subject, "Once more")[:4]
+    with subject.loaded() as fresh:
+        [*_train(fresh)]
+        wanted = says(subject, fresh, prompts)
+    with subject.loaded() as model:
+        says(subject, model, prompts)
+        [*_train(model)]
+        must_be(
+            subject, wanted, says(subject, model, prompts), "asked before a training and behind"
+        )
+
+
+@check(
+    "training.left",
+    "A training that is left early MUST leave the model as its last step has made it: it answers, "
+    "and can be trained again",
+    Capability.TRAINABLE,
+)
+def left_early(subject: Subject) -> None:
+    with subject.loaded() as model:
+        steps = _train(model, replace(_CONFIG, learning_rate=1e-2))
+        next(steps)
+        made = says(subject, model)
+        close = getattr(steps, "close", None)
+        error = raised(close) if close else None
+        must(error is None, f"close() of a training that runs raised {error!r}")
+        must_be(subject, made, says(subject, model), "behind a training that was left")
+        again = next(_train(model))
+        must(again.step == 1, f"the first step of another training is told as {again}")
+
+
+@check(
+    "training.again",
+    "The same examples, options and seed MUST give the same losses",
+    Capability.TRAINABLE,
+)
+def same_again(subject: Subject) -> None:
+    found = []
+    for _ in range(2):
+        with subject.loaded() as model:
+            found.append([report.loss for report in _train(model)])
+    apart = max(abs(one - other) for one, other in zip(*found, strict=True))
+    most = max(subject.tolerance, 1e-3)
+    must(apart <= most, f"two trainings of one seed differ in a loss by {apart:.2g}")
+
+
+@check(
+    "training.refused",
+    "Examples that teach nothing and targets that are not there MUST raise a CoreError at the "
+    "call and change nothing, and a closed model ModelClosedError",
+    Capability.TRAINABLE,
+)
+def refused(subject: Subject) -> None:
+    with subject.loaded() as model:
+        before = says(subject, model)
+        wrong = replace(_CONFIG, targets=("no_such_projection",))
+        for examples, config in (
+            ((), _CONFIG),
+            ((_NO_TEXT,), _CONFIG),
+            (_ONE_LABEL, _CONFIG),
+            (_EXAMPLES, wrong),
+        ):
+            error = raised(lambda e=examples, c=config: _trainable(model).train(e, c))  # type: ignore[misc]
+            what = f"train({examples!r:.80}, targets={config.targets})"
+            must(isinstance(error, CoreError), f"{what} raised {error!r}")
+        must_be(subject, before, says(subject, model), "behind trainings that were refused")
+    error = raised(lambda: _train(model))
+    must(isinstance(error, ModelClosedError), f"train() of a closed model raised {error!r}")
+
+
+def _train(
+    model: TextModel,
+    config: TrainConfig = _CONFIG,
+    examples: Sequence[TrainingExample] = _EXAMPLES,
+) -> Iterator[TrainStep]:
+    return _trainable(model).train(examples, config)
+
+
+def _trainable(model: TextModel) -> Trainable:
+    return cast("Trainable", model)

@@ -1,0 +1,154 @@
+"""Saboteurs that train wrongly, too early, or not at all."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import Any, ClassVar
+
+from core.errors import CoreError, ModelClosedError
+from core.training import TrainConfig, TrainingExample, TrainStep
+from core_conformance.proof.registry import saboteur
+from core_conformance.reference.classification import Classifier
+from core_conformance.reference.optional import ReferenceModel
+from core_conformance.reference.training import Place, Training
+from core_conformance.reference.writing import write_adapter
+
+_LONG = 90  # characters of a prompt that is worth keeping
+Config = TrainConfig | None
+
+
+@saboteur(
+    "training-uphill",
+    "a step goes along the gradient, not against it",
+    kills={"training.loss"},
+)
+class TrainingUphill(Training):
+    """Has lost a sign."""
+
+    def move(self, places: Sequence[Place]) -> float:
+        """Goes the wrong way."""
+        before = dict(self.bias)
+        loss = super().move(places)
+        for token, value in self.bias.items():
+            self.bias[token] = 2 * before.get(token, 0.0) - value
+        return loss
+
+
+@saboteur(
+    "training-begins-at-the-call",
+    "a step is taken at the call, before anybody asks for one",
+    kills={"training.untouched"},
+)
+class TrainingAtTheCall(ReferenceModel):
+    """Warms up."""
+
+    def train(
+        self, examples: Sequence[TrainingExample], config: Config = None, /
+    ) -> Iterator[TrainStep]:
+        """Takes the first step at once."""
+        steps = super().train(examples, config)
+        first = next(steps)
+        return self._rest(first, steps)
+
+    def _rest(self, first: TrainStep, steps: Iterator[TrainStep]) -> Iterator[TrainStep]:
+        yield first
+        yield from steps
+
+
+@saboteur(
+    "adapter-saved-as-it-began",
+    "save_adapter writes numbers of before the training",
+    kills={"training.saved"},
+)
+class SavedAsItBegan(ReferenceModel):
+    """Writes the numbers that it was made with, where training has made others."""
+
+    def save_adapter(self, directory: str | os.PathLike[str], /) -> None:
+        """Writes something else than what was learned."""
+        super().save_adapter(directory)
+        bias = self.engine.language.bias
+        write_adapter(directory, {token: value / 2 for token, value in bias.items()})
+
+
+@saboteur(
+    "kept-behind-a-training",
+    "what long prompts gave is kept while the model is trained",
+    kills={"training.kept"},
+)
+class KeptBehindATraining(ReferenceModel):
+    """Keys what it keeps by the prompt alone."""
+
+    class Remembers(Classifier):
+        """Finds a long prompt again."""
+
+        def result(self, prompt: str, ids: list[int], logits: array[float]) -> Any:
+            """The result of logits that may be kept ones."""
+            engine: Any = self._engine
+            if not hasattr(engine, "memory"):
+                engine.memory = {}
+            if len(prompt) > _LONG:
+                logits = array("f", engine.memory.setdefault(prompt, logits))
+            return super().result(prompt, ids, logits)
+
+    classifier_class = Remembers
+
+
+@saboteur(
+    "left-training-taken-back",
+    "a training that is left takes its steps back",
+    kills={"training.left"},
+)
+class LeftTrainingTakenBack(Training):
+    """Believes in transactions."""
+
+    def steps(self) -> Iterator[TrainStep]:
+        """Undoes what it did unless it was read to its end."""
+        before: Mapping[int, float] = dict(self.bias)
+        try:
+            yield from super().steps()
+        except GeneratorExit:
+            with suppress(ModelClosedError):
+                self.take(before)
+            raise
+
+
+@saboteur(
+    "training-in-any-order",
+    "what a step learns depends on how often the program has trained",
+    kills={"training.again", "training.kept"},
+)
+class TrainingInAnyOrder(Training):
+    """Has one generator for the process, whatever the seed."""
+
+    _drawn: ClassVar[Iterator[int]] = count()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.first = next(self._drawn)
+
+    def places(self, step: int) -> list[Place]:
+        """One example, whichever comes next."""
+        return [*self.examples[(self.first + step) % len(self.examples)]]
+
+
+@saboteur(
+    "training-of-nothing",
+    "examples that teach nothing are trained in silence",
+    kills={"training.refused"},
+)
+class TrainingOfNothing(ReferenceModel):
+    """Skips what it cannot read."""
+
+    def train(
+        self, examples: Sequence[TrainingExample], config: Config = None, /
+    ) -> Iterator[TrainStep]:
+        """Trains, or does nothing."""
+        self.check_open()
+        try:
+            return super().train(examples, config)
+        except CoreError:
+            return iter(())

@@ -1,0 +1,76 @@
+"""What ``async for`` reads: the tokens of a stream, and what other operations give one by one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Generic, Self, TypeVar
+
+from core.extensions import AsyncStream
+from core.types import FinishReason, GenerateMetrics, Token
+
+T = TypeVar("T")
+Record = Callable[[GenerateMetrics], None]
+
+
+class AsyncItems(AsyncIterator[T], Generic[T]):
+    """Pairs of ``batch_stream``, or results of ``classify_iter``, as they come.
+
+    Work begins with the first that is asked for. One that is not read to its end is to be closed:
+    ``async with contextlib.aclosing(...)``.
+    """
+
+    def __init__(self, stream: AsyncStream[T], record: Record) -> None:
+        self._stream, self._record = stream, record
+
+    @property
+    def metrics(self) -> GenerateMetrics:
+        """What it cost; final once it has ended."""
+        return self._stream.metrics
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        try:
+            return await anext(self._stream)
+        except BaseException:
+            self._record(self._stream.metrics)
+            raise
+
+    async def aclose(self) -> None:
+        """Stop the request; may be called at any time and more than once."""
+        await self._stream.aclose()
+        self._record(self._stream.metrics)
+
+
+class AsyncTokens(AsyncItems[Token]):
+    """The tokens of ``generate`` and ``chat``; ``await stream.text()`` is all of their text."""
+
+    def __init__(self, stream: AsyncStream[Any], record: Record) -> None:
+        super().__init__(stream, record)
+        self._parts: list[str] = []
+        self._error: BaseException | None = None
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why it ended; None until it has."""
+        return self._stream.finish_reason
+
+    async def __anext__(self) -> Token:
+        try:
+            token = await super().__anext__()
+        except StopAsyncIteration:
+            raise
+        except Exception as error:
+            self._error = error
+            raise
+        self._parts.append(token.text)
+        return token
+
+    async def text(self) -> str:
+        """Read it to its end, and return all of its text, as `core.TokenStream.text` does."""
+        if self._error is not None:
+            raise self._error
+        async for _ in self:
+            pass
+        return "".join(self._parts)

@@ -1,0 +1,260 @@
+"""Any model in an event loop: a thread for each call, which hands over what it makes.
+
+It is what `core.Asynchronous` asks for, of a model that knows nothing of event loops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from contextvars import copy_context
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from core.errors import UnsupportedOptionError
+from core.options import CancelToken, GenerateConfig
+from core.protocols import TextModel
+from core.types import FinishReason, GenerateMetrics
+
+T = TypeVar("T")
+
+_BUFFER = 256  # items that a stream's thread goes ahead of its reader
+_WITHOUT_OPTIONS = frozenset(
+    {"encode", "decode", "render_chat", "memory", "reset_peak_memory", "choices"}
+)
+
+
+class ThreadCalls:
+    """The calls of one model, each in a thread. See `core.Asynchronous`."""
+
+    def __init__(self, model: TextModel) -> None:
+        self._model = model
+
+    async def call_async(
+        self, operation: str, /, *arguments: Any, **options: Any
+    ) -> tuple[object, GenerateMetrics]:
+        """What the method of that name returns, and what it cost."""
+        method, cancel = getattr(self._model, operation), _Cancel(arguments, options)
+
+        def work() -> tuple[object, GenerateMetrics]:
+            if operation in _WITHOUT_OPTIONS:
+                return method(*arguments, **options), GenerateMetrics()
+            return cancel.applied(method, arguments, options), self._model.metrics
+
+        return await in_thread(work, cancel.set)
+
+    def stream_async(self, operation: str, /, *arguments: Any, **options: Any) -> ThreadStream:
+        """What the method of that name gives. Wrong options raise here."""
+        method, cancel = getattr(self._model, operation), _Cancel(arguments, options)
+        items = cancel.applied(method, arguments, options)
+        return ThreadStream(items, cancel, lambda: self._model.metrics)
+
+
+async def in_thread(work: Callable[[], T], stop: Callable[[], object] = lambda: None) -> T:
+    """What ``work`` returns or raises, done in a thread of its own.
+
+    A task that is cancelled calls ``stop``, and does not wait for the thread.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+    context = copy_context()
+
+    def run() -> None:
+        try:
+            result = context.run(work)
+        except StopIteration as error:  # which no future takes
+            _tell(loop, _settle, done, None, RuntimeError(f"a call raised {error!r}"))
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            _tell(loop, _settle, done, None, error)
+        else:
+            _tell(loop, _settle, done, result, None)
+
+    threading.Thread(target=run, name="core-aio", daemon=True).start()
+    try:
+        return await done
+    except asyncio.CancelledError:
+        stop()
+        raise
+
+
+class ThreadStream:
+    """What a thread reads, for a task. See `core.AsyncStream`.
+
+    The thread begins with the first item that is asked for, and goes ahead by a bounded number.
+    A stream that is dropped is stopped.
+    """
+
+    def __init__(
+        self, items: Iterator[Any], cancel: _Cancel, metrics: Callable[[], GenerateMetrics]
+    ) -> None:
+        self._reading = _Reading(items, cancel, metrics)
+        weakref.finalize(self, self._reading.stop).atexit = False
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why it ended; None until it has, and of what is no stream of tokens."""
+        return self._reading.finish_reason
+
+    @property
+    def metrics(self) -> GenerateMetrics:
+        """What it cost; final once it has ended."""
+        return self._reading.metrics
+
+    def __aiter__(self) -> ThreadStream:
+        return self
+
+    async def __anext__(self) -> Any:
+        return await self._reading.next()
+
+    async def aclose(self) -> None:
+        """Stop the request, and wait until its thread has ended it."""
+        await self._reading.close()
+
+
+class _Reading:
+    """The thread of one stream, and the items on their way from it to the task."""
+
+    def __init__(
+        self, items: Iterator[Any], cancel: _Cancel, metrics: Callable[[], GenerateMetrics]
+    ) -> None:
+        self._items, self._cancel, self._metrics_of = items, cancel, metrics
+        self._room = threading.Semaphore(_BUFFER)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._made: asyncio.Queue[tuple[Any, BaseException | None, bool]] = asyncio.Queue()
+        self._ended = asyncio.Event()
+        self._over: BaseException | None = None
+        self._stopped = False
+        self.finish_reason: FinishReason | None = None
+        self.metrics = GenerateMetrics()
+
+    async def next(self) -> Any:
+        """The next item. Raises what ended the stream, and StopAsyncIteration from there on."""
+        if self._over is not None:
+            raise StopAsyncIteration
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            context = copy_context()
+            run = threading.Thread(
+                target=context.run, args=(self._run,), name="core-aio", daemon=True
+            )
+            run.start()
+        try:
+            item, error, last = await self._made.get()
+        except asyncio.CancelledError as cancelled:
+            self._over = cancelled
+            self.stop()
+            raise
+        self._room.release()
+        if not last:
+            return item
+        self._over = error or StopAsyncIteration()
+        raise self._over
+
+    def stop(self) -> None:
+        """Have the thread end the stream. From any thread, more than once."""
+        self._stopped = True
+        self._cancel.set()
+        self._room.release()
+        if self._loop is None:
+            self._close()
+
+    async def close(self) -> None:
+        """Stop it, and wait for the thread."""
+        if self._over is None:
+            self._over = StopAsyncIteration()
+        self.stop()
+        if self._loop is not None:
+            await self._ended.wait()
+
+    def _run(self) -> None:
+        """In the thread: read, and hand over; whatever ends it, the stream is closed."""
+        error: BaseException | None = None
+        try:
+            for item in self._items:
+                self._room.acquire()
+                if self._stopped:
+                    break
+                self._put(item, None, False)
+        except BaseException as raised:  # noqa: BLE001 - raised where it is awaited
+            error = raised
+        finally:
+            self._close()
+            self._put(None, error, True)
+            assert self._loop is not None
+            _tell(self._loop, self._ended.set)
+
+    def _put(self, item: Any, error: BaseException | None, last: bool) -> None:
+        assert self._loop is not None
+        if not _tell(self._loop, self._made.put_nowait, (item, error, last)):
+            self._stopped = True
+
+    def _close(self) -> None:
+        """Close what was read. Its metrics are those of this thread's last call."""
+        close = getattr(self._items, "close", None)
+        with suppress(Exception):
+            if close is not None:
+                close()
+            # A stream tells its own; of pairs and results, the model does.
+            reason = getattr(self._items, "finish_reason", None)
+            own = hasattr(self._items, "finish_reason")
+            found = self._items.metrics if own else self._metrics_of()  # type: ignore[attr-defined]
+            self.metrics, self.finish_reason = found, reason
+
+
+class _Cancel:
+    """A cancel that the task sets, or the caller's own does."""
+
+    def __init__(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        config = next((each for each in arguments if isinstance(each, GenerateConfig)), None)
+        given = options.get("cancel", config.cancel if config is not None else None)
+        self._given: CancelToken | None = given if isinstance(given, CancelToken) else None
+        self._wrong = given is not None and self._given is None
+        self._set = threading.Event()
+
+    def set(self) -> None:
+        """Stop the request."""
+        self._set.set()
+
+    def is_set(self) -> bool:
+        """See `core.CancelToken`."""
+        return self._set.is_set() or (self._given is not None and self._given.is_set())
+
+    def applied(
+        self, method: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
+        """The call with this cancel; without it, where the backend takes none."""
+        if self._wrong:
+            return method(*arguments, **options)  # which raises
+        try:
+            if getattr(method, "__name__", "") == "submit":  # it takes a config alone
+                prompt, *given = arguments
+                config = given[0] if given and given[0] is not None else GenerateConfig()
+                if isinstance(config, GenerateConfig):
+                    return method(prompt, replace(config, cancel=self), **options)
+                return method(*arguments, **options)
+            return method(*arguments, **{**options, "cancel": self})
+        except UnsupportedOptionError as error:
+            if error.option != "cancel" or self._given is not None:
+                raise
+            return method(*arguments, **options)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *arguments: Any) -> bool:
+    """Have the loop call this. False where it has ended, and nobody waits any more."""
+    try:
+        loop.call_soon_threadsafe(call, *arguments)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _settle(done: asyncio.Future[T], result: T, error: BaseException | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(result)
+    else:
+        done.set_exception(error)

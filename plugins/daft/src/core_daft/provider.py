@@ -1,0 +1,172 @@
+"""`CoreProvider`: Daft's protocol of text classifiers, by the labels of any model of `core`.
+
+The protocol: ``daft/ai/protocols.py`` and ``daft/ai/provider.py`` of Daft 0.7.26.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from daft.ai.protocols import TextClassifierDescriptor
+from daft.ai.provider import Provider
+from daft.ai.typing import UDFOptions
+from daft.ai.utils import get_gpu_udf_options
+
+import core
+from core import validate
+from core.shared_models import shared_model
+from core.tasks.deciding import Path, Question, decider, question_of
+
+_LOGGER = logging.getLogger("core_daft")
+
+
+class CoreProvider(Provider):
+    """A provider for ``classify_text``: ``template`` is around each text, ``{text}`` in it.
+
+    A ``task`` or a ``head``, as an object or a file, says all of that itself; the labels of the
+    call are then its own. ``backend`` and ``options`` are for `core.load_model`. ``concurrency``
+    models with ``num_gpus`` each are taken: by default one for every GPU, and one without any.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] = "",
+        *,
+        template: str = "{text}",
+        label_prefix: str = " ",
+        task: core.Task | Path | None = None,
+        head: Question | Path | None = None,
+        backend: str = "",
+        options: Mapping[str, Any] | None = None,
+        concurrency: int | None = None,
+        num_gpus: int | None = None,
+    ) -> None:
+        self._model = os.fspath(model)
+        self._question = None
+        if task is not None or head is not None:
+            self._question = question_of(task=task, head=head)
+        self._wording = {"template": template, "label_prefix": label_prefix}
+        self._loading = {"backend": backend, "options": dict(options or {})}
+        self._placing = {"concurrency": concurrency, "num_gpus": num_gpus}
+
+    @property
+    def name(self) -> str:
+        """Always "core"."""
+        return "core"
+
+    def get_text_classifier(
+        self,
+        model: str | None = None,
+        *,
+        batch_size: int = 1024,
+        max_retries: int = 0,
+        on_error: Literal["raise", "log", "ignore"] = "log",
+    ) -> TextClassifierDescriptor:
+        """What makes classifiers where the rows are; Daft calls this with the call's options.
+
+        ``batch_size`` texts are asked at once. A text that fails has no label, which is logged
+        ("log", the default) or not ("ignore"), or it ends the query ("raise").
+        """
+        if not (model or self._model):
+            raise core.InvalidOptionError("model", model, "a path, or a name that discover shows")
+        return Descriptor(
+            model or self._model,
+            self._question,
+            self._wording,
+            self._loading,
+            self._placing,
+            validate.integer("batch_size", batch_size, 1),
+            validate.integer("max_retries", max_retries, 0),
+            validate.one_of("on_error", on_error, ("raise", "log", "ignore")),
+        )
+
+
+@dataclass
+class Descriptor(TextClassifierDescriptor):
+    """All that a classifier is made of, in values that travel."""
+
+    model: str
+    question: Question | None
+    wording: Mapping[str, str]
+    loading: Mapping[str, Any]
+    placing: Mapping[str, int | None]
+    batch_size: int
+    max_retries: int
+    on_error: str
+
+    def get_provider(self) -> str:
+        """The provider's name."""
+        return "core"
+
+    def get_model(self) -> str:
+        """The model's path or name."""
+        return self.model
+
+    def get_options(self) -> dict[str, Any]:
+        """The options of the call."""
+        return {
+            "batch_size": self.batch_size,
+            "max_retries": self.max_retries,
+            "on_error": self.on_error,
+        }
+
+    def get_udf_options(self) -> UDFOptions:
+        """How many models Daft makes, and with how many GPUs each."""
+        found = get_gpu_udf_options()
+        for name, value in self.placing.items():
+            if value is not None:
+                setattr(found, name, value)
+        # Of rows that fail the classifier tells itself; what it raises ends the query.
+        found.max_retries, found.on_error = self.max_retries, "raise"
+        return found
+
+    def instantiate(self) -> Classifier:
+        """The classifier. Raises what `core.load_model` raises."""
+        return Classifier(self, shared_model(self.model, **self.loading))
+
+
+@dataclass
+class Classifier:
+    """A text classifier of Daft's: texts in, and the label of each out."""
+
+    told: Descriptor
+    model: core.TextModel
+    _deciding: dict[tuple[str, ...], Any] = field(default_factory=dict, init=False)
+
+    def classify_text(self, text: list[Any], labels: str | list[str]) -> list[Any]:
+        """The label of each text; None where there is no text, or where it failed.
+
+        Raises `LabelError` for labels that are not those of the task or head, the error of a text
+        with ``on_error="raise"``, and what `core.Task.classify` raises.
+        """
+        decide = self._decide((labels,) if isinstance(labels, str) else tuple(labels))
+        asked = [each for each in text if each is not None]
+        size = self.told.batch_size
+        found: list[core.Decision] = []
+        for start in range(0, len(asked), size):
+            found += decide(asked[start : start + size])
+        failed = [decision.error for decision in found if decision.error is not None]
+        if failed and self.told.on_error == "raise":
+            raise failed[0]
+        if failed and self.told.on_error == "log":
+            _LOGGER.warning("%d texts have no label; the first: %s", len(failed), failed[0])
+        answers = iter(found)
+        return [None if each is None else next(answers).label for each in text]
+
+    def _decide(self, labels: tuple[str, ...]) -> Any:
+        """What decides between these labels."""
+        if labels not in self._deciding:
+            question = self.told.question
+            if question is None:
+                question = question_of(labels, **self.told.wording)
+            elif sorted(question.labels) != sorted(labels):
+                raise core.LabelError(
+                    f"The labels {[*labels]!r:.80} are not those of the task or head, "
+                    f"{[*question.labels]!r:.80}. Give these."
+                )
+            self._deciding[labels] = decider(question, self.model)
+        return self._deciding[labels]

@@ -1,0 +1,153 @@
+"""Adapters as PEFT lays them out: ``adapter_model.safetensors`` beside ``adapter_config.json``.
+
+Read from huggingface/peft: src/peft/utils/save_and_load.py (``get_peft_model_state_dict``),
+src/peft/tuners/lora/layer.py and config.py. A is stored as [rank, in] and B as [out, rank], the
+scale is ``lora_alpha / r``, or over the root of ``r`` with ``use_rslora``, and ``rank_pattern`` and
+``alpha_pattern`` name layers that differ, by an expression for the end of their name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import mlx.core as mx
+
+from core.errors import UnsupportedModelError
+from core_mlx_native.adapters.apply import MODULES, scale_of
+from core_mlx_native.adapters.layers import LowRank
+from core_mlx_native.checkpoint.fields import Fields
+
+NAME = "PEFT"
+WEIGHTS = "adapter_model.safetensors"
+PICKLED = "adapter_model.bin"
+TRANSPOSED = True
+_BASE = "base_model.model."
+_PARTS = {
+    ".lora_A.weight": "a",
+    ".lora_B.weight": "b",
+    ".lora_magnitude_vector": "magnitude",
+    ".lora_magnitude_vector.weight": "magnitude",  # as some versions wrote it
+}
+_PATTERN_LENGTH = 200
+
+# What changes the mathematics and has no code here, with the value that changes nothing.
+_REFUSED = {
+    "bias": "none",
+    "lora_bias": False,
+    "fan_in_fan_out": False,
+    "modules_to_save": None,
+    "trainable_token_indices": None,
+    "target_parameters": None,
+    "alora_invocation_tokens": None,
+    "layer_replication": None,
+    "megatron_config": None,
+    "use_qalora": False,
+}
+
+Said = Callable[[str], tuple[int, float]]
+
+
+def part_of(tensor: str) -> tuple[str, str] | None:
+    """The layer's name and the `LowRank` field that a tensor's name means; None for neither."""
+    for suffix, part in _PARTS.items():
+        if tensor.startswith(_BASE) and tensor.endswith(suffix):
+            return tensor.removeprefix(_BASE).removesuffix(suffix), part
+    return None
+
+
+def read_config(fields: Fields) -> tuple[Said, bool]:
+    """What the configuration says of each layer, its rank and scale, and whether it is DoRA.
+
+    Raises `InvalidModelError`, and `UnsupportedModelError` for what is no plain LoRA.
+    """
+    kind = fields.values.get("peft_type")
+    if kind != "LORA":
+        raise UnsupportedModelError(
+            f"{fields.where}: peft_type is {kind!r:.60}, and only LORA has code here. Merge it "
+            "into its model with PEFT (merge_and_unload), and load that."
+        )
+    for name, plain in _REFUSED.items():
+        if (value := fields.values.get(name)) not in (None, plain, [], {}):
+            raise UnsupportedModelError(
+                f"{fields.where}: {name}={value!r:.60} has no code here. Merge the adapter into "
+                "its model with PEFT (merge_and_unload), and load that."
+            )
+
+    rank, alpha = fields.integer("r"), fields.number("lora_alpha", 8)
+    rslora = fields.flag("use_rslora", False)
+    ranks, alphas = _pattern(fields, "rank_pattern"), _pattern(fields, "alpha_pattern")
+
+    def said(layer: str) -> tuple[int, float]:
+        own_rank = _of(ranks, layer)
+        own = rank if own_rank is None else ranks_of(own_rank)
+        own_alpha = _of(alphas, layer)
+        value = alpha if own_alpha is None else alphas_of(own_alpha)
+        return own, scale_of(value, own, rslora=rslora)
+
+    def ranks_of(key: str) -> int:
+        return Fields(ranks, f"{fields.where}: rank_pattern").integer(key)
+
+    def alphas_of(key: str) -> float:
+        return Fields(alphas, f"{fields.where}: alpha_pattern").number(key)
+
+    return said, fields.flag("use_dora", False)
+
+
+def files_of(
+    layers: Mapping[str, LowRank], num_layers: int, dropout: float
+) -> tuple[dict[str, mx.array], dict[str, Any]]:
+    """The tensors and the configuration of an adapter whose layers have one rank and scale."""
+    any_layer = next(iter(layers.values()))
+    tensors = {}
+    for name, layer in layers.items():
+        tensors[f"{_BASE}{name}.lora_A.weight"] = layer.a.T
+        tensors[f"{_BASE}{name}.lora_B.weight"] = layer.b.T
+        if layer.magnitude is not None:
+            tensors[f"{_BASE}{name}.lora_magnitude_vector"] = layer.magnitude
+
+    # Names of modules and numbers of layers, where all of these have all of those.
+    indices = list(dict.fromkeys(int(name.split(".")[2]) for name in layers))
+    modules = [one for one in MODULES if any(name.endswith(f".{one}") for name in layers)]
+    regular = len(indices) * len(modules) == len(layers)
+    rank = any_layer.a.shape[1]
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": None,
+        "inference_mode": True,
+        "r": rank,
+        "lora_alpha": any_layer.scale * rank,
+        "lora_dropout": dropout,
+        "target_modules": modules if regular else list(layers),
+        "layers_to_transform": indices if regular and len(indices) < num_layers else None,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "use_rslora": False,
+        "use_dora": any_layer.magnitude is not None,
+    }
+    return tensors, config
+
+
+def _pattern(fields: Fields, name: str) -> Mapping[str, Any]:
+    section = fields.section(name)
+    return section.values if section else {}
+
+
+def _of(pattern: Mapping[str, Any], layer: str) -> str | None:
+    """The key that means a layer: its name, or the end of it behind a dot.
+
+    PEFT takes a key for an expression. What is none but a name is read here, for an expression from
+    a file may take for ever.
+    """
+    for key in pattern:
+        plain = key.removeprefix("^").removesuffix("$").replace("\\.", ".")
+        if len(key) > _PATTERN_LENGTH or not re.fullmatch(r"[\w.-]+", plain):
+            raise UnsupportedModelError(
+                f"The adapter's rank_pattern or alpha_pattern has the key {key!r:.60}: only names "
+                "of layers have code here. Write them out one by one."
+            )
+        if layer == plain or layer.endswith(f".{plain}"):
+            return key
+    return None

@@ -1,0 +1,201 @@
+"""Activations, softmax and the head's losses with their gradients, through numpy on all cores.
+
+Each is an `mx.custom_function`: MLX computes what stands around it, and asks here for values and
+for gradients. Numbers are float32, as in `numpy_ops`; nothing is written over but scores, which
+softmax is given up.
+
+Shapes: B rows, T tokens, S positions, N places, H hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from core_mlx_native.cpu import numpy_ops
+from core_mlx_native.cpu.numpy_ops import BLOCK, Floats, on_all_cores
+from core_mlx_native.network.layers import Matrix
+
+_LOGITS = 2**24  # of one product of the head: 64 MiB, and as many rows as its product is quick with
+
+
+# --------------------------------------------------------------------------- activations
+
+
+def _silu(x: Floats) -> tuple[Floats, Floats]:
+    """``x * sigmoid(x)``, and its slope ``s + x s (1 - s)``."""
+    s = _sigmoid(x)
+    value = x * s
+    return value, s + value * (1 - s)
+
+
+def _gelu_tanh(x: Floats) -> tuple[Floats, Floats]:
+    """``x * sigmoid(2 y)``, y = sqrt(2 / pi) (x + 0.044715 x**3), and its slope."""
+    c = np.float32(2 * 0.7978845608028654)
+    square = x * x
+    s = _sigmoid(c * x * (1 + np.float32(0.044715) * square))
+    value = x * s
+    return value, s + value * (1 - s) * (c * (1 + np.float32(3 * 0.044715) * square))
+
+
+def _sigmoid(x: Floats) -> Floats:
+    s = np.exp(-x)
+    s += 1
+    return np.divide(1, s, out=s)
+
+
+def _gated(weigh: Callable[[Floats], tuple[Floats, Floats]]) -> Any:
+    """``activation(gate) * up``, of any shape, as a function with a gradient."""
+
+    @mx.custom_function
+    def gated(gate: mx.array, up: mx.array) -> mx.array:
+        out = mx.zeros(gate.shape)
+        x, y, z = map(_flat, (gate, up, out))
+
+        def fill(block: slice) -> None:
+            np.multiply(weigh(x[block])[0], y[block], out=z[block])
+
+        _shared_out(fill, x.size)
+        return out
+
+    @gated.vjp
+    def gradient(primals: Any, cotangent: mx.array, _: mx.array) -> tuple[mx.array, mx.array]:
+        gate, up = primals
+        of_gate, of_up = mx.zeros(gate.shape), mx.zeros(up.shape)
+        x, y, slope, to_gate, to_up = map(_flat, (gate, up, cotangent, of_gate, of_up))
+
+        def fill(block: slice) -> None:
+            value, rise = weigh(x[block])
+            np.multiply(value, slope[block], out=to_up[block])
+            rise *= slope[block]
+            np.multiply(rise, y[block], out=to_gate[block])
+
+        _shared_out(fill, x.size)
+        return of_gate, of_up
+
+    return gated
+
+
+GATED = {"silu": _gated(_silu), "gelu_tanh": _gated(_gelu_tanh)}
+"""``activation(gate) * up`` of each activation."""
+
+
+# --------------------------------------------------------------------------- attention
+
+
+def softmax(scores: mx.array, mask: mx.array) -> mx.array:
+    """``softmax(scores + mask)`` as `numpy_ops.softmax`, which writes over ``scores``.
+
+    With its gradient ``p (g - sum(g p))``.
+    """
+
+    @mx.custom_function
+    def shares(scores: mx.array) -> mx.array:
+        return numpy_ops.softmax(scores, mask)
+
+    @shares.vjp
+    def gradient(_: Any, cotangent: mx.array, shares: mx.array) -> mx.array:
+        size = shares.shape[-1]
+        out = mx.zeros(shares.shape)
+        p, g, z = (_flat(array).reshape(-1, size) for array in (shares, cotangent, out))
+        step = max(1, BLOCK // size)
+
+        def fill(part: slice) -> None:
+            for start in range(part.start, part.stop, step):
+                rows = slice(start, min(start + step, part.stop))
+                moved = g[rows] * p[rows]
+                np.multiply(p[rows], moved.sum(axis=-1, keepdims=True), out=z[rows])
+                np.subtract(moved, z[rows], out=z[rows])
+
+        on_all_cores(fill, len(p), size)
+        return out
+
+    found: Any = shares(scores)
+    result: mx.array = found
+    return result
+
+
+# --------------------------------------------------------------------------- the head
+
+
+def token_losses(head: Matrix, cap: float | None, hidden: mx.array, targets: mx.array) -> mx.array:
+    """``-log softmax(softcap(hidden @ head.T))[target]``: [N], of normed states [N, H].
+
+    The gradient is made in the same pass, while some rows' logits are there: for all rows they
+    would take more memory than the rest of a step.
+    """
+
+    @mx.custom_function
+    def losses(hidden: mx.array) -> tuple[mx.array, mx.array]:
+        wanted, vocabulary = np.asarray(targets), head.shape[0]
+        found = np.empty(len(wanted), np.float32)
+        slopes = []
+        step = max(1, _LOGITS // vocabulary)
+        for start in range(0, len(wanted), step):
+            logits = mx.contiguous(head.product(hidden[start : start + step]))
+            rows = _whole(logits)
+            fill = partial(_losses, rows, wanted[start : start + step], cap, found[start:])
+            on_all_cores(fill, len(rows), vocabulary)
+            slopes.append(head.back(logits))
+            mx.eval(slopes[-1])
+        return mx.array(found), mx.concatenate(slopes)
+
+    @losses.vjp
+    def gradient(_: Any, cotangents: Any, outputs: Any) -> mx.array:
+        of_losses: mx.array = cotangents[0]
+        slopes: mx.array = outputs[1]
+        return of_losses[:, None] * slopes
+
+    found: Any = losses(hidden)
+    result: mx.array = found[0]
+    return result
+
+
+def _losses(logits: Floats, targets: Any, cap: float | None, found: Floats, part: slice) -> None:
+    """The loss of each row of ``part``, and its gradient in the place of its logits [N, V]."""
+    for row in range(part.start, part.stop):
+        x, target = logits[row], targets[row]
+        slope: Floats | None = None
+        if cap is not None:
+            x /= np.float32(cap)
+            np.tanh(x, out=x)
+            slope = 1 - x * x
+            x *= np.float32(cap)
+
+        top, chosen = x.max(), x[target]
+        x -= top
+        np.exp(x, out=x)
+        total = x.sum(dtype=np.float64)
+        found[row] = np.log(total) + top - chosen
+        x *= np.float32(1 / total)
+        x[target] -= 1
+        if slope is not None:
+            x *= slope
+
+
+# --------------------------------------------------------------------------- views
+
+
+def _flat(x: mx.array) -> Floats:
+    """The numbers of an array in one row; written to, of one that was made in one piece."""
+    return _whole(x).reshape(-1)
+
+
+def _whole(x: mx.array) -> Floats:
+    """An array in one piece, seen by numpy."""
+    found: Floats = np.asarray(mx.contiguous(x))
+    return found
+
+
+def _shared_out(fill: Callable[[slice], None], size: int) -> None:
+    """Have ``size`` numbers filled on all cores, each in blocks that stay in its cache."""
+
+    def each(part: slice) -> None:
+        for start in range(part.start, part.stop, BLOCK):
+            fill(slice(start, min(start + BLOCK, part.stop)))
+
+    on_all_cores(each, size, 1)

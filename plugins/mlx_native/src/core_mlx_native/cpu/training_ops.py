@@ -1,0 +1,76 @@
+"""`Ops` for training on a CPU: what has a gradient.
+
+`DifferentiableOps` are MLX's own operations, through which every transformation of MLX goes.
+`TrainingOps` compute activations, softmax and the head's losses in numpy, on all cores, and tell
+MLX their gradients (`mx.custom_function`): `mx.grad` and `mx.vjp` go through them, `mx.jvp` does
+not. MLX computes ``exp`` one number at a time on one core, and each of its operations reads and
+writes the whole array.
+
+Shapes: B rows, T tokens, D head size, S positions, N places, H hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from core.clock import Check
+from core_mlx_native.cpu import training_numpy
+from core_mlx_native.cpu.ops import CpuOps
+from core_mlx_native.network.decoder import Decoder
+from core_mlx_native.network.ops import ACTIVATIONS, Mask, Ops
+
+
+class DifferentiableOps(Ops):
+    """MLX's own operations, where a CPU's network was laid out by `CpuOps`."""
+
+    has_causal_kernel = CpuOps.has_causal_kernel
+    has_rope_kernel = CpuOps.has_rope_kernel
+    head_floats = CpuOps.head_floats
+    lays_out_wide = CpuOps.lays_out_wide
+
+    def gated(self, activation: str, gate: mx.array, up: mx.array) -> mx.array:
+        """See `Ops`; not compiled, for mx.compile would start a C++ compiler at run time."""
+        return ACTIVATIONS[activation](gate) * up
+
+    def fuses(self, head_dim: int, length: int) -> bool:
+        """True: MLX attends by what it is made of where a gradient is wanted."""
+        return True
+
+    def before_layer(self, x: mx.array, check: Check) -> None:
+        """Call the check. The threads of products stay as they are, so that a step can be again."""
+        check()
+
+
+class TrainingOps(DifferentiableOps):
+    """Those of a network in float32, with numpy where MLX is slow."""
+
+    def gated(self, activation: str, gate: mx.array, up: mx.array) -> mx.array:
+        """See `Ops`; ``gate`` is kept: its gradient needs it."""
+        found: mx.array = training_numpy.GATED[activation](gate, up)
+        return found
+
+    def attention(
+        self,
+        queries: mx.array,
+        keys: mx.array,
+        values: mx.array,
+        scale: float,
+        cap: float | None,
+        mask: Mask,
+    ) -> mx.array:
+        """See `Ops`; with a cap, MLX's own operations."""
+        if cap is not None or not isinstance(mask, mx.array):
+            return super().attention(queries, keys, values, scale, cap, mask)
+        batch, heads, length, dim = queries.shape
+        grouped = (queries * scale).reshape(batch, keys.shape[1], -1, dim)
+        scores = grouped @ keys.swapaxes(-1, -2)  # [B, kv heads, group * T, S]
+        shares = training_numpy.softmax(scores, mask)
+        return (shares @ values).reshape(batch, heads, length, dim)
+
+    def token_losses(self, decoder: Decoder, hidden: mx.array, targets: mx.array) -> mx.array:
+        """See `Ops`; logits are gone as soon as they were read, and never kept for the gradient."""
+        if "lm_head" in decoder and "bias" in decoder.lm_head:
+            return super().token_losses(decoder, hidden, targets)
+        head = decoder.lm_head.matrix if "lm_head" in decoder else decoder.embed_tokens
+        cap = decoder.config.logit_cap
+        return training_numpy.token_losses(head, cap, decoder.norm(hidden), targets)

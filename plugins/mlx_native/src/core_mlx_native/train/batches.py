@@ -1,0 +1,86 @@
+"""Which examples run together at which step: a function of the seed and the step alone.
+
+In each epoch every row runs once. Rows of like length run together, those of one length in another
+company each time, and the order of the batches is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+
+from core_mlx_native.train.rows import TokenRow
+
+IGNORED = -1
+"""The target of a place that is not learned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows that run together, padded on the right.
+
+    ``tokens`` [B, T] are what goes in, so that each row's last token is left out; ``targets``
+    [B, T] what comes next, `IGNORED` where that is not learned; ``places`` [N] are those where it
+    is, in all rows one behind another. ``rows`` are the rows' numbers, and ``size`` their tokens
+    without padding.
+    """
+
+    tokens: mx.array
+    targets: mx.array
+    places: mx.array
+    rows: tuple[int, ...]
+    size: int
+
+    @property
+    def learned(self) -> int:
+        """How many targets count."""
+        return len(self.places)
+
+
+def batch_of(rows: Sequence[TokenRow], numbers: Sequence[int]) -> Batch:
+    """Put the rows with these numbers together."""
+    chosen = [rows[number] for number in numbers]
+    length = max(len(row.ids) for row in chosen) - 1
+    tokens = np.zeros((len(chosen), length), np.int32)
+    targets = np.full((len(chosen), length), IGNORED, np.int32)
+    for index, row in enumerate(chosen):
+        tokens[index, : len(row.ids) - 1] = row.ids[:-1]
+        places = np.array(row.learned)
+        targets[index, places - 1] = np.array(row.ids)[places]
+    size = sum(len(row.ids) - 1 for row in chosen)
+    places = np.flatnonzero(targets != IGNORED)
+    return Batch(mx.array(tokens), mx.array(targets), mx.array(places), tuple(numbers), size)
+
+
+class Batches:
+    """The batches of a training, by number from 0 without end."""
+
+    def __init__(self, rows: Sequence[TokenRow], batch_size: int, seed: int) -> None:
+        self._lengths = np.array([len(row.ids) for row in rows])
+        self._batch_size, self._seed = batch_size, seed
+        self._epoch, self._order = -1, list[list[int]]()
+        self.of_epoch = -(-len(rows) // batch_size)
+
+    def __getitem__(self, number: int) -> list[int]:
+        """The rows of a batch, by their numbers."""
+        epoch, place = divmod(number, self.of_epoch)
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, self._drawn(epoch)
+        return self._order[place]
+
+    def _drawn(self, epoch: int) -> list[list[int]]:
+        draw = np.random.default_rng([self._seed, epoch])
+        by_length = np.lexsort((draw.random(len(self._lengths)), self._lengths)).tolist()
+        step = self._batch_size
+        cut = [by_length[start : start + step] for start in range(0, len(by_length), step)]
+        return [cut[place] for place in draw.permutation(len(cut)).tolist()]
+
+
+def in_order(rows: Sequence[TokenRow], batch_size: int) -> list[list[int]]:
+    """All rows once, by their length: for what is measured and not learned."""
+    by_length = sorted(range(len(rows)), key=lambda row: (len(rows[row].ids), row))
+    step = batch_size
+    return [by_length[start : start + step] for start in range(0, len(rows), step)]

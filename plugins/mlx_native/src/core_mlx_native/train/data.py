@@ -1,0 +1,136 @@
+"""Examples from a file of JSON lines; what is wrong with one is said with its line's number.
+
+A line is an object in one of four forms: ``messages`` (role and content), ``prompt`` and
+``completion``, ``text``, or ``text`` and ``label``. Other keys are passed over. Blank lines too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.errors import CoreError, TrainingError
+from core.support import checked_conversation, text_error
+from core.training import TrainingExample
+from core.types import Message
+from core_mlx_native.train.rows import form_of
+
+_SHOWN = 60  # characters of a line in an error
+_ROLES = ("system", "user", "assistant")
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The names of the keys that hold a text and its label."""
+
+    text: str = "text"
+    label: str = "label"
+
+
+def read_examples(
+    path: str | os.PathLike[str], fields: Fields | None = None
+) -> list[TrainingExample]:
+    """The examples of a file, in order.
+
+    Raises `TrainingError` for a file that is empty, or has a line that is no example; OSError for
+    one that cannot be read.
+    """
+    keys = fields or Fields()
+    data = Path(path).read_bytes()
+    examples = [
+        _example(line, f"{os.fspath(path)}, line {number}", keys)
+        for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1)
+        if line.strip()
+    ]
+    if not examples:
+        raise TrainingError(f"{os.fspath(path)} has no line with an example. Give one a line.")
+    return examples
+
+
+def split_by_label(
+    examples: Sequence[TrainingExample], share: float, seed: int
+) -> tuple[list[TrainingExample], list[TrainingExample]]:
+    """Examples to learn, and a share of them to hold out; of each label alike, drawn by the seed.
+
+    Raises `TrainingError` where a label, or all examples, would have none left to learn from.
+    """
+    import numpy as np
+
+    draw = np.random.default_rng(seed)
+    held = set[int]()
+    for label in sorted({each.label or "" for each in examples}):
+        places = [place for place, each in enumerate(examples) if (each.label or "") == label]
+        count = max(1, round(share * len(places)))
+        if count >= len(places):
+            raise TrainingError(
+                f"The label {label!r} has {len(places)} examples, of which {count} would be held "
+                "out: none is left to learn from. Give more, or hold out a smaller share."
+            )
+        held.update(draw.permutation(places)[:count].tolist())
+    kept = [each for place, each in enumerate(examples) if place not in held]
+    return kept, [each for place, each in enumerate(examples) if place in held]
+
+
+def _example(line: bytes, where: str, keys: Fields) -> TrainingExample:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        shown = line[:_SHOWN].decode("utf-8", "replace")
+        raise TrainingError(f"{where}: this is no JSON ({error}): {shown!r}") from None
+    if not isinstance(row, dict):
+        raise TrainingError(f"{where}: this is no object, but {_kind(row)}.")
+    try:
+        example = _of_row(row, keys)
+        form_of(example)
+    except (CoreError, TypeError, ValueError) as error:
+        raise TrainingError(f"{where}: {error}") from None
+    return example
+
+
+def _of_row(row: Mapping[str, Any], keys: Fields) -> TrainingExample:
+    if "messages" in row:
+        return TrainingExample(messages=_messages(row["messages"]))
+    if "completion" in row:
+        prompt, completion = (_text(row, key) for key in ("prompt", "completion"))
+        return TrainingExample(prompt=prompt, completion=completion)
+    if keys.text not in row:
+        known = f"messages, prompt and completion, or {keys.text} (with or without {keys.label})"
+        raise ValueError(f"it has {_names(row)}, and an example has {known}.")
+    label = _text(row, keys.label) if row.get(keys.label) is not None else None
+    text = _text(row, keys.text)
+    if not text:
+        raise ValueError(f"its {keys.text} is empty.")
+    return TrainingExample(text=text, label=label)
+
+
+def _messages(value: object) -> tuple[Message, ...]:
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"its messages are {_kind(value)}, not a list of at least one.")
+    found = []
+    for number, item in enumerate(value, 1):
+        if not isinstance(item, dict) or item.get("role") not in _ROLES:
+            raise ValueError(f"message {number} has no role among {', '.join(_ROLES)}.")
+        found.append(Message(item["role"], _text(item, "content")))
+    checked_conversation(found)
+    return tuple(found)
+
+
+def _text(row: Mapping[str, Any], key: str) -> str:
+    value = row.get(key)
+    if not isinstance(value, str):
+        raise ValueError(f"its {key} is {_kind(value)}, not a text.")
+    if value and (error := text_error(value, key)):
+        raise error
+    return value
+
+
+def _names(row: Mapping[str, Any]) -> str:
+    return ", ".join(map(str, row)) or "no key"
+
+
+def _kind(value: object) -> str:
+    return "missing" if value is None else type(value).__name__

@@ -1,0 +1,145 @@
+"""The loss of a batch as a pure function of an adapter's parameters, and its gradient.
+
+`Objective.loss` is what MLX's transformations take::
+
+    objective = Objective(decoder, adapter)
+    loss, slopes = mx.value_and_grad(objective.loss)(parameters, batch)
+
+With the operations of `cpu.training_ops.DifferentiableOps`, and on a GPU, `mx.vjp` and `mx.jvp`
+take it as well.
+
+Shapes: B rows, T tokens, N places that are learned, H hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import mlx.core as mx
+
+from core_mlx_native.adapters.apply import Adapter
+from core_mlx_native.network.decoder import Decoder, Layer
+from core_mlx_native.network.prefill import causal_masks
+from core_mlx_native.network.rotation import View
+from core_mlx_native.train.batches import Batch
+
+Parameters = Mapping[str, mx.array]
+
+
+@dataclass(frozen=True, slots=True)
+class Slope:
+    """The summed loss of a batch in nats, and its gradient by each parameter."""
+
+    loss: mx.array
+    gradient: dict[str, mx.array]
+
+
+class Objective:
+    """One network with one adapter, which nobody else uses: it holds what is tried out.
+
+    ``dtype``: what A and B are computed in, whatever the parameters are. ``checkpointing``: what a
+    block computes is computed again for its gradient, and not kept.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        adapter: Adapter,
+        dtype: mx.Dtype | None = None,
+        *,
+        checkpointing: bool = False,
+    ) -> None:
+        self._decoder, self._adapter, self._dtype = decoder, adapter, dtype
+        self._checkpointing = checkpointing
+        indices = [int(name.split(".")[2]) for name in adapter.layers]
+        self.first = min(indices, default=0)
+        """The first layer with an adapter: what stands below has no gradient."""
+
+    def value_and_gradient(self, parameters: Parameters, batch: Batch) -> Slope:
+        """The loss of a batch and its gradient; with checkpointing they are computed by then."""
+        below = mx.stop_gradient(self.below(batch))
+        try:
+            if self._checkpointing:
+                return self._block_by_block(parameters, below, batch)
+            loss, gradient = mx.value_and_grad(self._above)(dict(parameters), below, batch)
+            return Slope(loss, gradient)
+        finally:
+            self._adapter.update(parameters)  # what MLX traced by is not kept
+
+    def loss(self, parameters: Parameters, batch: Batch) -> mx.array:
+        """The loss of a batch, in nats, summed over what is learned."""
+        return self._above(parameters, self.below(batch), batch)
+
+    def below(self, batch: Batch) -> mx.array:
+        """What goes into the first layer with an adapter: [B, T, H]."""
+        x, view = self._decoder.embedded(batch.tokens), self._view(batch)
+        for layer in self._decoder.layers[: self.first]:
+            x, _ = layer(x, view, None)
+        return x
+
+    def _above(self, parameters: Parameters, x: mx.array, batch: Batch) -> mx.array:
+        self._put(parameters)
+        view = self._view(batch)
+        for layer in self._decoder.layers[self.first :]:
+            x, _ = layer(x, view, None)
+        return self._summed(x, batch)
+
+    def _block_by_block(self, parameters: Parameters, x: mx.array, batch: Batch) -> Slope:
+        """The same, of which what goes into each block is kept alone (arXiv 1604.06174).
+
+        Not by `mx.checkpoint`: what is computed while MLX traces a whole network, as numpy's part
+        of it is, stays until the end of it, inside of blocks as well.
+        """
+        # Forwards, without a gradient.
+        self._put(parameters)
+        view, inputs = self._view(batch), [x]
+        layers = self._decoder.layers[self.first :]
+        for layer in layers:
+            inputs.append(layer(inputs[-1], view, None)[0])
+            mx.eval(inputs[-1])
+        loss, slope = mx.value_and_grad(self._summed)(inputs.pop(), batch)
+        mx.eval(loss, slope)
+
+        # Backwards: each block is run again, and what it was made of goes when it is done.
+        gradient: dict[str, mx.array] = {}
+        for index, layer in reversed([*enumerate(layers, self.first)]):
+            own = self._of_layer(parameters, index)
+            block = partial(self._block, layer, view, [*own])
+            _, slopes = mx.vjp(block, [*own.values(), inputs.pop()], [slope])
+            *found, slope = slopes
+            mx.eval(slopes)
+            gradient |= zip(own, found, strict=True)
+        return Slope(loss, {name: gradient[name] for name in parameters})
+
+    def _block(self, layer: Layer, view: View, names: Sequence[str], *values: mx.array) -> mx.array:
+        """A block as a function of its parameters and, as the last, of what goes in."""
+        *own, x = values
+        self._put(dict(zip(names, own, strict=True)))
+        return layer(x, view, None)[0]
+
+    def _of_layer(self, parameters: Parameters, index: int) -> dict[str, mx.array]:
+        start = f"model.layers.{index}."
+        return {name: value for name, value in parameters.items() if name.startswith(start)}
+
+    def _summed(self, x: mx.array, batch: Batch) -> mx.array:
+        """The loss over the places that are learned, which alone go through the head."""
+        places = batch.places
+        hidden = x.reshape(-1, x.shape[-1])[places]  # [N, H]
+        wanted = batch.targets.reshape(-1)[places]
+        return self._decoder.ops.token_losses(self._decoder, hidden, wanted).sum()
+
+    def _view(self, batch: Batch) -> View:
+        size = batch.tokens.shape[1]
+        positions = mx.arange(size)[None]
+        return View(0, causal_masks(self._decoder, positions, size, whole=True))
+
+    def _put(self, parameters: Parameters) -> None:
+        cast_to = self._dtype
+        self._adapter.update(
+            {
+                name: value if cast_to is None else value.astype(cast_to)
+                for name, value in parameters.items()
+            }
+        )

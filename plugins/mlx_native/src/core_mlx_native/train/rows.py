@@ -1,0 +1,182 @@
+"""Examples as rows of tokens, and which of their tokens are learned.
+
+A row's first token is never learned: nothing stands in front of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from core.clock import never_stop
+from core.errors import ChatTemplateError, CoreError, LabelError, TrainingError
+from core.labels import common_length
+from core.options import GenerateConfig
+from core.tasks.template import check_template, filled
+from core.training import TrainConfig, TrainingExample
+from core.types import Message
+from core_mlx_native.text.tokenizer import Tokenizer
+from core_runtime.text.label_tokens import LabelTokens
+
+_SHOWN = 40  # characters of a text in an error
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """One example: its tokens, and the places of those that are learned, in order."""
+
+    ids: tuple[int, ...]
+    learned: tuple[int, ...]
+
+
+class Rows:
+    """Makes rows of examples, with the options of one training.
+
+    ``labels``: those that `classify` will be asked with; ``context``: the model's. Raises
+    `core.LabelError` where they cannot be told apart, `core.TaskError` for a template without
+    ``{text}``.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, config: TrainConfig, labels: Sequence[str], context: int
+    ) -> None:
+        self._tokenizer, self._config = tokenizer, config
+        self._most = min(config.max_tokens, context)
+        if not labels:
+            return
+        check_template(config.template, {"text"})
+        asked = GenerateConfig(labels=tuple(labels), label_prefix=config.label_prefix)
+        self._places: Mapping[str, int] = {label: i for i, label in enumerate(asked.labels)}
+        self._labels = LabelTokens(tokenizer, asked.labels, asked.label_prefix)
+
+    def of(self, examples: Sequence[TrainingExample], name: str) -> list[TokenRow]:
+        """The row of each example. Raises `core.TrainingError` for what nothing is learned from.
+
+        ``name`` is what the examples are called in errors, where they are numbered from 1.
+        """
+        rows = []
+        for number, example in enumerate(examples, 1):
+            try:
+                row = self._row(example)
+                self._check(row)
+            except LabelError:
+                raise  # it names the labels
+            except (CoreError, ValueError) as error:
+                raise TrainingError(f"{name} {number} ({_short(example)}): {error}") from error
+            rows.append(row)
+        return rows
+
+    def _row(self, example: TrainingExample) -> TokenRow:
+        form = form_of(example)
+        if form == "label":
+            return self._labelled(example)
+        if form == "messages":
+            return self._conversation(example.messages)
+        if form == "text":
+            return self._whole(self._ended(self._tokenizer.encode(example.text)))
+        prompt = self._tokenizer.encode(example.prompt)
+        [ids] = self._tokenizer.encode_continued(example.prompt, [example.completion])
+        start = common_length(prompt, ids)
+        ids = self._ended(ids)
+        return self._learned(ids, range(start, len(ids)))
+
+    def _labelled(self, example: TrainingExample) -> TokenRow:
+        """A text in its template, and the tokens that `classify` would score its label by."""
+        prompt = filled(self._config.template, text=example.text)
+        ids = self._tokenizer.encode(prompt)
+        [question] = self._labels.behind([prompt], [ids])
+        path = question.trie.paths[self._places[example.label or ""]]
+        whole = [*ids[: question.anchor], *path]
+        return self._learned(whole, range(question.anchor, len(whole)))
+
+    def _conversation(self, messages: Sequence[Message]) -> TokenRow:
+        """All messages, and of each assistant's turn what stands behind where it is asked for."""
+        if not any(message.role == "assistant" for message in messages):
+            raise ChatTemplateError("no message is the assistant's, so that nothing is learned.")
+        whole = self._tokenizer.encode(self._tokenizer.render_said(messages))
+        learned: list[int] = []
+        for index, message in enumerate(messages):
+            if message.role != "assistant":
+                continue
+            before = self._tokenizer.render_chat(messages[:index], never_stop)
+            behind = self._tokenizer.render_said(messages[: index + 1])
+            start = common_length(self._tokenizer.encode(before), whole)
+            end = common_length(self._tokenizer.encode(behind), whole)
+            learned += range(max(start, learned[-1] + 1 if learned else 0), end)
+        return self._learned(whole, learned)
+
+    def _learned(self, ids: Sequence[int], places: Sequence[int]) -> TokenRow:
+        if not self._config.mask_prompt:
+            return self._whole(ids)
+        return TokenRow(tuple(ids), tuple(place for place in places if place > 0))
+
+    def _whole(self, ids: Sequence[int]) -> TokenRow:
+        return TokenRow(tuple(ids), tuple(range(1, len(ids))))
+
+    def _ended(self, ids: Sequence[int]) -> list[int]:
+        """With the token that ends a text behind it, if the model has one."""
+        end = self._tokenizer.end_id
+        return [*ids] if end is None or (ids and ids[-1] == end) else [*ids, end]
+
+    def _check(self, row: TokenRow) -> None:
+        if len(row.ids) > self._most:
+            raise ValueError(
+                f"it has {len(row.ids)} tokens, and may have {self._most}: the least of max_tokens "
+                "and the model's context. Shorten it, or allow more."
+            )
+        if not row.learned:
+            raise ValueError("it has no token that could be learned. Leave it out.")
+
+
+def form_of(example: TrainingExample) -> str:
+    """Which of the four forms an example has; raises ValueError for none, or for several."""
+    forms = {
+        "messages": bool(example.messages),
+        "completion": bool(example.completion),
+        "label": example.label is not None,
+        "text": bool(example.text) and example.label is None,
+    }
+    found = [form for form, given in forms.items() if given]
+    if len(found) != 1:
+        told = " and ".join(found) or "nothing"
+        raise ValueError(
+            f"it has {told}, and an example has one of: a completion behind a prompt, messages, a "
+            "text, or a text and its label."
+        )
+    return found[0]
+
+
+def labels_of(examples: Sequence[TrainingExample], config: TrainConfig) -> tuple[str, ...]:
+    """The labels of a training: those that the options name, or those that occur, in order.
+
+    Raises `core.TrainingError` for an example whose label is none of them, `core.LabelError` for a
+    single one.
+    """
+    occurring = [*dict.fromkeys(each.label for each in examples if each.label is not None)]
+    labels = config.labels or tuple(sorted(occurring))
+    for label in occurring:
+        if label not in labels:
+            raise TrainingError(
+                f"The label {label!r} occurs among the examples and is none of the labels "
+                f"{', '.join(map(repr, labels))}. Add it to them, or leave its examples out."
+            )
+    if occurring and len(labels) < 2:
+        raise LabelError(
+            f"All examples have the label {labels[0]!r}: there is nothing to tell it apart from. "
+            "Add examples of another."
+        )
+    return labels if occurring else ()
+
+
+def token_numbers(rows: Sequence[TokenRow]) -> Iterator[int]:
+    """All that the rows hold, as one stream of numbers: what their fingerprint is made of."""
+    for row in rows:
+        yield len(row.ids)
+        yield from row.ids
+        yield from row.learned
+
+
+def _short(example: TrainingExample) -> str:
+    first = example.messages[0].content if example.messages else ""
+    words = example.text or example.prompt or first or example.completion
+    return repr(words if len(words) <= _SHOWN else f"{words[:_SHOWN]}…")

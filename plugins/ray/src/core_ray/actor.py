@@ -1,0 +1,109 @@
+"""The actor: it loads a model once, and answers batch behind batch.
+
+A batch that a process died of is asked row by row by the next one, so that the row is known and the
+others are not lost. A model that cannot be loaded ends the job with the first batch: of a creation
+that raises, each actor would tell, with all that Ray stands on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+import core
+from core_ray.errors import ActorLoadError, PoisonedRowError
+from core_ray.record import Reporter
+from core_ray.work import Work, with_answers
+
+_LOAD = "load"
+
+
+class Actor:
+    """Adds the answers of a model to batches of rows, whose texts are in the column ``text``.
+
+    ``tries`` processes, two at least, may die of a row, or of a load.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        load: Callable[[], core.TextModel],
+        text: str,
+        reporter: Reporter,
+        tries: int = 3,
+    ) -> None:
+        self._work, self._text, self._reporter, self._tries = work, text, reporter, tries
+        self._failure = ""
+        if reporter.begun(_LOAD) > tries:
+            self._failure = f"{tries} processes died of it"
+        else:
+            try:
+                self._ask = work.bound(load())
+            except Exception as error:  # noqa: BLE001 - whatever it is, the job ends with it
+                self._failure = f"{type(error).__name__}: {error}"
+        reporter.ended(_LOAD)
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        """The rows of a batch with their answers. Raises `ActorLoadError`, `OptionError`."""
+        if self._failure:
+            where = socket.gethostname()
+            raise ActorLoadError(f"The model cannot be loaded on {where}: {self._failure}")
+        if self._text not in rows.column_names:
+            known = f"a column: {', '.join(rows.column_names)}"
+            raise core.InvalidOptionError("text", self._text, known)
+        values = rows.column(self._text)
+        if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+            raise core.InvalidOptionError("text", self._text, f"texts, and not {values.type}")
+        found = iter(self._watched(values.drop_null().to_pylist()))
+        answers = [next(found) if known else None for known in values.is_valid().to_pylist()]
+        return with_answers(rows, self._work.columns, answers)
+
+    def _watched(self, texts: Sequence[str]) -> Sequence[Any]:
+        """The results of texts, with a record of what is asked meanwhile."""
+        key = _key(*texts)
+        if self._reporter.begun(key) == 1:
+            results = self._ask(texts) if texts else []
+        else:
+            results = [self._alone(text) for text in texts]
+        self._reporter.ended(key)
+        return results
+
+    def _alone(self, text: str) -> Any:
+        """The result of a row of a batch that a process died of: it may be the one that kills."""
+        key = _key("alone", text)
+        # Its own beginnings but for this one died, and the batch did.
+        if self._reporter.begun(key) >= self._tries:
+            return self._work.failed(PoisonedRowError(self._tries))
+        [result] = self._ask([text])
+        self._reporter.ended(key)
+        return result
+
+
+def _key(*texts: str) -> str:
+    return hashlib.blake2b("\0".join(texts).encode("utf-8", "replace")).hexdigest()
+
+
+def load_model(
+    model: str, backend: str, options: Mapping[str, Any], threads: int | None
+) -> core.TextModel:
+    """The model of this path or name on this node, computing with so many threads.
+
+    Ray allows a process as many threads of OpenMP's as its actor has CPUs: without ``threads``
+    that is taken back, and the backend takes the cores that are free.
+    """
+    from core.choosing import own_options
+    from core.models.names import locate
+
+    if threads is None:
+        os.environ.pop("OMP_NUM_THREADS", None)
+        return core.load_model(model, backend=backend, **options)
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    chosen = core.get_backend(backend) if backend else core.default_backend(locate(model))
+    if "n_threads" in own_options(chosen):
+        options = {**options, "options": {"n_threads": threads, **options.get("options", {})}}
+    return core.load_model(model, backend=chosen.name, **options)

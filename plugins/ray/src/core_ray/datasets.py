@@ -1,0 +1,124 @@
+"""`classify` and `generate`: a Dataset in, the same rows with their answers out."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypedDict, Unpack
+
+import ray.data
+
+import core
+from core import validate
+from core.options import resolve_generate
+from core.tasks.deciding import Path, Question, question_of
+from core.tasks.template import check_template
+from core_ray.actor import Actor, load_model
+from core_ray.placement import alive, placed
+from core_ray.record import Reporter
+from core_ray.work import Classifying, Generating, Work
+
+_LOGGER = logging.getLogger("core_ray")
+
+Model = str | os.PathLike[str] | Callable[[], core.TextModel]
+"""A path or a name that every node knows, or a function that loads a model there."""
+
+
+class Running(TypedDict, total=False):
+    """Keywords of both: how the model is loaded, and how the work is spread.
+
+    ``backend`` and ``options`` are for `core.load_model`. ``concurrency`` actors with ``num_gpus``
+    and ``num_cpus`` each are taken, or as many as suit the cluster; with ``num_cpus``, a model
+    computes with so many threads. ``batch_size`` rows (1024) are asked at once. ``tries`` processes
+    (3, or two at least) may die of a row, and it is left out.
+    """
+
+    backend: str
+    options: Mapping[str, Any]
+    concurrency: int | None
+    num_cpus: float | None
+    num_gpus: float | None
+    batch_size: int
+    tries: int
+
+
+def classify(
+    dataset: ray.data.Dataset,
+    *,
+    model: Model,
+    text: str = "text",
+    labels: Sequence[str] = (),
+    template: str = "{text}",
+    label_prefix: str = " ",
+    task: core.Task | Path | None = None,
+    head: Question | Path | None = None,
+    **running: Unpack[Running],
+) -> ray.data.Dataset:
+    """The rows with a decision on the text of each: lazy, as all of Ray Data is.
+
+    Asked are ``labels`` behind a ``template``, a ``task``, or a ``head``, these as objects or as
+    files of the driver's. What comes to the rows: ``label``, ``probabilities`` (a struct),
+    ``margin``, ``label_mass``, and ``error``, which is null unless the row failed; ``labels`` where
+    a task finds many, ``value`` of levels, ``accepted`` with a threshold. Where the text is null,
+    so are they. Raises `TaskError` and `OptionError`. What fails while the rows are made is Ray's
+    error, with an `ActorLoadError` in it where a model could not be loaded.
+    """
+    question = question_of(labels, template, label_prefix, task, head)
+    return _mapped(dataset, model, text, Classifying(question), running)
+
+
+def generate(
+    dataset: ray.data.Dataset,
+    *,
+    model: Model,
+    text: str = "text",
+    template: str = "{text}",
+    chat: bool = False,
+    config: core.GenerateConfig | None = None,
+    **running: Unpack[Running],
+) -> ray.data.Dataset:
+    """The rows with an answer to the text of each: ``answer``, ``finish_reason`` and ``error``.
+
+    ``config`` has the options of `batch_generate`, ``cancel`` apart: a job ends with its driver.
+    With ``chat`` the model's own template is around the filled one. Raises like `classify`.
+    """
+    check_template(template, {"text"})
+    request = resolve_generate(config, {})
+    if request.cancel is not None:
+        raise core.InvalidOptionError("cancel", request.cancel, "None on a cluster")
+    return _mapped(dataset, model, text, Generating(request, template, chat), running)
+
+
+def _mapped(
+    dataset: ray.data.Dataset, model: Model, text: str, work: Work, running: Running
+) -> ray.data.Dataset:
+    tries = validate.integer("tries", running.get("tries", 3), 2)
+    asked = (running.get(name) for name in ("concurrency", "num_cpus", "num_gpus"))
+    placement = placed(alive(), *asked)  # type: ignore[arg-type]
+    _LOGGER.info("%d actors: %s", placement.actors, placement.reason)
+    load = _loading(model, running, placement.threads)
+    return dataset.map_batches(
+        Actor,
+        fn_constructor_args=(work, load, text, Reporter.start(), tries),
+        batch_size=validate.integer("batch_size", running.get("batch_size", 1024), 1),
+        batch_format="pyarrow",
+        compute=ray.data.ActorPoolStrategy(size=placement.actors),
+        num_cpus=placement.num_cpus,
+        num_gpus=placement.num_gpus or None,
+        udf_modifying_row_count=False,
+    )
+
+
+def _loading(model: Model, running: Running, threads: int | None) -> Callable[[], core.TextModel]:
+    """What loads the model in an actor. Raises TypeError for one that is loaded already."""
+    if isinstance(model, str | os.PathLike):
+        options = dict(running.get("options", {}))
+        return partial(load_model, os.fspath(model), running.get("backend", ""), options, threads)
+    if not callable(model):
+        raise TypeError(
+            f"A {type(model).__name__} does not travel to other nodes. Give the path or the name "
+            "of the model, or a function that loads it."
+        )
+    return model

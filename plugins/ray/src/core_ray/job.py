@@ -1,0 +1,153 @@
+"""``infer-cli classify --ray``: Parquet in, Parquet out, each row once, whatever ends the driver.
+
+What is written is known to Ray's checkpoint: files of ids in ``OUT.checkpoint``, of which each is
+there before its rows are, and counts when they are whole (two-phase commit). ``OUT/_job.json`` says
+what is asked, and whether all is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow.dataset
+import pyarrow.fs
+import ray
+from ray.data.checkpoint import CheckpointConfig
+
+import core
+from core.tasks.deciding import question_of
+from core.tasks.files import to_toml
+from core_ray.datasets import classify
+
+FORMAT = 1
+_ROW = "row_hash"  # which Ray makes of a row's file and place
+_FAILED = 5  # the exit code of infer-cli where rows failed
+
+
+def run(flags: Mapping[str, Any]) -> None:
+    """Ask about all rows and write what comes.
+
+    Raises `click.UsageError` for an OUT that is another job's, `click.ClickException` with the
+    reason where an actor could not go on, and `click.exceptions.Exit` where rows failed.
+    """
+    labels = tuple(label.strip() for label in flags["labels"].split(",")) if flags["labels"] else ()
+    asked = (labels, flags["template"], flags["label_prefix"], flags["task"], flags["head"])
+    question = question_of(*asked)
+    source, out = _address(flags["source"]), _address(flags["output"]).rstrip("/")
+    files, folder = pyarrow.fs.FileSystem.from_uri(out)
+    content = to_toml(question) if not flags["head"] else Path(flags["head"]).read_bytes().hex()
+    facts = (source, flags["field"], flags["id_field"], flags["model"], content)
+    job = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+    if _finished(files, folder, job, flags):
+        click.echo(f"{out} is finished; nothing is left to do.", err=True)
+        return
+
+    _connect(flags)
+    context = ray.data.DataContext.get_current()
+    identity = flags["id_field"] or _ROW
+    context.checkpoint_config = CheckpointConfig(
+        identity, f"{out}.checkpoint", delete_checkpoint_on_success=False
+    )
+    rows = ray.data.read_parquet(source, include_row_hash=identity == _ROW)
+    rows = rows.repartition(target_num_rows_per_block=flags["rows_per_file"])
+    _note(files, folder, job, finished=False)
+    placing = ("backend", "concurrency", "num_gpus", "num_cpus", "batch_size")
+    try:
+        classify(
+            rows,
+            model=flags["model"],
+            text=flags["field"],
+            **{"head" if flags["head"] else "task": question},
+            **{name: flags[name] for name in placing},
+        ).write_parquet(out)
+    except core.CoreError as error:
+        # Raised in an actor: Ray puts what it stands on around it, and advice below.
+        reason, _, _ = str(getattr(error, "cause", error)).partition("\nFailed to apply UDF")
+        raise click.ClickException(reason) from None
+    finally:
+        context.checkpoint_config = None
+
+    # In this order: what is not noted as finished is gone on with by the checkpoint.
+    _note(files, folder, job, finished=True)
+    _remove(files, f"{folder}.checkpoint")
+    _tell(files, folder, out)
+
+
+def _address(place: str) -> str:
+    """The place as a URL or an absolute path, by which all nodes know it."""
+    return place if "://" in place else os.path.abspath(place)
+
+
+def _connect(flags: Mapping[str, Any]) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # of a cluster that is started here
+    level = logging.INFO if flags["verbose"] else logging.WARNING
+    logging.getLogger("core_ray").setLevel(level)
+    address = flags["address"] or None
+    if not ray.is_initialized():
+        ray.init(address=address, log_to_driver=False, logging_level=level)
+    logging.getLogger("ray.data").setLevel(logging.INFO if flags["verbose"] else logging.CRITICAL)
+    warnings.filterwarnings("ignore", message="The minimum number of concurrent actors")
+    context = ray.data.DataContext.get_current()
+    context.raise_original_map_exception = True  # and not one of Ray's
+    context.print_on_execution_start = flags["verbose"]
+    context.enable_progress_bars = sys.stderr.isatty()
+
+
+def _finished(files: Any, folder: str, job: str, flags: Mapping[str, Any]) -> bool:
+    """Whether all of the job is in OUT. Raises `click.UsageError` for what is not to be touched."""
+    if flags["overwrite"]:
+        _remove(files, folder, f"{folder}.checkpoint")
+    listed = pyarrow.fs.FileSelector(folder, allow_not_found=True)
+    if not files.get_file_info(listed):
+        return False
+    if not flags["resume"]:
+        raise click.UsageError(f"{folder} exists: --resume goes on with it, --overwrite writes it.")
+    note = f"{folder}/_job.json"
+    if files.get_file_info(note).type == pyarrow.fs.FileType.NotFound:
+        raise click.UsageError(f"{folder} is the output of no job of this kind. Give another OUT.")
+    with files.open_input_stream(note) as stream:
+        found = json.loads(stream.read())
+    if found["format"] > FORMAT:
+        raise click.UsageError(
+            f"{note} has format {found['format']}, and this version of core-ray reads up to "
+            f"{FORMAT}. Go on with a newer one."
+        )
+    if found["job"] != job:
+        raise click.UsageError(
+            f"{folder} is of another input, model, field or question. Give those, or another OUT."
+        )
+    if found["finished"]:
+        _remove(files, f"{folder}.checkpoint")
+    return bool(found["finished"])
+
+
+def _remove(files: Any, *folders: str) -> None:
+    for folder in folders:
+        if files.get_file_info(folder).type != pyarrow.fs.FileType.NotFound:
+            files.delete_dir(folder)
+
+
+def _note(files: Any, folder: str, job: str, *, finished: bool) -> None:
+    files.create_dir(folder)
+    with files.open_output_stream(f"{folder}/_job.json.new") as stream:
+        stream.write(json.dumps({"format": FORMAT, "job": job, "finished": finished}).encode())
+    files.move(f"{folder}/_job.json.new", f"{folder}/_job.json")
+
+
+def _tell(files: Any, folder: str, out: str) -> None:
+    """Say how many rows there are. Raises `click.exceptions.Exit` where some failed."""
+    answers = pyarrow.dataset.dataset(folder, filesystem=files, format="parquet")
+    count = answers.count_rows()
+    failed = answers.count_rows(filter=~pyarrow.dataset.field("error").is_null()) if count else 0
+    click.echo(f"{out}: {count} rows, {failed} failed", err=True)
+    if failed:
+        raise click.exceptions.Exit(_FAILED)

@@ -1,0 +1,76 @@
+"""Streams of remote models for ``async for``: tokens, and what other operations give one by one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any, Protocol
+
+from core.types import FinishReason, GenerateMetrics, Token
+from core_remote.stream import RemoteStream
+
+
+class AsyncTokens:
+    """A token stream that a task reads. See `core.AsyncStream`."""
+
+    def __init__(self, stream: RemoteStream) -> None:
+        self._stream = stream
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why it ended."""
+        return self._stream.finish_reason
+
+    @property
+    def metrics(self) -> GenerateMetrics:
+        """What it cost."""
+        return self._stream.metrics
+
+    def __aiter__(self) -> AsyncTokens:
+        return self
+
+    async def __anext__(self) -> Token:
+        token = await self._stream.next_async()
+        if token is None:
+            raise StopAsyncIteration
+        return token
+
+    async def aclose(self) -> None:
+        """Stop the request."""
+        await self._stream.close_async()
+
+
+class Items(Protocol):
+    """A call that gives its results one by one."""
+
+    @property
+    def metrics(self) -> GenerateMetrics:
+        """What it has cost until now."""
+        ...
+
+    def read_async(self) -> AsyncGenerator[Any, None]:
+        """What it gives."""
+        ...
+
+
+class AsyncItems:
+    """What another operation gives, to a task. See `core.AsyncStream`."""
+
+    finish_reason: FinishReason | None = None
+
+    def __init__(self, items: Items) -> None:
+        self._items, self._reading = items, items.read_async()
+
+    @property
+    def metrics(self) -> GenerateMetrics:
+        """What it has cost until now."""
+        return self._items.metrics
+
+    def __aiter__(self) -> AsyncItems:
+        return self
+
+    async def __anext__(self) -> Any:
+        return await anext(self._reading)
+
+    async def aclose(self) -> None:
+        """Stop the request."""
+        await self._reading.aclose()

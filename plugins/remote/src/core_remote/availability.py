@@ -1,0 +1,15 @@
+"""Availability of the HTTP client, decided without importing it."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from core.known_plugins import install_command
+
+
+def unavailable_reason() -> str | None:
+    """The reason why no server can be asked from here; None if one could."""
+    for module in ("httpx", "msgspec"):
+        if importlib.util.find_spec(module) is None:
+            return f"{module} is not installed: {install_command('remote')}."
+    return None

@@ -1,0 +1,318 @@
+"""The way to one server: a thread with an event loop, on which all requests of a model run.
+
+Threads and tasks that ask wait elsewhere, so that each can look at its cancel meanwhile, and one
+client serves both. Redirects are not followed, and neither proxies nor netrc are read from the
+environment: a request and its key go to the host that the user named, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import httpx
+import msgspec
+
+from core.clock import Check
+from core.errors import CoreError, ModelClosedError
+from core_remote import failures
+from core_remote.address import Address
+from core_remote.exchange import END, Exchange, forget
+
+T = TypeVar("T")
+
+MAX_LINE = 64 * 2**20  # bytes; the logits of one row are a line
+_MAX_REFUSAL = 64 * 2**10
+_CONNECT_SECONDS = 20.0
+_LOOK_SECONDS = 0.02
+_JOIN_SECONDS = 10.0  # a name that is being looked up keeps its thread so long
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a server is asked. ``slots``: requests at once, 0 for as many as come.
+
+    ``silence_timeout`` is in seconds. The key is in nobody's repr.
+    """
+
+    address: Address
+    api_key: str
+    silence_timeout: float
+    slots: int = 0
+
+    def __repr__(self) -> str:
+        return f"Settings({self.address!r}, slots={self.slots})"
+
+
+class Connection:
+    """A server, as long as a model of it is open. Any thread may ask, and close."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._pid = os.getpid()
+        self._closed = False
+        self._running: set[Exchange] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._client: httpx.AsyncClient | None = None
+        self._turns: AbstractAsyncContextManager[object] = nullcontext()
+        ready = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, args=(ready,), name="core-remote", daemon=True
+        )
+        self._thread.start()
+        ready.wait()
+
+    @property
+    def address(self) -> Address:
+        """Where the server is."""
+        return self.settings.address
+
+    def check_usable(self) -> None:
+        """Raise `ModelClosedError` after ``close()``, and in a fork."""
+        if self._closed:
+            raise ModelClosedError
+        if os.getpid() != self._pid:
+            raise ModelClosedError(
+                "The model belongs to the process that this one was forked from. Load it again "
+                "with core.load_model()."
+            )
+
+    def ask(self, path: str, body: object, *, lines: bool = True) -> Exchange:
+        """Send a request, of which the answer's lines come, or its whole body as one."""
+        self.check_usable()
+        content = msgspec.json.encode(body)
+        exchange = Exchange()
+        self._running.add(exchange)
+        if self._closed:  # since it was looked at
+            self._running.discard(exchange)
+            raise ModelClosedError
+        exchange.task = self._submitted(self._exchange(exchange, path, content, lines))
+        return exchange
+
+    def watch(self, exchange: Exchange, look: Callable[[], bool]) -> None:
+        """Call ``look`` with every line, and meanwhile, until it is True or the answer is whole."""
+        exchange.watch = partial(_looked, exchange, look)
+        with suppress(RuntimeError):
+            forget(self._submitted(_watched(exchange)))
+
+    def get(self, path: str, check: Check, body: object = None) -> tuple[int, bytes]:
+        """The status and the body of a short answer: to a GET, or to a POST of ``body``."""
+        content = None if body is None else msgspec.json.encode(body)
+        future = self._submitted(self._fetched(path, content))
+        while True:
+            try:
+                check()
+            except BaseException:
+                future.cancel()
+                raise
+            try:
+                return future.result(timeout=_LOOK_SECONDS)
+            except CancelledError:  # the connection was closed
+                self.check_usable()
+                raise failures.died(self.address) from None
+            except TimeoutError:
+                if future.done():
+                    raise
+
+    def tell(self, path: str, body: object) -> None:
+        """Send a request whose answer nobody waits for."""
+        with suppress(CoreError, RuntimeError):
+            self.check_usable()
+            forget(self._submitted(self._unheard(path, msgspec.json.encode(body))))
+
+    def limit(self, requests: int) -> None:
+        """From now on, so many requests at once; the others wait here."""
+        self._turns = asyncio.Semaphore(requests)
+
+    def close(self) -> None:
+        """End what runs, with `ModelClosedError`, and the thread. Twice is fine, anywhere."""
+        self._closed = True
+        loop, stop = self._loop, self._stop
+        if os.getpid() != self._pid or loop is None or stop is None:
+            return
+        for exchange in [*self._running]:
+            exchange.put(ModelClosedError())
+        with suppress(RuntimeError):  # it has ended
+            loop.call_soon_threadsafe(stop.set)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(_JOIN_SECONDS)
+
+    # ------------------------------------------------------------------ on the thread
+
+    def _run(self, ready: threading.Event) -> None:
+        with suppress(asyncio.CancelledError):
+            asyncio.run(self._serve(ready))
+
+    async def _serve(self, ready: threading.Event) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        if self.settings.slots:
+            self._turns = asyncio.Semaphore(self.settings.slots)
+        try:
+            async with self._new_client() as self._client:
+                ready.set()
+                await self._stop.wait()
+                others = asyncio.all_tasks() - {asyncio.current_task()}
+                for task in others:
+                    task.cancel()
+                await asyncio.gather(*others, return_exceptions=True)
+        finally:
+            ready.set()
+
+    def _new_client(self) -> httpx.AsyncClient:
+        headers = {"Accept-Encoding": "identity", "User-Agent": "core-remote"}
+        if self.settings.api_key:
+            headers["Authorization"] = f"Bearer {self.settings.api_key}"
+        silence = self.settings.silence_timeout
+        return httpx.AsyncClient(
+            headers=headers,
+            follow_redirects=False,
+            trust_env=False,
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+            timeout=httpx.Timeout(None, connect=min(_CONNECT_SECONDS, silence), write=silence),
+        )
+
+    def _submitted(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def _exchange(self, exchange: Exchange, path: str, content: bytes, lines: bool) -> None:
+        try:
+            async with self._turns, self._answer("POST", path, content) as response:
+                if response.status_code != 200:
+                    body = await self._short(response)
+                    raise failures.of_request(response, body, self.address)
+                if lines:
+                    async for line in self._lines(response):
+                        exchange.put(line)
+                else:
+                    exchange.put(await self._whole(response))
+            exchange.put(END)
+        except asyncio.CancelledError:
+            exchange.put(ModelClosedError() if self._closed else failures.died(self.address))
+            raise
+        except Exception as error:  # noqa: BLE001 - it is the reader's
+            # Of an answer that was broken off, the reader knows best what is missing.
+            exchange.put(END if _is_broken_off(error) else self._typed(error))
+        finally:
+            self._running.discard(exchange)
+
+    async def _fetched(self, path: str, content: bytes | None) -> tuple[int, bytes]:
+        method = "GET" if content is None else "POST"
+        try:
+            async with self._answer(method, path, content) as response:
+                if response.status_code in (401, 403, 429, 503) or response.is_redirect:
+                    body = await self._short(response)
+                    raise failures.refused(self.address, response, body)
+                if response.status_code != 200:
+                    return response.status_code, await self._short(response)
+                return 200, await self._whole(response)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told as ours
+            raise self._typed(error) from None
+
+    async def _unheard(self, path: str, content: bytes) -> None:
+        async with self._answer("POST", path, content) as response:
+            await self._short(response)
+
+    @asynccontextmanager
+    async def _answer(
+        self, method: str, path: str, content: bytes | None
+    ) -> AsyncIterator[httpx.Response]:
+        """A response whose headers have come in time. Left early, its connection is closed."""
+        assert self._client is not None
+        headers = {"Content-Type": "application/json"} if content is not None else {}
+        url, silence = self.address.url(path), self.settings.silence_timeout
+        request = self._client.build_request(method, url, content=content, headers=headers)
+        try:
+            async with asyncio.timeout(silence):
+                response = await self._client.send(request, stream=True)
+        except TimeoutError:
+            raise failures.silent(self.address, silence) from None
+        try:
+            yield response
+        finally:
+            await response.aclose()
+
+    async def _lines(self, response: httpx.Response) -> AsyncIterator[bytes]:
+        """The lines, without their ends and the empty ones; each has to be whole in time."""
+        parts, size = list[bytes](), 0
+        chunks = response.aiter_raw()
+        silence = self.settings.silence_timeout
+        try:
+            async with asyncio.timeout(silence) as limit:
+                async for chunk in chunks:
+                    *ended, rest = chunk.split(b"\n")
+                    if ended:
+                        ended[0] = b"".join([*parts, ended[0]])
+                        parts, size = [], 0
+                        for line in filter(None, map(bytes.strip, ended)):
+                            yield line
+                        limit.reschedule(asyncio.get_running_loop().time() + silence)
+                    parts.append(rest)
+                    size += len(rest)
+                    if size > MAX_LINE:
+                        raise failures.nonsense(self.address, f"a line beyond {MAX_LINE} bytes")
+        except TimeoutError:
+            raise failures.silent(self.address, silence) from None
+        if rest := b"".join(parts).strip():
+            yield rest
+
+    async def _whole(self, response: httpx.Response) -> bytes:
+        found = bytearray()
+        silence = self.settings.silence_timeout
+        try:
+            async with asyncio.timeout(silence):
+                async for chunk in response.aiter_raw():
+                    found += chunk
+                    if len(found) > MAX_LINE:
+                        raise failures.nonsense(self.address, f"a body beyond {MAX_LINE} bytes")
+        except TimeoutError:
+            raise failures.silent(self.address, silence) from None
+        return bytes(found)
+
+    async def _short(self, response: httpx.Response) -> bytes:
+        """The beginning of a body that only says why there is no answer."""
+        found = bytearray()
+        with suppress(TimeoutError, httpx.HTTPError):
+            async with asyncio.timeout(min(5.0, self.settings.silence_timeout)):
+                async for chunk in response.aiter_raw():
+                    found += chunk
+                    if len(found) >= _MAX_REFUSAL:
+                        break
+        return bytes(found[:_MAX_REFUSAL])
+
+    def _typed(self, error: Exception) -> Exception:
+        if isinstance(error, CoreError):
+            return error
+        if _is_broken_off(error):
+            return failures.died(self.address)
+        if isinstance(error, httpx.RemoteProtocolError):
+            return failures.nonsense(self.address, str(error)[:200])
+        return failures.unreachable(self.address, error)
+
+
+def _is_broken_off(error: Exception) -> bool:
+    """Whether a connection ended that was there: its server has died, or has given up."""
+    if isinstance(error, httpx.RemoteProtocolError):
+        return any(words in str(error) for words in ("incomplete", "disconnected"))
+    return isinstance(error, httpx.ReadError)
+
+
+def _looked(exchange: Exchange, look: Callable[[], bool]) -> None:
+    if look():
+        exchange.watch = None
+
+
+async def _watched(exchange: Exchange) -> None:
+    task = exchange.task
+    while exchange.watch is not None and task is not None and not task.done():
+        exchange.watch()
+        await asyncio.sleep(_LOOK_SECONDS)
+    exchange.watch = None

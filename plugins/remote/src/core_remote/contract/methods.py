@@ -1,0 +1,302 @@
+"""The optional protocols of `core.extensions` over core's own wire, a class for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Unpack
+
+from core import validate
+from core.chat import RenderedPrompt
+from core.errors import CoreError
+from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, RequestOptions
+from core.protocols import Capability
+from core.support import (
+    checked_conversation,
+    checked_layers,
+    checked_pairs,
+    checked_prompts,
+    checked_stream,
+    checked_text,
+    text_error,
+    unicode_error,
+)
+from core.types import (
+    AttentionSnapshot,
+    ClassifyResult,
+    Conversation,
+    HiddenResult,
+    MemoryReport,
+    Score,
+    Token,
+)
+from core.wires.plain import prompt_of
+from core_remote.contract.calls import Asked
+from core_remote.contract.model import (
+    ContractModel,
+    no_score,
+    sorted_out,
+    without,
+    wrong_turn,
+)
+from core_remote.contract.pairs import Pairs
+from core_remote.contract.plans import Plan, Rows, Value
+from core_remote.contract.results import Results
+from core_remote.contract.token_methods import TokenPromptsMethods
+from core_remote.stream import RemoteStream
+
+_PLAIN = GenerateConfig()
+
+
+class TokenizingMethods(ContractModel):
+    """`core.Tokenizing`."""
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids as the server's model reads this prompt, a leading BOS included."""
+        return self.plan_encode(text).run()
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of these ids, special tokens left out."""
+        return self.plan_decode(ids).run()
+
+    def render_chat(self, messages: Conversation) -> RenderedPrompt:
+        """The prompt that ``chat`` would continue."""
+        return self.plan_render_chat(messages).run()
+
+    def plan_encode(self, text: str) -> Plan[list[int]]:
+        """``encode``, checked."""
+        self.check_usable()
+        checked_text("encode", text)
+        if error := unicode_error(text):
+            raise error
+        return Value(self.asked("encode", {"text": text}), list[int], _PLAIN)
+
+    def plan_decode(self, ids: Sequence[int]) -> Plan[str]:
+        """``decode``, checked."""
+        self.check_usable()
+        given = validate.integers("ids", ids, 0)
+        return Value(self.asked("decode", {"ids": given}), str, _PLAIN)
+
+    def plan_render_chat(self, messages: Conversation) -> Plan[RenderedPrompt]:
+        """``render_chat``, checked."""
+        self.check_usable()
+        turns = checked_conversation(messages)
+        if error := wrong_turn(turns):
+            raise error
+        asked = self.asked("render_chat", {"messages": turns})
+        return Rendered(asked)
+
+
+class Rendered(Value[RenderedPrompt]):
+    """The value of ``render_chat``: a prompt, with its special tokens."""
+
+    def __init__(self, asked: Asked) -> None:
+        super().__init__(asked, object, _PLAIN)  # type: ignore[arg-type]  # made here
+
+    def _value(self) -> RenderedPrompt:
+        try:
+            found = prompt_of(super()._value())
+        except ValueError as error:
+            raise self._asked.nonsense(str(error)) from None
+        return found if isinstance(found, RenderedPrompt) else RenderedPrompt(found)
+
+
+class SubmittingMethods(ContractModel):
+    """`core.Submitting`."""
+
+    def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> RemoteStream:
+        """``generate`` that is sent at once; its tokens wait in the stream."""
+        request = self.checked(Capability.SUBMITTING, config, {})
+        [text] = checked_prompts("submit", [prompt])
+        stream = self.stream("generate", {"prompt": text}, request, text_error(text))
+        return stream.begin_now()
+
+
+class BatchStreamingMethods(ContractModel):
+    """`core.BatchStreaming`."""
+
+    def batch_stream(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> Iterator[tuple[int, Token]]:
+        """Pairs of row index and token, in the order they are made."""
+        return self.pairs(prompts, config, **options).read()
+
+    def pairs(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> Pairs:
+        """``batch_stream``, checked."""
+        request = self.checked(Capability.BATCH_STREAMING, config, options)
+        texts = checked_prompts("batch_stream", prompts)
+        wrong, sound = sorted_out(texts)
+        asked = self.asked("batch_stream", {"prompts": sound})
+        return Pairs(asked, request, len(texts), wrong, self.record)
+
+
+class ClassifyStreamingMethods(ContractModel):
+    """`core.ClassifyStreaming`."""
+
+    def classify_iter(
+        self,
+        prompts: Iterable[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ClassifyOptions],
+    ) -> Iterator[ClassifyResult]:
+        """``classify``, a block of prompts in each request: no server reads while it answers."""
+        return self.results(prompts, config, **options).read()
+
+    def results(
+        self,
+        prompts: Iterable[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ClassifyOptions],
+    ) -> Results:
+        """``classify_iter``, checked."""
+        request = self.checked_classify(Capability.CLASSIFY_STREAMING, config, options)
+        given = checked_stream("classify_iter", prompts)
+        return Results(given, request, self.classification, self.record)
+
+
+class ScoringMethods(ContractModel):
+    """`core.Scoring`."""
+
+    def score(
+        self,
+        prompts: Sequence[str],
+        continuations: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> list[Score]:
+        """How likely ``continuations[i]`` is after ``prompts[i]``."""
+        return self.answered(self.plan_score(prompts, continuations, config, **options))
+
+    def plan_score(
+        self,
+        prompts: Sequence[str],
+        continuations: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> Plan[list[Score]]:
+        """``score``, checked."""
+        request = self.checked_request(Capability.SCORING, config, options)
+        heads, tails = checked_pairs("score", prompts, continuations)
+        wrong, _ = sorted_out(heads)
+        for place, tail in enumerate(tails):
+            error = text_error(tail, "continuation")
+            if error is not None:
+                wrong.setdefault(place, error)
+        arguments = {"prompts": without(heads, wrong), "continuations": without(tails, wrong)}
+        return Rows(self.asked("score", arguments), Score, request, len(heads), wrong, no_score)
+
+
+class HiddenStatesMethods(ContractModel):
+    """`core.HiddenStates`."""
+
+    def hidden_states(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        *,
+        layers: Sequence[int] = (-1,),
+        **options: Unpack[RequestOptions],
+    ) -> list[HiddenResult]:
+        """The hidden states at the last token of each prompt."""
+        return self.answered(self.plan_hidden_states(prompts, config, layers=layers, **options))
+
+    def plan_hidden_states(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        *,
+        layers: Sequence[int] = (-1,),
+        **options: Unpack[RequestOptions],
+    ) -> Plan[list[HiddenResult]]:
+        """``hidden_states``, checked."""
+        request = self.checked_request(Capability.HIDDEN_STATES, config, options)
+        numbers = checked_layers(layers, self.info.num_layers)
+        texts = checked_prompts("hidden_states", prompts)
+        wrong, sound = sorted_out(texts)
+        asked = self.asked("hidden_states", {"prompts": sound, "layers": numbers})
+        failed = partial(_no_states, numbers)
+        return Rows(asked, HiddenResult, request, len(texts), wrong, failed)
+
+
+class AttentionInspectorMethods(ContractModel):
+    """`core.AttentionInspector`."""
+
+    def inspect_attention(
+        self,
+        prompt: str,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> AttentionSnapshot:
+        """The keys that one prefill of this prompt computes."""
+        return self.answered(self.plan_inspect_attention(prompt, config, **options))
+
+    def plan_inspect_attention(
+        self,
+        prompt: str,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> Plan[AttentionSnapshot]:
+        """``inspect_attention``, checked."""
+        request = self.checked_request(Capability.ATTENTION_INSPECTOR, config, options)
+        [text] = checked_prompts("inspect_attention", [prompt])
+        if error := text_error(text):
+            raise error
+        return Value(self.asked("inspect_attention", {"prompt": text}), AttentionSnapshot, request)
+
+
+class MemoryReportingMethods(ContractModel):
+    """`core.MemoryReporting`: of the server's model."""
+
+    def memory(self) -> MemoryReport:
+        """The device memory held there now, and the peak since the last reset."""
+        return self.plan_memory().run()
+
+    def reset_peak_memory(self) -> None:
+        """Start the peak anew."""
+        self.plan_reset_peak_memory().run()
+
+    def plan_memory(self) -> Plan[MemoryReport]:
+        """``memory``."""
+        self.check_usable()
+        return Value(self.asked("memory", {}), MemoryReport, _PLAIN)
+
+    def plan_reset_peak_memory(self) -> Plan[object]:
+        """``reset_peak_memory``."""
+        self.check_usable()
+        return Value(self.asked("reset_peak_memory", {}), object, _PLAIN)
+
+
+METHODS: dict[Capability, type[ContractModel]] = {
+    Capability.TOKENIZING: TokenizingMethods,
+    Capability.SUBMITTING: SubmittingMethods,
+    Capability.BATCH_STREAMING: BatchStreamingMethods,
+    Capability.CLASSIFY_STREAMING: ClassifyStreamingMethods,
+    Capability.SCORING: ScoringMethods,
+    Capability.TOKEN_PROMPTS: TokenPromptsMethods,
+    Capability.HIDDEN_STATES: HiddenStatesMethods,
+    Capability.ATTENTION_INSPECTOR: AttentionInspectorMethods,
+    Capability.MEMORY_REPORTING: MemoryReportingMethods,
+}
+"""The class that a model has for each optional protocol that its server offers."""
+
+
+def _no_states(layers: tuple[int, ...], place: int, error: CoreError) -> HiddenResult:
+    return HiddenResult(layers, error=error)

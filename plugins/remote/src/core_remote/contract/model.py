@@ -1,0 +1,163 @@
+"""A model of ``infer-cli serve``: what it offers there, it offers here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeVar, Unpack
+
+from core.clock import RequestClock
+from core.errors import CoreError, GenerationCancelled
+from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
+from core.protocols import Capability
+from core.support import checked_conversation, checked_prompts, text_error, unicode_error
+from core.types import BatchResult, ClassifyResult, Conversation, Message, Score
+from core_remote.contract.calls import Asked, StreamWire
+from core_remote.contract.plans import Plan, Rows
+from core_remote.model import RemoteModel
+from core_remote.stream import RemoteStream
+
+T = TypeVar("T")
+
+
+class ContractModel(RemoteModel):
+    """The operations; the optional protocols are in `core_remote.contract.methods`.
+
+    What a method does is a plan, which a thread runs and `core.aio` awaits.
+    """
+
+    def generate(
+        self,
+        prompt: str,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> RemoteStream:
+        """Continue a prompt, token by token. See `core.TextModel.generate`."""
+        request = self.checked(Capability.GENERATE, config, options)
+        [text] = checked_prompts("generate", [prompt])
+        return self.stream("generate", {"prompt": text}, request, text_error(text))
+
+    def chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> RemoteStream:
+        """Answer a conversation, through the template of the server's model."""
+        request = self.checked(Capability.CHAT, config, options)
+        turns = checked_conversation(messages)
+        return self.stream("chat", {"messages": turns}, request, wrong_turn(turns))
+
+    def classify(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ClassifyOptions],
+    ) -> list[ClassifyResult]:
+        """Read the next-token distribution of each prompt. See `core.TextModel.classify`."""
+        return self.answered(self.plan_classify(prompts, config, **options))
+
+    def batch_generate(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> list[BatchResult]:
+        """Continue many prompts. See `core.TextModel.batch_generate`."""
+        return self.answered(self.plan_batch_generate(prompts, config, **options))
+
+    # ------------------------------------------------------------------ plans
+
+    def plan_classify(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ClassifyOptions],
+    ) -> Plan[list[ClassifyResult]]:
+        """``classify``, checked."""
+        request = self.checked_classify(Capability.CLASSIFY, config, options)
+        return self.classification(checked_prompts("classify", prompts), request)
+
+    def plan_batch_generate(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> Plan[list[BatchResult]]:
+        """``batch_generate``, checked."""
+        request = self.checked(Capability.BATCH_GENERATE, config, options)
+        texts = checked_prompts("batch_generate", prompts)
+        wrong, sound = sorted_out(texts)
+        asked = self.asked("batch_generate", {"prompts": sound})
+        return Rows(asked, BatchResult, request, len(texts), wrong, _stopped_row)
+
+    def classification(
+        self, texts: Sequence[str], request: GenerateConfig, clock: RequestClock | None = None
+    ) -> Plan[list[ClassifyResult]]:
+        """A call of ``classify`` with sound options."""
+        wrong, sound = sorted_out(texts)
+        asked = self.asked("classify", {"prompts": sound})
+        count, failed = len(texts), _no_classification
+        return Rows(asked, ClassifyResult, request, count, wrong, failed, clock)
+
+    # ------------------------------------------------------------------ for the protocols
+
+    def asked(self, operation: str, arguments: Mapping[str, object]) -> Asked:
+        """A call of this model that was not sent yet."""
+        return Asked(self._connection, operation, arguments)
+
+    def stream(
+        self,
+        operation: str,
+        arguments: Mapping[str, object],
+        config: GenerateConfig,
+        wrong: CoreError | None,
+    ) -> RemoteStream:
+        """A stream that has not begun."""
+        wire = StreamWire(self.asked(operation, arguments), config, wrong)
+        return RemoteStream(wire, config, self.record)
+
+    def answered(self, plan: Plan[T]) -> T:
+        """What a plan comes to; its metrics are the thread's last."""
+        result = plan.run()
+        self.record(plan.metrics)
+        return result
+
+
+def wrong_turn(turns: Sequence[Message]) -> CoreError | None:
+    """The error of the first message that no wire could carry."""
+    errors = (unicode_error(turn.content, "message") for turn in turns)
+    return next(filter(None, errors), None)
+
+
+def sorted_out(texts: Sequence[str]) -> tuple[dict[int, CoreError], list[str]]:
+    """The errors of texts that are none, by their places, and the others."""
+    found = [text_error(text) for text in texts]
+    wrong: dict[int, CoreError] = {
+        place: error for place, error in enumerate(found) if error is not None
+    }
+    return wrong, without(texts, wrong)
+
+
+def without(rows: Sequence[T], wrong: Collection[int]) -> list[T]:
+    """The rows that are sent."""
+    return [row for place, row in enumerate(rows) if place not in wrong]
+
+
+def _stopped_row(place: int, error: CoreError) -> BatchResult:
+    cancelled = isinstance(error, GenerationCancelled)
+    return BatchResult((), "cancelled" if cancelled else "error", error)
+
+
+def _no_classification(place: int, error: CoreError) -> ClassifyResult:
+    return ClassifyResult(error=error)
+
+
+def no_score(place: int, error: CoreError) -> Score:
+    """The score of a pair that failed."""
+    return Score(error=error)

@@ -1,0 +1,121 @@
+"""``batch_stream`` over core's own wire: rows and tokens, to a thread or to a task."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator
+
+from core.clock import STOPPED, RequestClock
+from core.errors import CoreError, GenerationCancelled
+from core.options import GenerateConfig
+from core.types import GenerateMetrics, Token
+from core.wires.contract import End
+from core_remote import failures
+from core_remote.contract.calls import Asked, in_own_time, in_time
+from core_remote.waiting import TooLateError, patience
+
+Pair = tuple[int, Token]
+
+
+class Pairs:
+    """One call of ``batch_stream``: read once, in one of the two ways."""
+
+    def __init__(
+        self,
+        asked: Asked,
+        config: GenerateConfig,
+        rows: int,
+        wrong: dict[int, CoreError],
+        record: Callable[[GenerateMetrics], None],
+    ) -> None:
+        self._asked, self._config, self._rows, self._wrong = asked, config, rows, wrong
+        self._places = [place for place in range(rows) if place not in wrong]
+        self._record = record
+        self._clock: RequestClock | None = None
+        self._error: Exception | None = None
+        self._given, self._whole = 0, False
+        self.metrics = GenerateMetrics()
+
+    def read(self) -> Iterator[Pair]:
+        """The pairs as they come; behind them, the error of the first row that failed."""
+        clock = self._begun()
+        try:
+            if self._places:
+                exchange = self._asked.send(self._config, clock)
+                try:
+                    while not self._whole:
+                        yield from self._pairs(exchange.next(self._check))
+                except (GeneratorExit, *STOPPED):
+                    self._stop()
+                    late = patience()
+                    while not self._whole:
+                        self._pairs(exchange.next(late), counted=False)
+                    raise
+                finally:
+                    if not self._whole:
+                        exchange.abort()
+        except TooLateError:
+            pass
+        finally:
+            self._end(clock)
+        self._raise()
+
+    async def read_async(self) -> AsyncGenerator[Pair, None]:
+        """The same, for a task."""
+        clock = self._begun()
+        try:
+            if self._places:
+                exchange = self._asked.send(self._config, clock)
+                try:
+                    while not self._whole:
+                        for pair in self._pairs(await exchange.anext(self._check)):
+                            yield pair
+                finally:
+                    if not self._whole:
+                        exchange.abort()
+        finally:
+            self._end(clock)
+        self._raise()
+
+    def _begun(self) -> RequestClock:
+        clock = self._clock = RequestClock(self._config)
+        self._check()
+        return clock
+
+    def _check(self) -> None:
+        assert self._clock is not None
+        self._clock.check()
+        self._asked.connection.check_usable()
+
+    def _stop(self) -> None:
+        self._error = GenerationCancelled()
+        self._asked.stop()
+
+    def _pairs(self, line: bytes | None, counted: bool = True) -> list[Pair]:
+        asked = self._asked
+        event = asked.event(line)
+        if "token" in event:
+            row = asked.value(int, event.get("row"))
+            if not 0 <= row < len(self._places):
+                raise asked.nonsense(f"a token of row {row}")
+            self._given += counted
+            return [(self._places[row], asked.value(Token, event["token"]))]
+        if "end" in event:
+            self.metrics = asked.value(End, event["end"]).metrics
+        if "error" in event:
+            error = failures.from_wire(asked.connection.address, event["error"])
+            self._error = in_own_time(error, self._config)
+        elif "end" not in event:
+            raise asked.nonsense(f"an event of {sorted(event)}")
+        self._whole = True
+        return []
+
+    def _end(self, clock: RequestClock) -> None:
+        self.metrics = in_time(self.metrics, clock)
+        self._record(self.metrics)
+
+    def _raise(self) -> None:
+        """Of the rows that failed, the error of the first: it may be one that was not sent."""
+        if self._wrong:
+            raise self._wrong[min(self._wrong)]
+        if self._error is not None:
+            raise self._error

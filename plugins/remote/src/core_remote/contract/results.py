@@ -1,0 +1,77 @@
+"""``classify_iter`` over core's own wire: one request for each block of prompts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from dataclasses import fields, replace
+from itertools import islice
+
+from core.clock import RequestClock
+from core.options import GenerateConfig
+from core.support import block_sizes, checked_prompts
+from core.types import ClassifyResult, GenerateMetrics
+from core_remote.contract.plans import Plan
+
+_FIRST, _LARGEST = 32, 512  # prompts of a request: the first answers come soon
+_OF_MEMORY = {"peak_memory_bytes", "active_memory_bytes"}
+
+Classification = Callable[[Sequence[str], GenerateConfig, RequestClock], Plan[list[ClassifyResult]]]
+
+
+class Results:
+    """One call of ``classify_iter``: read once, in one of the two ways."""
+
+    def __init__(
+        self,
+        prompts: Iterable[str],
+        config: GenerateConfig,
+        classification: Classification,
+        record: Callable[[GenerateMetrics], None],
+    ) -> None:
+        self._prompts, self._config = prompts, config
+        self._classification, self._record = classification, record
+        self.metrics = GenerateMetrics()
+
+    def read(self) -> Iterator[ClassifyResult]:
+        """The results in input order."""
+        for block in self._blocks():
+            plan = self._classification(block, self._config, self._clock())
+            results = plan.run()
+            self._count(plan)
+            yield from results
+
+    async def read_async(self) -> AsyncGenerator[ClassifyResult, None]:
+        """The same, for a task."""
+        for block in self._blocks():
+            plan = self._classification(block, self._config, self._clock())
+            results = await plan.run_async()
+            self._count(plan)
+            for result in results:
+                yield result
+
+    def _blocks(self) -> Iterator[list[str]]:
+        rows, done = iter(self._prompts), 0
+        for size in block_sizes(_FIRST, _LARGEST):
+            block = checked_prompts("classify_iter", list(islice(rows, size)), done)
+            if not block:
+                return
+            done += len(block)
+            yield block
+
+    def _clock(self) -> RequestClock:
+        """That of one block; the time that the reader takes between them is not the call's."""
+        return RequestClock(self._config, self.metrics.total_seconds)
+
+    def _count(self, plan: Plan[object]) -> None:
+        self.metrics = _sum(self.metrics, plan.metrics)
+        self._record(self.metrics)
+
+
+def _sum(one: GenerateMetrics, other: GenerateMetrics) -> GenerateMetrics:
+    """Both; memory is what it was at last, or at most."""
+    added = {each.name for each in fields(GenerateMetrics)} - _OF_MEMORY - {"total_seconds"}
+    return replace(
+        other,  # whose total includes what was spent before
+        peak_memory_bytes=max(one.peak_memory_bytes, other.peak_memory_bytes),
+        **{name: getattr(one, name) + getattr(other, name) for name in added},
+    )

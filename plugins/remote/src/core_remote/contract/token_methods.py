@@ -1,0 +1,105 @@
+"""`core.TokenPrompts` over core's own wire: prompts as ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Unpack
+
+from core import validate
+from core.errors import CoreError, GenerationCancelled
+from core.options import GenerateConfig, GenerateOptions, RequestOptions
+from core.protocols import Capability
+from core.token_ids import TokenIds, token_pairs, token_prompts
+from core.types import Score, TokenSequence
+from core_remote.contract.model import ContractModel, no_score
+from core_remote.contract.plans import Plan, Rows
+from core_remote.stream import RemoteStream
+
+
+class TokenPromptsMethods(ContractModel):
+    """`core.TokenPrompts`."""
+
+    def generate_tokens(
+        self,
+        prompts: TokenIds,
+        config: GenerateConfig | None = None,
+        /,
+        *,
+        attention_mask: TokenIds | None = None,
+        num_samples: int = 1,
+        **options: Unpack[GenerateOptions],
+    ) -> list[TokenSequence]:
+        """Continue prompts of token ids, each ``num_samples`` times."""
+        mask, samples = attention_mask, num_samples
+        return self.answered(
+            self.plan_generate_tokens(
+                prompts, config, attention_mask=mask, num_samples=samples, **options
+            )
+        )
+
+    def stream_tokens(
+        self,
+        prompt: Sequence[int],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> RemoteStream:
+        """``generate`` of token ids."""
+        request = self.checked(Capability.TOKEN_PROMPTS, config, options, "stream_tokens")
+        [row] = token_prompts([prompt])
+        return self.stream("stream_tokens", {"prompt": row}, request, None)
+
+    def score_tokens(
+        self,
+        prompts: TokenIds,
+        continuations: TokenIds,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> list[Score]:
+        """``score`` of token ids."""
+        return self.answered(self.plan_score_tokens(prompts, continuations, config, **options))
+
+    def plan_generate_tokens(
+        self,
+        prompts: TokenIds,
+        config: GenerateConfig | None = None,
+        /,
+        *,
+        attention_mask: TokenIds | None = None,
+        num_samples: int = 1,
+        **options: Unpack[GenerateOptions],
+    ) -> Plan[list[TokenSequence]]:
+        """``generate_tokens``, checked."""
+        request = self.checked(Capability.TOKEN_PROMPTS, config, options, "generate_tokens")
+        samples = validate.integer("num_samples", num_samples, 1)
+        rows = token_prompts(prompts, attention_mask)
+        asked = self.asked("generate_tokens", {"prompts": rows, "num_samples": samples})
+        failed = _stopped_sequence(rows, samples)
+        return Rows(asked, TokenSequence, request, len(rows) * samples, {}, failed)
+
+    def plan_score_tokens(
+        self,
+        prompts: TokenIds,
+        continuations: TokenIds,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> Plan[list[Score]]:
+        """``score_tokens``, checked."""
+        request = self.checked_request(Capability.TOKEN_PROMPTS, config, options, "score_tokens")
+        pairs = token_pairs(prompts, continuations)
+        heads, tails = [head for head, _ in pairs], [tail for _, tail in pairs]
+        asked = self.asked("score_tokens", {"prompts": heads, "continuations": tails})
+        return Rows(asked, Score, request, len(pairs), {}, no_score)
+
+
+def _stopped_sequence(
+    rows: Sequence[Sequence[int]], samples: int
+) -> Callable[[int, CoreError], TokenSequence]:
+    def failed(place: int, error: CoreError) -> TokenSequence:
+        ids = tuple(rows[place // samples])
+        reason = "cancelled" if isinstance(error, GenerationCancelled) else "error"
+        return TokenSequence(ids, (False,) * len(ids), reason, error)  # type: ignore[arg-type]
+
+    return failed

@@ -1,0 +1,169 @@
+"""Errors for what a server, or the way to it, does wrong. No message holds a key."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+import httpx
+
+from core.errors import (
+    BackendProcessError,
+    ModelAccessError,
+    ModelNotFoundError,
+    PromptTooLongError,
+    RequestError,
+)
+from core.wires.plain import error_of
+from core_remote.address import Address
+
+_FAULTS = (400, 413, 422)  # of the request
+
+# "maximum context length is 512 tokens. However, you requested 616 tokens (600 in your prompt",
+# "Requested tokens (600) exceed context window of 512": llama-cpp-python's words, and vLLM's.
+_LIMIT = re.compile(r"context (?:length|window)[^0-9]*(\d+)", re.IGNORECASE)
+_LENGTH = re.compile(r"(\d+) (?:tokens )?(?:in|from) (?:your prompt|the messages|the input)")
+_NUMBER = re.compile(r"\d+")
+_SHOWN = 300  # characters of a server's own words
+_GIVE_KEY = "Give its key as options={'api_key': ...}, or in CORE_REMOTE_API_KEY."
+_NEXT = "The next call asks it again."
+
+
+class ServerError(BackendProcessError):
+    """A server refused, died, fell silent or spoke nonsense.
+
+    Attributes: ``status``, that of its answer, 0 where there was none; ``retry_after``, the seconds
+    after which it wants to be asked again, None where it does not say.
+    """
+
+    def __init__(self, message: str, status: int = 0, retry_after: float | None = None) -> None:
+        self.status, self.retry_after = status, retry_after
+        super().__init__(message)
+
+
+class ServerBusyError(ServerError):
+    """The server has as many requests as it takes (429, 503)."""
+
+
+def unreachable(address: Address, error: Exception) -> ServerError:
+    """No connection was made, or it was lost."""
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+        what = "cannot be reached"
+    elif isinstance(error, httpx.TimeoutException):
+        what = "took nothing more of the request"
+    elif isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
+        what = "is no address that can be asked"
+    else:
+        what = "broke the connection off"
+    words = str(error) or type(error).__name__
+    return ServerError(f"The server at {address.base} {what} ({words}). {_NEXT}")
+
+
+def died(address: Address) -> ServerError:
+    """The answer ended before its last line."""
+    return ServerError(
+        f"The server at {address.base} broke its answer off: it has died, or was stopped. {_NEXT}"
+    )
+
+
+def silent(address: Address, seconds: float) -> ServerError:
+    """Nothing whole came for too long."""
+    return ServerError(
+        f"The server at {address.base} sent no whole line for {seconds:g} s, and was left. Where "
+        "that is not long enough for this model, raise options={'silence_timeout': seconds}. "
+        f"{_NEXT}"
+    )
+
+
+def nonsense(address: Address, what: str) -> ServerError:
+    """It sent what its wire does not know."""
+    return ServerError(f"The server at {address.base} sent what is no answer: {what}. {_NEXT}")
+
+
+def refused(address: Address, response: httpx.Response, body: bytes) -> Exception:
+    """The error of an answer that is no 200."""
+    status, told = response.status_code, _told(body)
+    who = f"The server at {address.base}"
+    if 300 <= status < 400:
+        elsewhere = _place(response.headers.get("location", ""))
+        return ServerError(
+            f"{who} says that what was asked for is at {elsewhere}. No request, and no key, is "
+            "sent on to another place: load the model from there, if you know it.",
+            status,
+        )
+    if status in (401, 403):
+        return ModelAccessError(f"{who} refuses the request ({status}{told}). {_GIVE_KEY}")
+    if status in (429, 503):
+        after = _seconds(response.headers.get("retry-after", ""))
+        when = "later" if after is None else f"in {after:g} s"
+        return ServerBusyError(
+            f"{who} takes no more requests ({status}{told}). Ask again {when}.", status, after
+        )
+    return ServerError(f"{who} answered {status}{told}. {_NEXT}", status)
+
+
+def of_request(response: httpx.Response, body: bytes, address: Address) -> Exception:
+    """The same; what is the request's own fault is a `core.RequestError`, as of any backend."""
+    if response.status_code in _FAULTS:
+        return of_words(address, response.status_code, body)
+    return refused(address, response, body)
+
+
+def of_words(address: Address, status: int, body: bytes) -> Exception:
+    """The error of a request that was refused, by what the server says of it."""
+    words = _words(body)
+    limit = _LIMIT.search(words)
+    if status in _FAULTS and limit is not None:
+        length = _LENGTH.search(words)
+        most = max(map(int, _NUMBER.findall(words)))
+        return PromptTooLongError(int(length[1]) if length else most, int(limit[1]))
+    told = f": {words}" if words else ""
+    if status not in _FAULTS:
+        return ServerError(f"The server at {address.base} answered {status}{told}. {_NEXT}", status)
+    return RequestError(f"The server at {address.base} refuses the request ({status}{told}).")
+
+
+def missing_model(address: Address, names: list[str]) -> ModelNotFoundError:
+    """The server has no model of this name."""
+    there = ", ".join(map(repr, names)) or "none"
+    return ModelNotFoundError(
+        f"The server at {address.base} serves no model {address.model!r}. It has: {there}."
+    )
+
+
+def from_wire(address: Address, data: object) -> Exception:
+    """The error that a line of core's own wire holds."""
+    try:
+        return error_of(data)
+    except ValueError as error:
+        return nonsense(address, str(error))
+
+
+def _words(body: bytes) -> str:
+    """What the body of a refusal says: OpenAI's shape, FastAPI's, or its beginning."""
+    import msgspec
+
+    text = body[: 4 * _SHOWN].decode(errors="replace").strip()
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return text[:_SHOWN]
+    for name in ("error", "detail", "message"):
+        if isinstance(found, dict) and name in found:
+            found = found[name]
+    return (found if isinstance(found, str) else text)[:_SHOWN]
+
+
+def _told(body: bytes) -> str:
+    words = _words(body)
+    return f": {words}" if words else ""
+
+
+def _place(location: str) -> str:
+    """The host of a redirect: its path and its query may hold what is nobody's business."""
+    host = urlsplit(location).hostname if location else None
+    return repr(host) if host else "another path"
+
+
+def _seconds(text: str) -> float | None:
+    return float(text) if text.isascii() and text.isdigit() else None

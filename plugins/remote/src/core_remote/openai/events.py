@@ -1,0 +1,138 @@
+"""The events of OpenAI's streams, and the tokens in them.
+
+Source: https://platform.openai.com/docs/api-reference/completions-streaming, and what
+llama-cpp-python 0.3.35 and mlx_lm.server 0.32.2 send. The wire has texts, not tokens: each piece
+that a server sends is taken for one token, unless its log-probabilities name several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from core.errors import RequestError
+from core.types import FinishReason, Token
+from core_remote import failures
+from core_remote.address import Address
+
+_DATA, _DONE = b"data:", b"[DONE]"
+_decoder = msgspec.json.Decoder()
+
+
+ID_BITS = 48
+"""Of the ids that texts are given."""
+
+
+def id_of(text: str) -> int:
+    """An id for the text of a token: the wire has none, and equal texts have equal ids.
+
+    It is a digest, the same in every process, and no id of the model's own vocabulary.
+    `core.GenerateConfig.stop_tokens` may name it.
+    """
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=ID_BITS // 8)
+    return int.from_bytes(digest.digest(), "big")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one event says. ``reason`` ends the text; ``usage`` may come behind it."""
+
+    text: str = ""
+    logprobs: tuple[tuple[str, float], ...] = ()
+    reason: FinishReason | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    done: bool = False
+
+
+def piece_of(line: bytes, address: Address) -> Piece | None:
+    """What a line says; None for one that says nothing, a comment say. Raises its error."""
+    if not line.startswith(_DATA):
+        if line.startswith((b":", b"event:", b"id:", b"retry:")):
+            return None
+        raise failures.nonsense(address, f"{line[:80]!r} is no event")
+    data = line[len(_DATA) :].strip()
+    if data == _DONE:
+        return Piece(done=True)
+    try:
+        event = _decoder.decode(data)
+        return _piece(event, address)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise failures.nonsense(address, f"{error} in {data[:80]!r}") from None
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError):
+        raise failures.nonsense(address, f"{data[:80]!r} is no event of OpenAI's") from None
+
+
+def prompt_tokens(body: bytes) -> int:
+    """The tokens of the prompt that an answer, no stream, tells of; 0 where it does not."""
+    try:
+        found = _decoder.decode(body)["usage"]["prompt_tokens"]
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, KeyError, TypeError):
+        return 0
+    return _count(found) or 0
+
+
+def _piece(event: Any, address: Address) -> Piece:
+    if "error" in event:
+        words = event["error"]
+        told = words.get("message", "") if isinstance(words, Mapping) else str(words)
+        raise RequestError(f"The server at {address.base} gave up: {told[:300]}")
+    usage = event.get("usage") or {}
+    counted = Piece(
+        prompt_tokens=_count(usage.get("prompt_tokens")),
+        cached_tokens=_count((usage.get("prompt_tokens_details") or {}).get("cached_tokens")) or 0,
+        generated_tokens=_count(usage.get("completion_tokens")) or 0,
+    )
+    if not event["choices"]:
+        return counted
+    choice = event["choices"][0]
+    delta = choice.get("delta") or {}
+    text = choice.get("text", delta.get("content")) or ""
+    if not isinstance(text, str):
+        raise TypeError
+    return replace(
+        counted,
+        text=text,
+        logprobs=_logprobs(choice.get("logprobs")),
+        reason=_reason(choice.get("finish_reason")),
+    )
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and value >= 0 else None
+
+
+def _reason(said: object) -> FinishReason | None:
+    if said is None:
+        return None
+    return "length" if said == "length" else "stop"
+
+
+def _logprobs(found: Any) -> tuple[tuple[str, float], ...]:
+    """Texts and log-probabilities, of completions (lists) or of chats (``content``)."""
+    if not found:
+        return ()
+    if found.get("content") is not None:
+        return tuple((each["token"], float(each["logprob"])) for each in found["content"])
+    texts, values = found.get("tokens") or (), found.get("token_logprobs") or ()
+    pairs = zip(texts, values, strict=True)
+    return tuple((text, float(value)) for text, value in pairs if value is not None)
+
+
+def tokens_of(piece: Piece, asked: bool) -> Sequence[Token]:
+    """The tokens of a piece; with their log-probabilities where these were asked for."""
+    if not piece.text:
+        return ()
+    if not asked:
+        return (Token(id_of(piece.text), piece.text),)
+    if "".join(text for text, _ in piece.logprobs) == piece.text:
+        return tuple(Token(id_of(text), text, value) for text, value in piece.logprobs)
+    if not piece.logprobs:
+        return (Token(id_of(piece.text), piece.text),)
+    total = sum(value for _, value in piece.logprobs)  # of several that make one character, say
+    return (Token(id_of(piece.text), piece.text, total),)

@@ -1,0 +1,124 @@
+"""A model of any server that speaks OpenAI's wire: its texts, and its chats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Unpack
+
+from core.chat import RenderedPrompt
+from core.clock import RequestClock
+from core.errors import CoreError, GenerationCancelled, RequestError
+from core.options import GenerateConfig, GenerateOptions
+from core.protocols import Capability
+from core.support import checked_conversation, checked_prompts, text_error, unicode_error
+from core.types import BatchResult, Conversation, GenerateMetrics, Message, Token
+from core_remote.connection import Connection
+from core_remote.model import Facts, RemoteModel
+from core_remote.openai.speech import Request, Speech
+from core_remote.openai.streams import SpeechWire
+from core_remote.stream import RemoteStream
+
+
+class SpeechModel(RemoteModel):
+    """``generate``, ``chat`` and ``batch_generate``; everything else is refused.
+
+    Ids of tokens are made of their texts, for the wire has texts alone (`events.id_of`).
+    """
+
+    def __init__(self, backend: str, connection: Connection, facts: Facts, speech: Speech) -> None:
+        super().__init__(backend, connection, facts)
+        self._speech = speech
+
+    def generate(
+        self,
+        prompt: str,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> RemoteStream:
+        """Continue a prompt, token by token. See `core.TextModel.generate`."""
+        request = self.checked(Capability.GENERATE, config, options)
+        [text] = checked_prompts("generate", [prompt])
+        return RemoteStream(self._continuing(text, request), request, self.record)
+
+    def chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> RemoteStream:
+        """Answer a conversation, through the template of the server's model."""
+        request = self.checked(Capability.CHAT, config, options)
+        turns = checked_conversation(messages)
+
+        def prepare() -> Request:
+            _raise(next(filter(None, map(_of_turn, turns)), None))
+            return self._speech.chat(turns, request)
+
+        wire = SpeechWire(self._connection, self._speech, request, prepare)
+        return RemoteStream(wire, request, self.record)
+
+    def batch_generate(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> list[BatchResult]:
+        """Continue many prompts: a request for each, as many at once as the server takes."""
+        request = self.checked(Capability.BATCH_GENERATE, config, options)
+        texts, clock = checked_prompts("batch_generate", prompts), RequestClock(request)
+        costs: list[GenerateMetrics] = []
+        wires = [self._continuing(text, request, counted=False) for text in texts]
+        streams = [RemoteStream(wire, request, costs.append).begin_now() for wire in wires]
+        try:
+            results = [_row(stream) for stream in streams]
+        finally:
+            for stream in streams:
+                stream.close()
+        self.record(
+            GenerateMetrics(
+                prompt_tokens=sum(each.prompt_tokens for each in costs),
+                cached_prompt_tokens=sum(each.cached_prompt_tokens for each in costs),
+                generated_tokens=sum(len(result.tokens) for result in results),
+                total_seconds=clock.seconds,
+            )
+        )
+        return results
+
+    def _continuing(self, text: str, config: GenerateConfig, *, counted: bool = True) -> SpeechWire:
+        def prepare() -> Request:
+            _raise(_of_prompt(text))
+            return self._speech.completion(text, config)
+
+        return SpeechWire(self._connection, self._speech, config, prepare, counted=counted)
+
+
+def _row(stream: RemoteStream) -> BatchResult:
+    """What one row comes to; what a server did to all of them is raised."""
+    tokens: list[Token] = []
+    try:
+        tokens.extend(stream)
+    except RequestError as error:
+        stopped = isinstance(error, GenerationCancelled)
+        return BatchResult(tuple(tokens), "cancelled" if stopped else "error", error)
+    return BatchResult(tuple(tokens), stream.finish_reason or "stop")
+
+
+def _of_prompt(text: str) -> CoreError | None:
+    if isinstance(text, RenderedPrompt):
+        return RequestError(
+            "The server reads every prompt as one text, and a core.RenderedPrompt would lose what "
+            "is special in it. Use chat(), or a plain string."
+        )
+    return text_error(text)
+
+
+def _of_turn(turn: Message) -> CoreError | None:
+    return unicode_error(turn.content, "message")
+
+
+def _raise(error: CoreError | None) -> None:
+    if error is not None:
+        raise error

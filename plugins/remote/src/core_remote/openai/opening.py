@@ -1,0 +1,185 @@
+"""A server that speaks OpenAI's wire is tried, and what it shows is what its model offers.
+
+Each question of the probe has a few tokens. Seeds and log-probabilities count as offered where
+texts and chats both have them; fields that a server does not know it may pass over in silence, so
+nothing is believed that was not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from core import validate
+from core.clock import never_stop
+from core.errors import CoreError
+from core.options import GenerateConfig, LoadConfig
+from core.protocols import Capability
+from core.support import REFUSABLE
+from core.types import Choice, Message, ModelInfo
+from core_remote import failures
+from core_remote.connection import Connection
+from core_remote.failures import ServerError
+from core_remote.model import Facts
+from core_remote.openai.events import ID_BITS
+from core_remote.openai.model import SpeechModel
+from core_remote.openai.speech import Request, Speech
+from core_remote.openai.streams import SpeechWire
+from core_remote.stream import RemoteStream
+
+_PROMPT = "Once upon a time there was a"
+_TURNS = (Message("user", "Hello"),)
+_FEW, _DRAWN = 2, 12  # tokens
+_AT_ONCE = 4  # requests
+_SEEDS = (1, 1, 2, 3)
+_CONTEXT = 4096  # tokens, where nobody tells
+_TOLERANCE = 0.5  # as core's other backends state it of bfloat16, for no wire tells a dtype
+_HONOURED = {"temperature"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What was seen of one way to ask, texts or chats."""
+
+    logprobs: bool
+    seed: bool
+    counts: bool
+
+
+def open_model(
+    backend: str, connection: Connection, choices: tuple[Choice, ...], config: LoadConfig
+) -> SpeechModel:
+    """The model. Raises `ModelNotFoundError`, `core.BackendProcessError`."""
+    listed = _listed(connection)
+    wanted = connection.address.model
+    if wanted and listed and wanted not in [str(each.get("id")) for each in listed]:
+        raise failures.missing_model(connection.address, [str(each.get("id")) for each in listed])
+    info = _info(listed, wanted, config)
+    speech = replace(_speech(connection, listed, wanted), context_length=info.context_length)
+    found = {
+        Capability.GENERATE: _seen(connection, speech, partial(speech.completion, _PROMPT)),
+        Capability.CHAT: _seen(connection, speech, partial(speech.chat, _TURNS)),
+    }
+    shown = {name: seen for name, seen in found.items() if seen is not None}
+    speech = replace(speech, counts_first=not all(seen.counts for seen in shown.values()))
+    if not shown:
+        raise ServerError(
+            f"The server at {connection.address.base} answers neither /v1/completions nor "
+            "/v1/chat/completions: it speaks no wire that is known here.",
+            404,
+        )
+    offered = {*shown, Capability.MODEL_PROBE, Capability.DECLARING, Capability.EXPLAINING}
+    if Capability.GENERATE in shown:
+        offered.add(Capability.BATCH_GENERATE)
+    if all(seen.logprobs for seen in shown.values()):
+        offered.add(Capability.LOGPROBS)
+    if all(seen.seed for seen in shown.values()):
+        offered.add(Capability.SEED)
+    own = (*choices, Choice("wire", "openai", "of all that are known here, the server has this"))
+    facts = Facts(info, frozenset(offered), frozenset(REFUSABLE - _HONOURED), own)
+    return SpeechModel(backend, connection, facts, speech)
+
+
+def usual_connections(connection: Connection) -> int:
+    """How many requests at once the server takes, where nobody says.
+
+    llama-cpp-python's, known by a route of its own, lets a new request break off the last;
+    mlx_lm.server, like all that stand on Python's own, resets what comes beyond five.
+    """
+    body = {"input": "a"}
+    try:
+        status, _ = connection.get("/extras/tokenize/count", never_stop, body)
+    except CoreError:
+        return _AT_ONCE
+    return 1 if status == 200 else _AT_ONCE
+
+
+def _listed(connection: Connection) -> list[dict[str, Any]]:
+    """What ``GET /v1/models`` tells; nothing of a server without it."""
+    status, body = connection.get("/v1/models", never_stop)
+    if status != 200:
+        return []
+    try:
+        found = msgspec.json.decode(body)["data"]
+        return [each for each in found if isinstance(each, dict)]
+    except (msgspec.DecodeError, RecursionError, KeyError, TypeError, UnicodeDecodeError):
+        return []
+
+
+def _speech(connection: Connection, listed: list[dict[str, Any]], wanted: str) -> Speech:
+    """The first way to speak that the server takes: with its own fields, with a model's name."""
+    name = wanted or (str(listed[0].get("id")) if listed else "")
+    tried = [Speech(wanted), Speech(name), Speech(wanted, plain=True), Speech(name, plain=True)]
+    for speech in dict.fromkeys(tried):
+        for path, body in (
+            speech.completion(_PROMPT, GenerateConfig(max_tokens=1)),
+            speech.chat(_TURNS, GenerateConfig(max_tokens=1)),
+        ):
+            asked = {key: it for key, it in body.items() if key not in ("stream", "stream_options")}
+            status, _ = connection.get(path, never_stop, asked)
+            if status == 200:
+                return speech
+    return Speech(name)
+
+
+def _seen(
+    connection: Connection, speech: Speech, ask: Callable[[GenerateConfig], Request]
+) -> _Shown | None:
+    """What one way to ask gives; None where it gives no text."""
+
+    def texts(config: GenerateConfig) -> RemoteStream:
+        wire = SpeechWire(connection, speech, config, lambda: ask(config))
+        return RemoteStream(wire, config, lambda metrics: None)
+
+    stream = texts(GenerateConfig(max_tokens=_FEW))
+    try:
+        list(stream)
+    except CoreError:
+        return None
+    return _Shown(_has_logprobs(texts), _has_seeds(texts), stream.metrics.prompt_tokens > 0)
+
+
+def _has_logprobs(texts: Callable[[GenerateConfig], RemoteStream]) -> bool:
+    try:
+        tokens = list(texts(GenerateConfig(max_tokens=_FEW, return_logprobs=True)))
+    except CoreError:
+        return False
+    return bool(tokens) and all(token.logprob is not None for token in tokens)
+
+
+def _has_seeds(texts: Callable[[GenerateConfig], RemoteStream]) -> bool:
+    """Whether one seed draws the same twice, and another something else."""
+    plain = GenerateConfig(max_tokens=_DRAWN, temperature=1.0)
+    try:
+        one, again, *others = (texts(replace(plain, seed=seed)).text() for seed in _SEEDS)
+    except CoreError:
+        return False
+    return one == again and any(one != other for other in others)
+
+
+def _info(listed: list[dict[str, Any]], wanted: str, config: LoadConfig) -> ModelInfo:
+    """The facts; what no wire tells is the least that there can be. Ids are `events.id_of`'s."""
+    known = next((each for each in listed if not wanted or each.get("id") == wanted), {})
+    meta = known.get("meta") if isinstance(known.get("meta"), dict) else {}
+    assert isinstance(meta, dict)
+    told = known.get("max_model_len") or meta.get("n_ctx") or meta.get("n_ctx_train") or _CONTEXT
+    given = config.options.get("context_length", told)
+    name = str(known.get("id") or wanted or "unknown").rstrip("/").rpartition("/")[2]
+    return ModelInfo(
+        architecture=name.removesuffix(".gguf") or "unknown",
+        vocab_size=2**ID_BITS,
+        num_layers=1,
+        hidden_size=_whole(meta.get("n_embd")),
+        quant_bits=0,
+        quant_group=0,
+        context_length=validate.integer("context_length", given, 1),
+        logit_tolerance=_TOLERANCE,
+    )
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 1

@@ -1,0 +1,174 @@
+"""A stream of OpenAI's wire, for `core_remote.stream.RemoteStream`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from core.clock import RequestClock, never_stop
+from core.errors import CoreError, PromptTooLongError
+from core.options import CancelToken, GenerateConfig
+from core.text_stream import TokenBuffer
+from core.types import FinishReason, GenerateMetrics, Token
+from core_remote import failures
+from core_remote.connection import Connection
+from core_remote.exchange import Exchange
+from core_remote.openai.events import id_of, piece_of, prompt_tokens, tokens_of
+from core_remote.openai.speech import Request, Speech
+
+_WITHOUT_TEXT = Token(id_of(""), "")
+_COUNT_SECONDS = 2.0
+_TURN = " " * 32  # about what a template puts around a message
+
+
+class SpeechWire:
+    """One request. Stop strings and stop tokens are looked for here, with core's own rules.
+
+    ``counted``: of one that is stopped early, the tokens of its prompt are asked for.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        speech: Speech,
+        config: GenerateConfig,
+        prepare: Callable[[], Request],
+        *,
+        counted: bool = True,
+    ) -> None:
+        self._connection, self._speech = connection, speech
+        self._config, self._prepare, self._counted = config, prepare, counted
+        self._buffer = TokenBuffer(config.stop)
+        self._stops = frozenset(config.stop_tokens)
+        self._request: Request | None = None
+        self._said: FinishReason | None = None
+        self._first = 0.0
+        self._prompt_tokens = self._cached_tokens = 0
+        self._clock: RequestClock | None = None
+        self._any = False
+        self._came = self._made = 0
+        self.reason: FinishReason | None = None
+
+    def begin(self, clock: RequestClock) -> Exchange:
+        """Send it. Raises what is wrong with the prompt."""
+        self._clock = clock
+        path, body = self._request = self._prepare()
+        if self._speech.counts_first or self._may_be_too_long(body):
+            self._count(path, body, clock)
+        return self._connection.ask(path, body)
+
+    def _may_be_too_long(self, body: dict[str, Any]) -> bool:
+        """Whether prompt and answer might not fit: a token has a byte at least."""
+        prompt = body.get("prompt")
+        if not isinstance(prompt, str):
+            prompt = "".join(f"{_TURN}{turn['content']}" for turn in body["messages"])
+        return len(prompt.encode()) + self._config.max_tokens > self._speech.context_length
+
+    def _count(self, path: str, body: dict[str, Any], clock: RequestClock) -> None:
+        """Have the server count the prompt's tokens, and keep the answer within the context.
+
+        It reads the prompt for that, and keeps what it has read, as most servers do.
+        """
+        status, told = self._connection.get(path, clock.check, {**_plain(body), "max_tokens": 1})
+        if status != 200:
+            raise failures.of_words(self._connection.address, status, told)
+        self._prompt_tokens, limit = prompt_tokens(told), self._speech.context_length
+        if self._prompt_tokens > limit:
+            raise PromptTooLongError(self._prompt_tokens, limit)
+        body["max_tokens"] = min(body["max_tokens"], max(1, limit - self._prompt_tokens))
+
+    def feed(self, line: bytes | None) -> list[Token]:
+        """The tokens that a line settles. Raises the error that it holds."""
+        address = self._connection.address
+        if line is None:
+            return self._ended()
+        piece = piece_of(line, address)
+        if piece is None or self.reason is not None:
+            return []
+        self._any = True
+        if piece.prompt_tokens is not None:
+            self._prompt_tokens = piece.prompt_tokens
+            self._cached_tokens, self._made = piece.cached_tokens, piece.generated_tokens
+        ready: list[Token] = []
+        for token in tokens_of(piece, self._config.return_logprobs):
+            if token.id in self._stops:
+                self.reason = "stop"
+                return [*ready, *self._buffer.release()]
+            self._see()
+            self._came += 1
+            ready += self._buffer.hold(token)
+            if self._buffer.stopped:
+                self.reason = "stop"
+                return ready
+        self._said = piece.reason or self._said
+        return [*ready, *self._ended()] if piece.done else ready
+
+    def watch(self, exchange: Exchange, cancel: CancelToken) -> None:
+        """Leave the server once the cancel is set."""
+
+    def stop(self) -> bool:
+        """There is no way to stop but to leave; how long the prompt was can still be asked."""
+        if self._any and self._counted and not self._prompt_tokens and self._request is not None:
+            path, body = self._request
+            late = RequestClock(GenerateConfig(timeout=_COUNT_SECONDS))
+            with suppress(CoreError):
+                self._count(path, dict(body), late)
+        return False
+
+    def metrics(self, clock: RequestClock, given: int) -> GenerateMetrics:
+        """What was seen from here, and the prompt's tokens where the server counts them."""
+        total, first = clock.seconds, self._first or clock.seconds
+        return GenerateMetrics(
+            prompt_tokens=self._prompt_tokens,
+            cached_prompt_tokens=min(self._cached_tokens, self._prompt_tokens),
+            generated_tokens=given,
+            prefill_seconds=first,
+            decode_seconds=max(0.0, total - first),
+            total_seconds=total,
+        )
+
+    def check_usable(self) -> None:
+        """Raise `core.ModelClosedError` where nothing can be asked any more."""
+        self._connection.check_usable()
+
+    def _see(self) -> None:
+        if not self._first and self._clock is not None:
+            self._first = self._clock.seconds
+
+    def _ended(self) -> list[Token]:
+        """The rest, if the server has said that it is the end."""
+        if self._said is None:
+            raise failures.died(self._connection.address) if self._any else self._why()
+        self.reason = self._said
+        if self.reason == "length":
+            # Tokens whose text came with another's piece: the server counts them.
+            short = min(self._made, self._config.max_tokens) - self._came
+            rest = [each for _ in range(short) for each in self._buffer.hold(_WITHOUT_TEXT)]
+            rest += self._buffer.release()
+        else:
+            rest = self._buffer.release()
+        if self._buffer.stopped:
+            self.reason = "stop"
+        return rest
+
+    def _why(self) -> Exception:
+        """Of a stream that ended before it began, a plain request hears the reason.
+
+        llama-cpp-python finds a prompt too long when it has sent the status of the answer already.
+        """
+        assert self._request is not None
+        path, body = self._request
+        asked = {**_plain(body), "max_tokens": 1}
+        try:
+            status, words = self._connection.get(path, never_stop, asked)
+        except CoreError as error:
+            return error
+        if status == 200:
+            return failures.died(self._connection.address)
+        return failures.of_words(self._connection.address, status, words)
+
+
+def _plain(body: dict[str, Any]) -> dict[str, Any]:
+    """The same request, not as a stream."""
+    return {name: it for name, it in body.items() if name not in ("stream", "stream_options")}

@@ -1,0 +1,77 @@
+"""Opening of a model: its server is asked which wire it speaks, and what the model is."""
+
+from __future__ import annotations
+
+import os
+
+from core import validate
+from core.errors import ModelNotFoundError, UnsupportedOptionError
+from core.options import LoadConfig
+from core.protocols import Capability
+from core.support import chosen_backend
+from core.types import Choice
+from core_remote.address import Address
+from core_remote.connection import Connection, Settings
+from core_remote.contract import opening as contract
+from core_remote.failures import ServerError
+from core_remote.model import RemoteModel
+from core_remote.openai import opening as openai
+
+KEY = "CORE_REMOTE_API_KEY"
+_SILENCE_SECONDS = 600.0
+
+
+def open_model(backend: str, address: Address, config: LoadConfig) -> RemoteModel:
+    """The model that a server has; where that fails, no thread is left behind.
+
+    Raises as `core.Backend.load_model` says.
+    """
+    settings = _settings(address, config)
+    connection = Connection(settings)
+    try:
+        try:
+            model = _opened(backend, connection, config)
+        except ServerError as error:
+            if error.status:
+                raise
+            raise ModelNotFoundError(f"There is no model at {address.base}: {error}") from error
+        _check_slots(backend, model, config)
+    except BaseException:
+        connection.close()
+        raise
+    return model
+
+
+def _opened(backend: str, connection: Connection, config: LoadConfig) -> RemoteModel:
+    address = connection.address
+    choices = (
+        chosen_backend(backend, config),
+        Choice("device", f"the server at {address.base}", "the model is there"),
+    )
+    told = contract.describe(connection)
+    if told is not None:
+        return contract.open_model(backend, connection, told, choices)
+    asked = config.options.get("connections", config.parallel_slots)
+    most = validate.integer("connections", asked, 0)
+    connection.limit(most or openai.usual_connections(connection))
+    return openai.open_model(backend, connection, choices, config)
+
+
+def _settings(address: Address, config: LoadConfig) -> Settings:
+    given = config.options.get("api_key", os.environ.get(KEY, ""))
+    key = validate.text("api_key", given)
+    silence = config.options.get("silence_timeout", _SILENCE_SECONDS)
+    return Settings(
+        address,
+        key,
+        validate.real("silence_timeout", silence, 0.0, above=True),
+        config.parallel_slots,
+    )
+
+
+def _check_slots(backend: str, model: RemoteModel, config: LoadConfig) -> None:
+    if config.parallel_slots > 1 and Capability.PARALLEL not in model.declared():
+        model.close()
+        raise UnsupportedOptionError(
+            "parallel_slots", backend, "The server answers one request at a time."
+        )

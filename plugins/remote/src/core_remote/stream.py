@@ -1,0 +1,257 @@
+"""The token stream of every wire: what comes line by line, to a thread or to a task."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Protocol
+
+from core.clock import STOPPED, RequestClock
+from core.errors import CoreError, GenerationCancelled
+from core.options import CancelToken, GenerateConfig
+from core.streams import TokenStreamBase
+from core.types import FinishReason, GenerateMetrics, Token
+from core_remote.exchange import Exchange
+from core_remote.waiting import TooLateError, patience
+
+
+class Wire(Protocol):
+    """How one wire asks for a stream, and reads what comes."""
+
+    def begin(self, clock: RequestClock) -> Exchange:
+        """Send the request. Raises what is wrong with it."""
+        ...
+
+    def feed(self, line: bytes | None) -> list[Token]:
+        """The tokens that a line completes; None stands behind the last. Raises its error."""
+        ...
+
+    def watch(self, exchange: Exchange, cancel: CancelToken) -> None:
+        """Stop the request once the cancel is set, be the stream read or not."""
+        ...
+
+    def stop(self) -> bool:
+        """Ask for an early end. True where the server will say what it came to."""
+        ...
+
+    @property
+    def reason(self) -> FinishReason | None:
+        """Why the answer ended; None until it has."""
+        ...
+
+    def metrics(self, clock: RequestClock, given: int) -> GenerateMetrics:
+        """What it cost, as the server says, or as it was seen from here."""
+        ...
+
+    def check_usable(self) -> None:
+        """Raise `core.ModelClosedError` where nothing can be asked any more."""
+        ...
+
+
+class _ClosedError(Exception):
+    """Another thread has closed the stream."""
+
+
+class RemoteStream(TokenStreamBase):
+    """A `core.TokenStream`. One thread reads; any other may close.
+
+    What the server sends waits here, however slowly it is read. A stream that is dropped without
+    ``close()`` leaves the server, which then stops.
+    """
+
+    def __init__(
+        self, wire: Wire, config: GenerateConfig, record: Callable[[GenerateMetrics], None]
+    ) -> None:
+        super().__init__()
+        self._wire, self._config = wire, config
+        self._record: Callable[[GenerateMetrics], None] | None = record
+        self._clock: RequestClock | None = None
+        self._exchange: Exchange | None = None
+        self._ready: deque[Token] = deque()
+        self._given = 0
+        self._reason: FinishReason | None = None
+        self._metrics = GenerateMetrics()
+        self._closed = False
+        self._reader: int | None = None
+        self._lock = threading.RLock()
+        self._finalizer: weakref.finalize[..., RemoteStream] | None = None
+
+    def begin_now(self) -> RemoteStream:
+        """Send the request before anybody reads. What is wrong with it is raised by ``next``."""
+        with suppress(CoreError):
+            self._check()
+            exchange = self._begun()
+            if self._config.cancel is not None:
+                self._wire.watch(exchange, self._config.cancel)
+        return self
+
+    def next_token(self) -> Token:
+        """The next token that the server sends. See `core.TokenStream`."""
+        with self._lock:
+            self._reader = threading.get_ident()
+            try:
+                while not self._ready and self._reason is None:
+                    self._read()
+            finally:
+                self._reader = None
+            return self._take()
+
+    async def next_async(self) -> Token | None:
+        """The same for a task; None behind the last token."""
+        try:
+            while not self._ready and self._reason is None:
+                self._check()
+                exchange = self._begun()
+                self._feed(await exchange.anext(self._check))
+        except Exception as error:
+            await self._fail_async(error)
+            raise
+        except BaseException:  # the task was cancelled
+            self._leave("cancelled")
+            raise
+        return self._take() if self._ready else None
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """None until the stream has ended."""
+        return self._reason if not self._ready else None
+
+    @property
+    def metrics(self) -> GenerateMetrics:
+        """The metrics of this stream; all zero until it has ended."""
+        return self._metrics
+
+    def close(self) -> None:
+        """Stop what is left. May be called at any time, from any thread, and more than once."""
+        self._closed = True
+        if self._reader == threading.get_ident():
+            return  # a signal handler within next(), which sees it when it goes on
+        with self._lock:
+            self._ready.clear()
+            self._stop("cancelled")
+
+    async def close_async(self) -> None:
+        """The same for a task."""
+        self._closed = True
+        self._ready.clear()
+        await self._stop_async("cancelled")
+
+    # ------------------------------------------------------------------ reading
+
+    def _take(self) -> Token:
+        if not self._ready:
+            raise StopIteration
+        self._given += 1
+        token = self._ready.popleft()
+        if not self._ready and self._reason is not None:
+            self._publish()
+        return token
+
+    def _read(self) -> None:
+        try:
+            self._check()
+            exchange = self._begun()
+            self._feed(exchange.next(self._check))
+        except _ClosedError:
+            self._stop("cancelled")
+        except Exception as error:
+            self._fail(error)
+            raise
+        except BaseException:  # an interrupt
+            self._leave("cancelled")
+            raise
+
+    def _begun(self) -> Exchange:
+        if self._clock is None:
+            self._clock = RequestClock(self._config)
+        if self._exchange is None:
+            self._exchange = self._wire.begin(self._clock)
+            self._finalizer = weakref.finalize(self, self._exchange.abort)
+            self._finalizer.atexit = False
+        return self._exchange
+
+    def _feed(self, line: bytes | None) -> None:
+        self._ready.extend(self._wire.feed(line))
+        if self._wire.reason is not None:
+            self._end(self._wire.reason)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise _ClosedError
+        if self._clock is None:
+            self._clock = RequestClock(self._config)
+        self._clock.check()
+        self._wire.check_usable()
+
+    # ------------------------------------------------------------------ ending
+
+    def _fail(self, error: Exception) -> None:
+        if isinstance(error, STOPPED):
+            self._stop(_reason(error))
+        else:
+            self._leave("error")
+
+    async def _fail_async(self, error: Exception) -> None:
+        if isinstance(error, STOPPED):
+            await self._stop_async(_reason(error))
+        else:
+            self._leave("error")
+
+    def _stop(self, reason: FinishReason) -> None:
+        """End the stream; a request that the server still works on is stopped, and says so."""
+        if self._reason is None and self._exchange is not None and self._asked_to_stop():
+            late = patience()
+            try:
+                while self._wire.reason is None:
+                    self._wire.feed(self._exchange.next(late))
+            except (TooLateError, CoreError):
+                pass
+        self._leave(reason)
+
+    async def _stop_async(self, reason: FinishReason) -> None:
+        if self._reason is None and self._exchange is not None and self._asked_to_stop():
+            late = patience()
+            try:
+                while self._wire.reason is None:
+                    self._wire.feed(await self._exchange.anext(late))
+            except (TooLateError, CoreError):
+                pass
+        self._leave(reason)
+
+    def _asked_to_stop(self) -> bool:
+        try:
+            return self._wire.stop()
+        except CoreError:
+            return False
+
+    def _leave(self, reason: FinishReason) -> None:
+        if self._reason is None:
+            self._end(reason)
+        if not self._ready:
+            self._publish()
+
+    def _end(self, reason: FinishReason) -> None:
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        if self._exchange is not None and self._wire.reason is None:
+            self._exchange.abort()
+        self._reason = reason
+        if not self._ready:
+            self._publish()
+
+    def _publish(self) -> None:
+        """The last token was given: this is what the stream cost."""
+        record, self._record = self._record, None
+        if record is not None:
+            clock = self._clock or RequestClock(self._config)
+            found = self._wire.metrics(clock, self._given)
+            self._metrics = replace(found, generated_tokens=self._given)
+            record(self._metrics)
+
+
+def _reason(error: Exception) -> FinishReason:
+    return "cancelled" if isinstance(error, GenerationCancelled) else "error"

@@ -1,0 +1,151 @@
+"""Bodies of requests: within their limits of size and time, and decoded where they are compressed.
+
+The client of System One compresses with zstd on Python 3.14, without asking the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from typing import IO, Protocol, cast
+
+import msgspec
+from starlette.requests import Request
+
+from core.wires.errors import Dialect, WireError
+from core_server.settings import Settings
+
+if sys.version_info >= (3, 14):
+    from compression.zstd import ZstdDecompressor, ZstdError
+else:
+    from backports.zstd import ZstdDecompressor, ZstdError
+
+_PIECE = 1 << 16  # bytes that are decoded at once: little can become much
+
+
+async def parsed(dialect: Dialect, request: Request, settings: Settings) -> object:
+    """The JSON of a body. Raises `WireError`."""
+    body = bytearray()
+    await _read(dialect, request, body.extend, settings.max_body, settings.body_timeout)
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise dialect.invalid((), f"The body is no JSON: {error}", "json_invalid") from None
+
+
+async def spooled(dialect: Dialect, request: Request, settings: Settings) -> IO[bytes]:
+    """A body of lines, on disk where it is long: answers begin when all of it is there.
+
+    Many clients send a whole body before they read; answered earlier, both sides would wait.
+    """
+    spool = tempfile.SpooledTemporaryFile(settings.max_body)  # noqa: SIM115 - its answer closes it
+    try:
+        await _read(dialect, request, spool.write, settings.max_lines, settings.timeout)
+    except BaseException:
+        spool.close()
+        raise
+    spool.seek(0)
+    return cast("IO[bytes]", spool)
+
+
+async def _read(
+    dialect: Dialect,
+    request: Request,
+    write: Callable[[bytes], object],
+    most: int,
+    timeout: float | None,
+) -> None:
+    decoder = _decoder(dialect, request.headers.get("content-encoding", ""))
+    size = 0
+    try:
+        async with asyncio.timeout(timeout):
+            async for chunk in request.stream():
+                for piece in decoder.pieces(chunk):
+                    size += len(piece)
+                    if size > most:
+                        told = f"A body has at most {most:,} bytes."
+                        raise dialect.failed(413, "request_too_large", told)
+                    write(piece)
+            decoder.end()
+    except TimeoutError:
+        told = f"The body was not there within {timeout:g} s."
+        raise dialect.failed(408, "request_timeout", told) from None
+    except (zlib.error, ZstdError, EOFError) as error:
+        told = f"The body is not what its Content-Encoding says: {error}"
+        raise dialect.failed(400, "invalid_encoding", told) from None
+
+
+# --------------------------------------------------------------------------- encodings
+
+
+class _Decoder(Protocol):
+    def pieces(self, chunk: bytes) -> Iterator[bytes]:
+        """What these bytes add, a piece at a time."""
+        ...
+
+    def end(self) -> None:
+        """Raises EOFError for a body that was cut."""
+        ...
+
+
+class _Plain:
+    def pieces(self, chunk: bytes) -> Iterator[bytes]:
+        yield chunk
+
+    def end(self) -> None:
+        pass
+
+
+class _Zlib:
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS)  # zlib's and gzip's headers
+
+    def pieces(self, chunk: bytes) -> Iterator[bytes]:
+        while chunk and not self._stream.eof:
+            yield self._stream.decompress(chunk, _PIECE)
+            chunk = self._stream.unconsumed_tail
+
+    def end(self) -> None:
+        if not self._stream.eof:
+            raise EOFError("it was cut")
+
+
+class _Zstd:
+    def __init__(self) -> None:
+        self._stream = ZstdDecompressor()
+
+    def pieces(self, chunk: bytes) -> Iterator[bytes]:
+        while not self._stream.eof:
+            yield self._stream.decompress(chunk, _PIECE)
+            chunk = b""
+            if self._stream.needs_input:
+                return
+
+    def end(self) -> None:
+        if not self._stream.eof:
+            raise EOFError("it was cut")
+
+
+_DECODERS: dict[str, Callable[[], _Decoder]] = {
+    "": _Plain,
+    "identity": _Plain,
+    "gzip": _Zlib,
+    "deflate": _Zlib,
+    "zstd": _Zstd,
+}
+
+
+def _decoder(dialect: Dialect, name: str) -> _Decoder:
+    make = _DECODERS.get(name.strip().lower())
+    if make is None:
+        raise _unknown(dialect, name)
+    return make()
+
+
+def _unknown(dialect: Dialect, name: str) -> WireError:
+    known = ", ".join(filter(None, _DECODERS))
+    told = f"A body encoded with {name!r:.60} cannot be read here: {known}."
+    return dialect.failed(415, "unsupported_encoding", told)

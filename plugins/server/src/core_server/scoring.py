@@ -1,0 +1,143 @@
+"""vLLM's ``/generative_scoring``: how likely tokens are behind a query and each of its items.
+
+Source: vLLM's ``vllm/entrypoints/openai/generative_scoring/serving.py`` and its page in
+docs/serving. Query and item are tokenised apart, as there, and a BOS stands in front of both,
+whichever comes first. What is longer than the context is refused, where vLLM cuts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from starlette.responses import Response
+
+from core.extensions import Tokenizing
+from core.labels import softmax
+from core.protocols import Capability
+from core.types import Score
+from core.wires.completions import usage_body
+from core.wires.errors import OPENAI
+from core.wires.usage import Usage
+from core.wires.values import Value, bounded
+from core_server.calls import Scored
+from core_server.replies import reply
+
+if TYPE_CHECKING:
+    from core_server.app import Server
+
+_FIELDS = {
+    *("model", "query", "items", "label_token_ids", "apply_softmax", "item_first"),
+    *("add_special_tokens", "request_id", "priority"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """Texts and ids as they came; the labels are ids."""
+
+    query: Value
+    items: Sequence[Value]
+    labels: Sequence[int]
+    of_labels_alone: bool
+    item_first: bool
+    special: bool
+
+
+async def score_items(server: Server, body: object) -> Response:
+    """A score for each item: the probability of the first label."""
+    request = bounded(body, OPENAI)
+    request.only(_FIELDS)
+    model = request.get("model")
+    served = await server.model_or_first(model.text() if model else "")
+    served.needs(Capability.TOKEN_PROMPTS, "scores of token ids")
+    asked = _read(request, served.model.info.vocab_size)
+    prompts = await asyncio.to_thread(lambda: [*_prompts(served.tokenizing(), asked)])
+
+    pairs = [(prompt, [label]) for prompt in prompts for label in asked.labels]
+    found = await served.questions.run(pairs, Scored())
+    tokens = sum(map(len, prompts))
+    # A prompt stands in the call once for each label, and is computed once: that is no saving.
+    computed = tokens * len(asked.labels) - found.cached_tokens
+    usage = Usage(tokens, min(max(0, tokens - computed), tokens), 0)
+    scores = [*_scores(found.results, asked)]
+    return reply(
+        {
+            "id": f"generative-scoring-{uuid.uuid4().hex}",
+            "object": "list",
+            "created": int(time.time()),
+            "model": served.name,
+            "data": [{"index": n, "object": "score", "score": s} for n, s in enumerate(scores)],
+            "usage": usage_body(usage),
+        }
+    )
+
+
+def _read(request: Value, vocab_size: int) -> _Request:
+    items, labels = request.need("items"), request.need("label_token_ids")
+    for each in (items, labels):
+        each.counted(len(each.items()), "values", 1, 1_000_000)
+    priority = request.get("priority")
+    if priority is not None and priority.integer() != 0:
+        raise priority.wrong("All requests have one priority here: leave it out.")
+
+    def flag(name: str, default: bool) -> bool:
+        value = request.get(name)
+        return default if value is None else value.flag()
+
+    return _Request(
+        query=_checked(request.need("query"), vocab_size),
+        items=[_checked(item, vocab_size) for item in items.items()],
+        labels=_ids(labels, vocab_size),
+        of_labels_alone=flag("apply_softmax", True),
+        item_first=flag("item_first", False),
+        special=flag("add_special_tokens", True),
+    )
+
+
+def _checked(value: Value, vocab_size: int) -> Value:
+    """A text, or an array of ids."""
+    if not isinstance(value.data, str):
+        _ids(value, vocab_size)
+    return value
+
+
+def _ids(value: Value, vocab_size: int) -> list[int]:
+    ids = [each.integer() for each in value.items()]
+    for place, id in zip(value.items(), ids, strict=True):
+        if not 0 <= id < vocab_size:
+            raise place.wrong(f"The model has the ids 0 to {vocab_size - 1}.")
+    return ids
+
+
+def _prompts(model: Tokenizing, asked: _Request) -> Iterator[list[int]]:
+    leading = _leading(model)
+
+    def ids(value: Value) -> list[int]:
+        if not isinstance(value.data, str):
+            return [each.integer() for each in value.items()]
+        return model.encode(value.data)[len(leading) :] if value.data else []
+
+    query = ids(asked.query)
+    bos = leading if asked.special and isinstance(asked.query.data, str) else []
+    for item in asked.items:
+        yield bos + (ids(item) + query if asked.item_first else query + ids(item))
+
+
+def _leading(model: Tokenizing) -> list[int]:
+    """The BOS that a prompt begins with; none where texts begin with nothing in common."""
+    first = {tuple(model.encode(text)[:1]) for text in ("a", "\n", "é")}
+    [*ids] = first.pop()
+    return ids if not first and not model.decode(ids) else []
+
+
+def _scores(found: Sequence[Score], asked: _Request) -> Iterator[float]:
+    each = len(asked.labels)
+    for begin in range(0, len(found), each):
+        logprobs = [score.raise_for_error().logprob for score in found[begin : begin + each]]
+        yield softmax(logprobs)[0] if asked.of_labels_alone else math.exp(logprobs[0])

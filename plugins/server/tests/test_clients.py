@@ -1,0 +1,254 @@
+"""The unmodified clients of OpenAI and of System One against a server that listens."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import openai
+import pytest
+import typesafe_sdk as typesafe
+from core_server import Served, Settings
+
+from core.protocols import Capability
+from core.testing import FakeModel
+from core.types import ClassifyResult, Score
+
+KEY = "a-key"
+SHARES = {"yes": 0.6, "no": 0.2, "billing": 0.5, "sales": 0.1, "true": 0.2, "Calm": 0.1}
+SHARES |= {"Angry": 0.3, "A": 0.2, "B": 0.7}
+
+
+def probabilities(prompt: str, labels: Sequence[str]) -> Mapping[str, float]:
+    return {label: SHARES[label] / len(labels) for label in labels}
+
+
+class Reads(FakeModel):
+    """The fake, with logits (of "G", then "g") and scores of ids."""
+
+    def classify(self, prompts: Sequence[str], config: Any = None, /, **options: Any) -> Any:
+        if config is None or not config.return_logits:
+            return super().classify(prompts, config, **options)
+        logits = [-50.0] * 128
+        logits[ord("G")], logits[ord("g")] = math.log(0.75), math.log(0.25)
+        return [ClassifyResult(logits=logits) for _ in prompts]  # type: ignore[arg-type]
+
+    def generate_tokens(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError
+
+    stream_tokens = generate_tokens
+
+    def score_tokens(self, prompts: Any, continuations: Any, config: Any = None, /) -> Any:
+        return [Score(-1.0 * len(c), (-1.0,) * len(c)) for c in continuations]
+
+
+@pytest.fixture
+def address(
+    listening: Callable[..., AbstractContextManager[tuple[str, int]]],
+) -> Iterator[str]:
+    model = Reads("Good day", labels=probabilities)
+    served = Served("mine", model, capabilities=frozenset(Capability))
+    with listening(served, Settings(api_key=KEY)) as (host, port):
+        yield f"http://{host}:{port}"
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(api_key=KEY, base_url=f"{address}/v1", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+def system_one(address: str) -> Iterator[typesafe.TypeSafeClient]:
+    with typesafe.TypeSafeClient(api_key=KEY, base_url=address) as client:
+        yield client
+
+
+MESSAGES: Any = [{"role": "user", "content": "Hello"}]
+
+# --------------------------------------------------------------------------- openai
+
+
+def test_models(client: openai.OpenAI) -> None:
+    [model] = client.models.list().data
+    assert (model.id, model.object) == ("mine", "model")
+
+
+def test_a_chat(client: openai.OpenAI) -> None:
+    reply = client.chat.completions.create(model="mine", messages=MESSAGES, stop=["d"], seed=1)
+    [choice] = reply.choices
+    assert (choice.message.content, choice.finish_reason) == ("Goo", "stop")
+    assert reply.usage is not None
+    assert reply.usage.prompt_tokens_details is not None
+    assert reply.usage.prompt_tokens_details.cached_tokens == 0
+    assert reply.usage.total_tokens == reply.usage.prompt_tokens + 3
+
+
+def test_several_chats_in_a_stream(client: openai.OpenAI) -> None:
+    said = ["", "", ""]
+    reasons = []
+    totals: list[int] = []
+    with client.chat.completions.create(
+        model="mine", messages=MESSAGES, n=3, stream=True, stream_options={"include_usage": True}
+    ) as stream:
+        for chunk in stream:
+            totals += [chunk.usage.completion_tokens] if chunk.usage else []
+            for choice in chunk.choices:
+                said[choice.index] += choice.delta.content or ""
+                reasons += [choice.finish_reason] if choice.finish_reason else []
+    assert said == ["Good day"] * 3
+    assert reasons == ["stop"] * 3
+    assert totals == [3 * len("Good day")]
+
+
+def test_logprobs_of_a_chat_and_what_might_have_come_first(client: openai.OpenAI) -> None:
+    reply = client.chat.completions.create(
+        model="mine", messages=MESSAGES, logprobs=True, top_logprobs=2, max_completion_tokens=1
+    )
+    assert reply.choices[0].logprobs is not None
+    [token] = reply.choices[0].logprobs.content or []
+    assert token.token == "G"
+    tops = [(top.token, round(math.exp(top.logprob), 6)) for top in token.top_logprobs]
+    assert tops == [("G", 0.75), ("g", 0.25)]
+
+
+def test_completions(client: openai.OpenAI) -> None:
+    reply = client.completions.create(
+        model="mine", prompt="Hey", n=2, echo=True, logprobs=0, max_tokens=4
+    )
+    assert [choice.text for choice in reply.choices] == ["HeyGood"] * 2
+    told = reply.choices[1].logprobs
+    assert told is not None
+    assert told.tokens is not None
+    assert "".join(told.tokens) == "HeyGood"
+    logprobs: Any = told.token_logprobs
+    assert logprobs[:3] == [None, -1.0, -1.0]
+
+    alone = client.completions.create(model="mine", prompt="Hey", echo=True, max_tokens=0)
+    assert (alone.choices[0].text, alone.choices[0].finish_reason) == ("Hey", "length")
+    assert alone.usage is not None
+    assert alone.usage.completion_tokens == 0
+
+    first = client.completions.create(model="mine", prompt="Hey", logprobs=2, max_tokens=1)
+    told = first.choices[0].logprobs
+    assert told is not None
+    assert told.top_logprobs is not None
+    assert {"G", "g"} <= {*told.top_logprobs[0]}
+
+    with client.completions.create(model="mine", prompt="Hey", echo=True, stream=True) as stream:
+        assert "".join(chunk.choices[0].text for chunk in stream) == "HeyGood day"
+
+
+def test_decisions_of_each_kind(client: openai.OpenAI) -> None:
+    questions: Any = [
+        {"type": "predicate", "name": "p", "instructions": "Is it so?"},
+        {
+            "type": "choice",
+            "name": "c",
+            "instructions": "Which?",
+            "choices": [{"value": "sales"}, {"value": True}, {"value": "billing"}],
+        },
+        {
+            "type": "score",
+            "name": "s",
+            "instructions": "How?",
+            "levels": [{"label": "Calm"}, {"label": "Angry", "description": "shouts"}],
+        },
+    ]
+    reply = client.decisions.create(model="mine", input="I was charged twice.", questions=questions)
+    predicate, choice, score = reply.answers
+    assert predicate.type == "predicate"
+    assert predicate.probability == pytest.approx(0.75)
+    assert choice.type == "choice"
+    assert choice.choice == "billing"
+    assert [each.value for each in choice.probabilities] == ["sales", True, "billing"]
+    assert score.type == "score"
+    assert score.score == pytest.approx(0.75)
+    assert reply.usage.input_tokens_details.cached_tokens == 0
+
+    letters = client.decisions.create(
+        model="mine", input="Hm.", questions=questions[2:], extra_body={"x_reading": "letters"}
+    )
+    [score] = letters.answers
+    assert score.type == "score"
+    assert score.score == pytest.approx(0.7 / 0.9)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"model": "other"}, openai.NotFoundError),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, openai.BadRequestError),
+        ({"response_format": {"type": "json_object"}}, openai.BadRequestError),
+        ({"n": 1000}, openai.BadRequestError),
+        ({"temperature": -1}, openai.BadRequestError),
+    ],
+)
+def test_errors_are_those_of_the_client(
+    client: openai.OpenAI, options: dict[str, Any], error: type[openai.APIStatusError]
+) -> None:
+    with pytest.raises(error) as caught:
+        client.chat.completions.create(**{"model": "mine", "messages": MESSAGES} | options)
+    assert isinstance(caught.value.body, dict)
+    assert caught.value.body["message"]
+
+
+def test_a_wrong_key(address: str) -> None:
+    with (
+        openai.OpenAI(api_key="wrong", base_url=f"{address}/v1") as client,
+        pytest.raises(openai.AuthenticationError),
+    ):
+        client.models.list()
+
+
+# --------------------------------------------------------------------------- System One
+
+
+def test_its_models(system_one: typesafe.TypeSafeClient) -> None:
+    [model] = system_one.models.list().models
+    assert model.name == "mine"
+
+
+def test_its_questions_of_each_kind(system_one: typesafe.TypeSafeClient) -> None:
+    """As objects and as dictionaries; its default model, and contents of each kind."""
+    found = system_one.system_one(
+        state={"mail": "I was charged twice.", "tags": ["a", "b"]},
+        questions={
+            "so": typesafe.Noul(instructions="Is it so?", criteria={"true": ["very", "much"]}),
+            "team": typesafe.Choice(criteria={"sales": None, "billing": {"about": "money"}}),
+            "mood": typesafe.Score(instructions="How?", criteria=["Calm", "Angry"]),
+            "raw": {"type": "choice", "instructions": "?", "criteria": {"sales": "", "true": None}},
+        },
+    )
+    assert found.nouls["so"].noul == pytest.approx(0.75)
+    assert found.choices["team"].choice == "billing"
+    assert found.choices["raw"].choice == "true"
+    assert found.scores["mood"].score == pytest.approx(0.75)
+    assert found.scores["mood"].legend == {0: "Calm", 1: "Angry"}
+    assert found.usage.input_tokens
+
+
+def test_its_errors(system_one: typesafe.TypeSafeClient, address: str) -> None:
+    question = {"q": typesafe.Choice(criteria={"sales": None, "billing": None})}
+    with pytest.raises(typesafe.TypeSafeNotFoundError):
+        system_one.system_one(state="x", questions=question, model="other")
+    with pytest.raises(typesafe.TypeSafeUnprocessableEntityError):
+        system_one.system_one(state="x", questions={"q": typesafe.Choice(criteria={"sales": None})})
+    with (
+        typesafe.TypeSafeClient(api_key="wrong", base_url=address) as client,
+        pytest.raises(typesafe.TypeSafeAuthenticationError),
+    ):
+        client.system_one(state="x", questions=question)
+
+
+def test_what_it_compresses(address: str) -> None:
+    """As it does on Python 3.14 without being asked to."""
+    if sys.version_info < (3, 14):
+        pytest.importorskip("backports.zstd")
+    with typesafe.TypeSafeClient(api_key=KEY, base_url=address, compression="zstd") as client:
+        question = {"q": typesafe.Choice(criteria={"sales": None, "billing": None})}
+        found = client.system_one(state="I was charged twice. " * 50, questions=question)
+    assert found.choices["q"].choice == "billing"
