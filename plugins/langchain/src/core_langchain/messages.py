@@ -16,6 +16,7 @@ from langchain_core.outputs import ChatGenerationChunk
 from pydantic import BaseModel
 
 import core
+from core.aio import AsyncTokens
 from core.wires import generation
 
 
@@ -36,7 +37,7 @@ def chunk(token: core.Token) -> ChatGenerationChunk:
     return ChatGenerationChunk(message=AIMessageChunk(content=token.text), generation_info=info)
 
 
-def end(stream: core.TokenStream, model: str) -> ChatGenerationChunk:
+def end(stream: core.TokenStream | AsyncTokens, model: str) -> ChatGenerationChunk:
     """The last chunk: no text, but what the answer cost and why it ended."""
     cost = stream.metrics
     usage = UsageMetadata(
