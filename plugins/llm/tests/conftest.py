@@ -27,7 +27,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty log of llm: hundreds of small writes, which every test would make again."""
     path = tmp_path_factory.mktemp("llm") / "logs.db"
     log = sqlite_utils.Database(path)
-    migrate(log)
+    migrate(log)  # type: ignore[no-untyped-call]
     log.close()
     return path
 

@@ -139,6 +139,7 @@ def test_usage_and_the_end_are_told(fake: Make) -> None:
     usage = response.usage()
     assert (usage.output, usage.details) == (5, {"cached_tokens": 0})
     assert (usage.input or 0) > 0
+    assert response.response_json is not None
     assert response.response_json["finish_reason"] == "length"
 
 

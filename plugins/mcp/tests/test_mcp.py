@@ -144,7 +144,13 @@ def test_classify_gives_a_row_for_each_text(two: Models) -> None:
 
 
 def test_generate_answers(two: Models, backend: FakeBackend) -> None:
-    words = {"prompt": "hi", "system": "Be brief.", "stop": ["re."], "seed": 7, "model": "two"}
+    words: dict[str, Any] = {
+        "prompt": "hi",
+        "system": "Be brief.",
+        "stop": ["re."],
+        "seed": 7,
+        "model": "two",
+    }
     result = call(two, "generate", **words)
     assert result.structured_content["text"] == "Hello the"
     assert result.structured_content["finish_reason"] == "stop"
@@ -258,8 +264,9 @@ def test_a_call_that_is_cancelled_ends_its_work(backend: FakeBackend, two: Model
         with pytest.raises(asyncio.CancelledError):
             await task
         cancel = backend.calls[0].config.cancel
-        assert isinstance(cancel, threading.Event)
-        assert await asyncio.to_thread(cancel.wait, WAIT)
+        assert cancel is not None
+        while not cancel.is_set():
+            await asyncio.sleep(0.01)
         assert not (await client.call_tool("discover", {})).is_error
 
     asked(two, talk)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
@@ -15,8 +15,9 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from pydantic import ConfigDict, Field
 
 import core
+from core import aio
+from core.aio.threads import in_thread
 from core.shared_models import shared_model
-from core_langchain.cancelling import Cancel
 from core_langchain.messages import chunk, end, turns
 
 _OPTIONS = core.GenerateOptions.__annotations__
@@ -68,9 +69,7 @@ class ChatCore(BaseChatModel):
         stream: bool = True,
         **options: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        if stop is not None:
-            options["stop"] = stop
-        tokens = self._asked(model).chat(turns(messages), **{**self._options(), **options})
+        tokens = self._asked(model).chat(turns(messages), **self._options(stop, options))
         try:
             for token in tokens:
                 yield chunk(token)
@@ -85,15 +84,20 @@ class ChatCore(BaseChatModel):
         messages: list[BaseMessage],
         stop: list[str] | None = None,
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        *,
+        model: str | None = None,
+        stream: bool = True,
         **options: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        cancel = options["cancel"] = Cancel(options.get("cancel"))
-        chunks = self._stream(messages, stop, **options)
-        try:
-            while (each := await asyncio.to_thread(next, chunks, None)) is not None:
-                yield each
-        finally:
-            cancel.set()  # the task may have been cancelled while a thread waits
+        asked = aio.of(await in_thread(lambda: self._asked(model)))
+        tokens = asked.chat(turns(messages), **self._options(stop, options))
+        async with aclosing(tokens):
+            try:
+                async for token in tokens:
+                    yield chunk(token)
+            except core.PromptTooLongError as error:
+                raise TooLong(error.length, error.limit, own=error.own) from error
+        yield end(tokens, model or self.model)
 
     def _generate(self, messages: list[BaseMessage], *args: Any, **options: Any) -> ChatResult:
         return generate_from_stream(self._stream(messages, *args, **options))
@@ -110,9 +114,11 @@ class ChatCore(BaseChatModel):
             self.loaded if own else model or self.model, self.backend, self.load_options
         )
 
-    def _options(self) -> dict[str, Any]:
-        given = ((name, getattr(self, name, None)) for name in _OPTIONS)
-        return {name: value for name, value in given if value is not None}
+    def _options(self, stop: list[str] | None, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields that say something, below what the call says."""
+        fields = ((name, getattr(self, name, None)) for name in _OPTIONS)
+        own = {name: value for name, value in fields if value is not None}
+        return {**own, **given} if stop is None else {**own, **given, "stop": stop}
 
     def get_token_ids(self, text: str) -> list[int]:
         """The model's own tokens. Raises `core.UnsupportedOperationError` where it shows none."""
@@ -129,4 +135,4 @@ class ChatCore(BaseChatModel):
     def _identifying_params(self) -> dict[str, Any]:
         """What an answer depends on: LangChain's caches go by it."""
         load = {"backend": self.backend, "load_options": self.load_options}
-        return {"model": self.model, **load, **self._options()}
+        return {"model": self.model, **load, **self._options(None, {})}

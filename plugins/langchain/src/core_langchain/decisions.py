@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -12,11 +12,11 @@ from langchain_core.runnables.config import get_config_list
 from pydantic import ConfigDict, Field
 
 import core
+from core.aio.threads import in_thread
 from core.shared_models import shared_model
 from core.wires import systemone
 from core.wires.asking import ask
 from core.wires.questions import DecisionRequest
-from core_langchain.cancelling import Cancel
 from core_langchain.messages import plain
 
 Response: TypeAlias = ClassifierResponse | Exception
@@ -82,11 +82,8 @@ class CoreDecisions(BaseDecisionModel):
         return [self._traced_config(each) for each in get_config_list(config, length)]
 
     async def _aanswered(self, requests: Sequence[ClassifierRequest]) -> list[Response]:
-        cancel = Cancel()
-        try:
-            return await asyncio.to_thread(self._answered, requests, cancel)
-        finally:
-            cancel.set()
+        cancel = threading.Event()
+        return await in_thread(lambda: self._answered(requests, cancel), cancel.set)
 
     def _answered(
         self, requests: Sequence[ClassifierRequest], cancel: core.CancelToken | None = None

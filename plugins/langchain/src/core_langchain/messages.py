@@ -16,6 +16,7 @@ from langchain_core.outputs import ChatGenerationChunk
 from pydantic import BaseModel
 
 import core
+from core.aio import AsyncTokens
 from core.wires import generation
 
 
@@ -33,10 +34,10 @@ def chunk(token: core.Token) -> ChatGenerationChunk:
     """A token, with its log-probability where that was asked for."""
     said = {"token": token.text, "logprob": token.logprob}
     info = None if token.logprob is None else {"logprobs": {"content": [said]}}
-    return ChatGenerationChunk(message=AIMessageChunk(token.text), generation_info=info)
+    return ChatGenerationChunk(message=AIMessageChunk(content=token.text), generation_info=info)
 
 
-def end(stream: core.TokenStream, model: str) -> ChatGenerationChunk:
+def end(stream: core.TokenStream | AsyncTokens, model: str) -> ChatGenerationChunk:
     """The last chunk: no text, but what the answer cost and why it ended."""
     cost = stream.metrics
     usage = UsageMetadata(
@@ -45,7 +46,7 @@ def end(stream: core.TokenStream, model: str) -> ChatGenerationChunk:
         total_tokens=cost.prompt_tokens + cost.generated_tokens,
         input_token_details={"cache_read": cost.cached_prompt_tokens},
     )
-    message = AIMessageChunk("", usage_metadata=usage, chunk_position="last")
+    message = AIMessageChunk(content="", usage_metadata=usage, chunk_position="last")
     info = {"finish_reason": stream.finish_reason, "model_name": model}
     return ChatGenerationChunk(message=message, generation_info=info)
 

@@ -56,7 +56,7 @@ def _model(model_id: str | None, backend: str) -> Any:
     from core_llm.models import CoreModel
 
     try:
-        model = llm.get_model(model_id or llm.get_default_model())
+        model = llm.get_model(model_id)
     except llm.UnknownModelError as error:
         raise click.ClickException(str(error.args[0])) from error
     if not isinstance(model, CoreModel):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from typing import Any, cast
 
 import llm
 from llm.parts import TextPart
 from pydantic import Field, create_model
 
 import core
+from core import aio
+from core.aio.threads import in_thread
 from core.sampling_options import SAMPLING_OPTIONS
 from core.shared_models import shared_model
+from core.types import Role
 
 _SAMPLING: dict[str, Any] = {
     option.name: (option.kind | None, Field(default=None, description=option.help))
@@ -41,15 +43,16 @@ class _Chatting:
     def __init__(self, model_id: str, path: str) -> None:
         self.model_id, self.path = model_id, path
 
-    def _begin(self, prompt: llm.Prompt, cancel: core.CancelToken | None) -> core.TokenStream:
-        """The answer to a conversation. The model is loaded once for a process."""
-        asked: Mapping[str, Any] = prompt.options.model_dump(exclude_none=True)
-        options = {name: value for name, value in asked.items() if name != "backend"}
-        model = shared_model(self.path, asked.get("backend", ""))
-        turns = [core.Message(each.role, _text(each)) for each in prompt.messages]
-        return model.chat(turns, cancel=cancel, **options)
+    def _model(self, prompt: llm.Prompt) -> core.TextModel:
+        """The model, which is loaded once for a process."""
+        return shared_model(self.path, getattr(prompt.options, "backend", None) or "")
 
-    def _ended(self, stream: core.TokenStream, response: Any) -> None:
+    def _asked(self, prompt: llm.Prompt) -> tuple[list[core.Message], dict[str, Any]]:
+        """The conversation and its options, as core's ``chat`` takes them."""
+        options: dict[str, Any] = prompt.options.model_dump(exclude_none=True, exclude={"backend"})
+        return [core.Message(cast("Role", m.role), _text(m)) for m in prompt.messages], options
+
+    def _ended(self, stream: core.TokenStream | aio.AsyncTokens, response: Any) -> None:
         cost = stream.metrics
         cached = {"cached_tokens": cost.cached_prompt_tokens}
         response.set_usage(input=cost.prompt_tokens, output=cost.generated_tokens, details=cached)
@@ -66,7 +69,8 @@ class CoreModel(_Chatting, llm.Model):  # type: ignore[misc]
         self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any
     ) -> Iterator[str]:
         """The answer's text: token by token, or as one where nobody streams."""
-        tokens = self._begin(prompt, None)
+        turns, options = self._asked(prompt)
+        tokens = self._model(prompt).chat(turns, **options)
         try:
             if stream:
                 yield from (token.text for token in tokens)
@@ -84,22 +88,22 @@ class AsyncCoreModel(_Chatting, llm.AsyncModel):  # type: ignore[misc]
         self, prompt: llm.Prompt, stream: bool, response: llm.AsyncResponse, conversation: Any
     ) -> AsyncGenerator[str, None]:
         """The answer's text: token by token, or as one where nobody streams."""
-        cancel = threading.Event()
-        try:
-            tokens = await asyncio.to_thread(self._begin, prompt, cancel)
+        turns, options = self._asked(prompt)
+        model = aio.of(await in_thread(lambda: self._model(prompt)))
+        async with aclosing(model.chat(turns, **options)) as tokens:
             if not stream:
-                yield await asyncio.to_thread(tokens.text)
-            while (token := await asyncio.to_thread(next, tokens, None)) is not None:
+                yield await tokens.text()
+            async for token in tokens:
                 yield token.text
-        finally:
-            cancel.set()
         self._ended(tokens, response)
 
 
 def _text(message: llm.Message) -> str:
     """The text of a turn. Raises `core.RequestError` for what is no text."""
-    wrong = next((each for each in message.parts if not isinstance(each, TextPart)), None)
-    if wrong is not None:
-        kind = type(wrong).__name__
-        raise core.RequestError(f"A message with a {kind} cannot be read: models here read text.")
-    return "".join(part.text for part in message.parts)
+    said = []
+    for part in message.parts:
+        if not isinstance(part, TextPart):
+            kind = type(part).__name__
+            raise core.RequestError(f"A {kind} cannot be read: models here read text alone.")
+        said.append(part.text)
+    return "".join(said)

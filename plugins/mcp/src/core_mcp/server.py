@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from itertools import islice
 from typing import Annotated, Any, TypeVar
 
@@ -15,6 +15,7 @@ from mcp.types import ToolAnnotations
 from pydantic import BaseModel, Field
 
 import core
+from core import aio
 from core_mcp.models import Models
 
 T = TypeVar("T")
@@ -117,14 +118,14 @@ def create_server(models: Models, timeout: float | None = None) -> MCPServer:
                 cancel=cancel,
                 timeout=timeout,
             )
-            loaded = await asyncio.to_thread(models.load, model)
-            stream = await asyncio.to_thread(loaded.chat, turns, config)
+            loaded = aio.of(await asyncio.to_thread(models.load, model))
             done = 0
-            while await asyncio.to_thread(next, stream, None) is not None:
-                done += 1
-                await ctx.report_progress(done, max_tokens)
+            async with aclosing(loaded.chat(turns, config)) as stream:
+                async for _ in stream:
+                    done += 1
+                    await ctx.report_progress(done, max_tokens)
         return Text(
-            text=stream.text(),
+            text=await stream.text(),
             finish_reason=stream.finish_reason or "",
             prompt_tokens=stream.metrics.prompt_tokens,
             generated_tokens=stream.metrics.generated_tokens,
