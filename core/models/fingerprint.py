@@ -85,7 +85,7 @@ def remember_adapter(
 
 
 def known_as(model: TextModel, found: str) -> None:
-    """Note the fingerprint that a server gave for the model behind it."""
+    """Note a fingerprint that no files tell: a server's, or one made for a model that changed."""
     _FOUND[model] = found
 
 

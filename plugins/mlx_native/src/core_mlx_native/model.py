@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import uuid
 import weakref
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from typing import Unpack
 
 import mlx.core as mx
 
 from core.clock import Check, RequestClock, stopping
 from core.errors import ModelClosedError
-from core.models.fingerprint import remember_adapter
+from core.models.fingerprint import known_as, remember_adapter
 from core.options import GenerateConfig, RequestOptions
 from core.protocols import Capability
 from core.support import checked_layers, checked_pairs, checked_prompts
@@ -37,6 +39,24 @@ from core_runtime.classifying import ClassifyingModel
 from core_runtime.owner import OwnerThread
 from core_runtime.request import forget_frames
 from core_runtime.rows import Row, checked_ids
+
+
+def _another_at_each(
+    steps: Generator[TrainStep, None, None], model: weakref.ref[MlxModel]
+) -> Iterator[TrainStep]:
+    """Pass the steps of a training on; each makes another model, which no calibration fits yet."""
+
+    def note() -> None:
+        if (trained := model()) is not None:
+            known_as(trained, uuid.uuid4().hex)
+
+    with closing(steps):
+        try:
+            for step in steps:
+                note()
+                yield step
+        finally:
+            note()  # its end may take an earlier adapter back
 
 
 def inspect(model: LoadedModel, ids: list[int], check: Check) -> AttentionSnapshot:
@@ -177,7 +197,7 @@ class MlxModel(ClassifyingModel):
         asked = config or TrainConfig()
         training = begin(self._loaded, self._owner, examples, asked)
         self._trained, self._training = asked, weakref.ref(training)
-        return training.steps()
+        return _another_at_each(training.steps(), weakref.ref(self))
 
     def training_rows(
         self, examples: Sequence[TrainingExample], config: TrainConfig
@@ -190,6 +210,7 @@ class MlxModel(ClassifyingModel):
         """Write the model's adapter as mlx-lm lays it out; see `core.Trainable`."""
         self.check_open()
         self._owner.run(lambda: save(self._loaded, directory, self._trained))
+        remember_adapter(self, self, directory)
 
     def with_adapter(self, path: str | os.PathLike[str] | None, /) -> MlxModel:
         """Load another adapter, or none, over the same weights; see `core.Adapting`.

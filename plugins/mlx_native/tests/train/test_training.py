@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import core
+from core.models.fingerprint import fingerprint_of
 from core_mlx_native.model import MlxModel
 from core_mlx_native.train import optimiser
 from plugins.mlx_native.tests.train.tasks import config, labelled
@@ -55,6 +56,20 @@ def test_an_adapter_changes_nothing_before_its_first_step(load: Load) -> None:
     np.testing.assert_array_equal(logits(model), before)
     next(steps)
     assert np.abs(logits(model) - before).max() > 1e-3
+
+
+def test_a_trained_model_is_another_until_its_adapter_is_saved(load: Load, tmp_path: Path) -> None:
+    """So a calibration of before is refused, and one of the saved adapter taken."""
+    model, adapter = load(), str(tmp_path / "adapter")
+    told = [fingerprint_of(model)]
+    steps = model.train(labelled(), config(iterations=2))
+    told.append(fingerprint_of(model))
+    told.extend(fingerprint_of(model) for _ in steps)
+    assert told[0] == told[1]
+    assert len({*told, fingerprint_of(model)}) == 4
+
+    model.save_adapter(adapter)
+    assert fingerprint_of(model) == fingerprint_of(load(adapter_path=adapter))
 
 
 def test_a_saved_adapter_is_loaded_with_equal_logits(load: Load, tmp_path: Path) -> None:
@@ -176,6 +191,7 @@ def test_a_killed_run_goes_on_exactly(load: Load, checkpoint: Any, tmp_path: Pat
 import os, sys
 sys.path.insert(0, {str(ROOT)!r})
 import core
+from core.models.fingerprint import fingerprint_of
 from plugins.mlx_native.tests.train.tasks import config, labelled
 model = core.load_model({str(checkpoint("gemma3", "again"))!r}, backend="mlx_cpu")
 asked = config(save_every=4, dropout=0.1, directory={str(directory)!r})
@@ -233,6 +249,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
 import resource, signal, sys
 sys.path.insert(0, {str(ROOT)!r})
 import core
+from core.models.fingerprint import fingerprint_of
 from plugins.mlx_native.tests.train.tasks import config, labelled
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 model = core.load_model({str(checkpoint("gemma3", "again"))!r}, backend="mlx_cpu")

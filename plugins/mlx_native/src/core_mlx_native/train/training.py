@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -118,7 +118,7 @@ class Training:
         else:
             self._checkpoints.check_new()
 
-    def steps(self) -> Iterator[TrainStep]:
+    def steps(self) -> Generator[TrainStep, None, None]:
         """Train; what is raised, or an iterator that is closed, leaves the adapter as it was."""
         try:
             yield from self._all_steps()
