@@ -17,8 +17,7 @@ NOT_YET = REFUSABLE  # - {"temperature", ...}: less what your engine honours
 class TemplateModel(core.TextModelBase):
     def __init__(self, context: int) -> None:
         super().__init__(NAME)
-        self.model_type = NAME
-        self.info = core.ModelInfo(NAME, 256, 1, 1, 0, 0, context, logit_tolerance=0.0)
+        self.model_type, self.info = NAME, core.ModelInfo(NAME, 256, 1, 1, 0, 0, context, 0.0)
 
     def classify(self, prompts: Sequence[str], config: GenerateConfig | None = None, /,
                  **options: Unpack[core.ClassifyOptions]) -> list[core.ClassifyResult]:  # fmt: skip
@@ -28,8 +27,8 @@ class TemplateModel(core.TextModelBase):
         rows = [row.encode(errors="replace") for row in checked_prompts("classify", prompts)]
         clock = RequestClock(request)
         results = [self._read(ids, clock) for ids in rows]
-        read = sum(map(len, rows))
-        self.record(core.GenerateMetrics(read, 0, len(rows), total_seconds=clock.seconds))
+        read = [len(ids) for ids, row in zip(rows, results, strict=True) if row.error is None]
+        self.record(core.GenerateMetrics(sum(read), 0, len(read), 0, 0, clock.seconds))
         return results
 
     def _read(self, ids: bytes, clock: RequestClock) -> core.ClassifyResult:

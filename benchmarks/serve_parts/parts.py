@@ -127,10 +127,10 @@ def streams(setup: Setup) -> Figures:
         return tokens / done.seconds
 
     command = servers.core_serve(setup.directory, "mlx_cpu", setup.streams)
-    slots = {"parallel_slots": setup.streams}
+    loading = core.LoadConfig(backend="mlx_cpu", parallel_slots=setup.streams)
     with (
         running("core", command) as server,
-        core.load_model(str(setup.directory), backend="mlx_cpu", **slots) as model,
+        core.load_model(str(setup.directory), loading) as model,
     ):
         asks = [core_named(ask, setup.directory.name) for ask in asks]
 
@@ -258,13 +258,13 @@ def clients(setup: Setup) -> Figures:
     """Decisions a second of many clients that ask one at a time, beside other servers."""
     with core.load_model(str(setup.directory), backend="mlx_cpu") as model:
         ids = first_tokens(model)
-    alone, told = partial(asking.completion, ids=ids), {"ids": ids, "logprobs": _LOGPROBS}
+    alone = partial(asking.completion, ids=ids)
     contestants: dict[str, tuple[Callable[[], list[str]], Callable[[str], Ask]]] = {
         "core, llama_cpp": (lambda: servers.core_serve(setup.gguf, "llama_cpp"), asking.decision),
         "core, mlx_cpu": (lambda: servers.core_serve(setup.directory, "mlx_cpu"), asking.decision),
         "llama-cpp-python": (
             lambda: servers.llama_cpp_python(setup.gguf, logprobs=True),
-            partial(asking.completion, **told),
+            partial(asking.completion, ids=ids, logprobs=_LOGPROBS),
         ),
         "llama-cpp-python, label alone": (
             lambda: servers.llama_cpp_python(setup.gguf, logprobs=False),

@@ -24,24 +24,28 @@ def read(engine: Engine, prompt: str, layers: Sequence[int], clock: RequestClock
     """The states of one prompt, or its error."""
     try:
         clock.check()
-        engine.ids(prompt)
+        ids = engine.ids(prompt)
     except RequestError as error:
         return HiddenResult(error=error)
 
     states = array("f")
     for layer in layers:
-        states.extend(_state(prompt, layer))
+        states.extend(_of_words(prompt) if layer else _of_token(ids[-1]))
     return HiddenResult(tuple(layers), states)
 
 
-def _state(prompt: str, layer: int) -> list[float]:
-    """The state in front of the only block, of the last word alone; behind it, of all words.
+def _of_token(token: int) -> list[float]:
+    """The state in front of the only block, of the prompt's last token alone."""
+    return [float(place == token % SIZE) for place in range(SIZE)]
 
-    It is of length 1, or 0 without any word: each word counts in one of the numbers.
+
+def _of_words(prompt: str) -> list[float]:
+    """The state behind the block: each word of the prompt counts in one of the numbers.
+
+    It is of length 1, or 0 without any word.
     """
-    words = prompt.split() if layer else prompt.split()[-1:]
     values = [0.0] * SIZE
-    for word in words:
+    for word in prompt.split():
         values[zlib.crc32(word.encode()) % SIZE] += 1.0
     length = math.hypot(*values) or 1.0
     return [value / length for value in values]

@@ -84,7 +84,15 @@ def test_jevcompat_finds_nothing_wrong(
 
 
 def _judged(address: str, key: str, report: Path) -> list[dict[str, str]]:
-    words = ["test", address, "--json", str(report), *(("--key", key) if key else ())]
+    words = [
+        "test",
+        address,
+        "--timeout",
+        "600",
+        "--json",
+        str(report),
+        *(("--key", key) if key else ()),
+    ]
     judge = "import sys; from jevcompat.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", judge, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -13,7 +13,8 @@ from core_conformance.reference.vocabulary import VOCAB_SIZE
 MODEL_TYPE = "reference"
 CONTEXT_LENGTH = 1024
 ADAPTER = "adapter_config.json"
-_TOKENS = {str(token) for token in range(VOCAB_SIZE)}
+_LARGEST = 1e6
+_TOKENS = {str(token): token for token in range(VOCAB_SIZE)}
 
 
 def refusal(directory: str | os.PathLike[str]) -> str | None:
@@ -49,13 +50,14 @@ def read_model(directory: str | os.PathLike[str]) -> int:
 def read_adapter(path: str | os.PathLike[str]) -> dict[int, float]:
     """Read an adapter: the number that it adds to each token's logit. Raises `ModelError`."""
     bias = read_json_object(os.path.join(os.path.expanduser(path), ADAPTER)).get("bias")
-    if not isinstance(bias, dict) or not all(map(_sound, bias.keys(), bias.values())):
+    try:
+        read = cast("dict[str, float]", bias).items()
+        found = {_TOKENS[token]: float(value) for token, value in read}
+        if not all(abs(value) < _LARGEST for value in found.values()):
+            raise ValueError("a number is too large")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidModelError(
             f"{os.fspath(path)!r} holds no adapter: its {ADAPTER} needs a 'bias' that maps token "
-            f"ids below {VOCAB_SIZE} to numbers."
-        )
-    return {int(token): value for token, value in cast("dict[str, float]", bias).items()}
-
-
-def _sound(token: str, value: object) -> bool:
-    return token in _TOKENS and isinstance(value, int | float) and abs(value) < 1e6
+            f"ids below {VOCAB_SIZE} to numbers below {_LARGEST:g}."
+        ) from error
+    return found

@@ -169,7 +169,9 @@ class PaddingIsRead(ReadsTogether):
 @saboteur(
     "neighbour-is-read",
     "what a row has in front of it is read with it",
-    READ_OTHERWISE | {"classify.neighbours", "labels.independent", "classify.stream-logits"},
+    READ_OTHERWISE
+    | {"classify.neighbours", "labels.independent", "classify.stream-logits"}
+    | {"sampling.penalty-negative"},
 )
 class NeighbourIsRead(ReadsTogether):
     def together(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:

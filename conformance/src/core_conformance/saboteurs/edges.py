@@ -22,7 +22,9 @@ _ROOM = 40  # characters
 
 
 @saboteur(
-    "closed-is-stop", "a stream that was closed says that it is complete", {"streaming.reasons"}
+    "closed-is-stop",
+    "a stream that was closed says that it is complete",
+    {"streaming.reasons", "streaming.close-behind"},
 )
 class ClosedIsStop(ReferenceStream):
     @property
