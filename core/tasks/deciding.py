@@ -6,10 +6,11 @@ For what passes a question on, to other processes say: it is read once, and aske
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from core.errors import TaskError
+from core.options import GenerateConfig
 from core.protocols import TextModel
 from core.tasks.decision import Decision
 from core.tasks.files import load_task
@@ -53,3 +54,21 @@ def decider(question: Question, model: TextModel) -> Decide:
         return lambda texts: task.classify(model, texts)
     decide: Decide = learner().FewShot.with_head(question, model).classify
     return decide
+
+
+def decisions(
+    question: Question,
+    model: TextModel,
+    texts: Iterable[str],
+    config: GenerateConfig | None = None,
+) -> Iterator[Decision]:
+    """One decision for each text, as they come, in constant memory.
+
+    ``config`` is for ``cancel`` and ``timeout``. Raises like `decider`, at the call.
+    """
+    if isinstance(question, Task):
+        return question.classify_iter(model, texts, config)
+    found: Iterator[Decision] = (
+        learner().FewShot.with_head(question, model).classify_iter(texts, config)
+    )
+    return found

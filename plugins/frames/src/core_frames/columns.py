@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,17 +9,17 @@ import narwhals as nw
 
 import core
 from core.shared_models import shared_model
-from core_frames.asking import AnyHead, AnyTask, Question, question
+from core.tasks.deciding import Path, Question, decisions, question_of
 
 
 def classify(
     texts: Any,
-    model: core.TextModel | str | os.PathLike[str],
+    model: core.TextModel | Path,
     labels: Sequence[str] = (),
     *,
     template: str = "{text}",
-    task: AnyTask | None = None,
-    head: AnyHead | None = None,
+    task: core.Task | Path | None = None,
+    head: Question | Path | None = None,
     cancel: core.CancelToken | None = None,
     timeout: float | None = None,
 ) -> Any:
@@ -31,9 +30,9 @@ def classify(
     path as `core.load_model` takes it, which is loaded once and shared.
 
     One of three says what is asked: ``labels`` behind a ``template`` with ``{text}``; a ``task``,
-    which is a `core.Task` with its calibration, or the path of one; a ``head``, which is a
-    `core_learn.FewShot`, or the path of one. ``probabilities`` has a field for each label (in
-    pandas a dictionary). Columns are added where a task has them: ``labels`` (mode "many"),
+    which is a `core.Task` with its calibration, or the path of one; a ``head``
+    that `core_learn` has learned, or the path of one. ``probabilities`` has a field for each label
+    (in pandas a dictionary). Columns are added where a task has them: ``labels`` (mode "many"),
     ``value`` (levels), ``accepted`` (a threshold).
 
     A text that is null has a row of nulls and is not asked. What goes wrong with one text is its
@@ -47,9 +46,9 @@ def classify(
         if not isinstance(rows[row], str):
             kind = type(rows[row]).__name__
             raise TypeError(f"The column {column.name!r} holds a {kind} in row {row}, and no text.")
-    asked = question(shared_model(model), labels, template, task, head)
+    asked = question_of(labels, template, task=task, head=head)
     config = core.GenerateConfig(cancel=cancel, timeout=timeout)
-    found = asked.decide((rows[row] for row in known), config)
+    found = decisions(asked, shared_model(model), (rows[row] for row in known), config)
     return _frame(column, asked, known, found)
 
 
@@ -88,13 +87,14 @@ def _kinds(asked: Question) -> dict[str, Any]:
     """The columns, each with its type."""
     number, text = nw.Float64(), nw.String()
     kinds: dict[str, Any] = {"label": text}
-    if asked.many:
+    mode = getattr(asked, "mode", "one")  # a head has none
+    if mode == "many":
         kinds["labels"] = nw.List(text)
     kinds["probabilities"] = nw.Struct(dict.fromkeys(asked.labels, number))
     kinds |= {"margin": number, "label_mass": number}
-    if asked.numeric:
+    if mode == "levels":
         kinds["value"] = number
-    if asked.selective:
+    if mode != "many" and getattr(asked, "threshold", None) is not None:
         kinds["accepted"] = nw.Boolean()
     return kinds | {"error": text}
 
