@@ -78,11 +78,11 @@ class AnyKindWillDo(Reference):
     kills={"loading.broken-adapter"},
 )
 class AdapterBestEffort(Reference):
-    """Applies the tensors of an adapter that it knows, be that none."""
+    """Applies what it finds of an adapter, be that nothing."""
 
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
-        """Loads a model without its adapter, when there is something else in its place."""
+        """Loads a model without its adapter, when there is no file of one in its place."""
         adapter = config.adapter_path
-        if adapter is not None and os.path.exists(adapter):
+        if adapter is not None and os.path.isdir(adapter) and not os.listdir(adapter):
             config = replace(config, adapter_path=None)
         return super().load_model(path, config)
