@@ -48,6 +48,7 @@ def path(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_it_is_certified_with_all_that_it_declares(
     certify: Callable[[str, Path], set[str]],
     example: ModuleType,

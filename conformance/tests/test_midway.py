@@ -152,7 +152,7 @@ class Remembers(ReferenceModel):
         pytest.param({"batch_class": Lumps}, marks=pytest.mark.slow, id="lumps"),
         pytest.param({"engine_class": Polls}, marks=pytest.mark.slow, id="polls"),
         pytest.param({"classifier_class": Wide}, marks=pytest.mark.slow, id="wide"),
-        pytest.param({"base": RunsAhead}, id="ahead"),
+        pytest.param({"base": RunsAhead}, marks=pytest.mark.slow, id="ahead"),
         pytest.param({"base": Remembers}, marks=pytest.mark.slow, id="remembers"),
     ],
 )

@@ -34,6 +34,7 @@ def test_the_command_certifies_the_reference(model: str, tmp_path: Path) -> None
     assert {check["refused"] for check in report["checks"]} <= {"", "trainable"}
 
 
+@pytest.mark.slow
 def test_pytest_certifies_the_reference(model: str, tmp_path: Path) -> None:
     suite = ("--pyargs", "core_conformance", "--core-backend", "reference", "--core-model", model)
     done = run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", *suite, "--core-certify")

@@ -57,6 +57,7 @@ def path(tiny_gguf: Callable[..., Path]) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_of_a_close(path: Path, interrupted_behind: Interrupts) -> None:
     for calls in itertools.count():
         model = core.load_model(path, backend="llama_cpp")
