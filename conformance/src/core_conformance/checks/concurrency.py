@@ -21,6 +21,7 @@ from core_conformance.checking.calls import (
     ending,
     greedy,
     greedy_options,
+    promptly,
     talkative,
     together,
 )
@@ -256,18 +257,23 @@ def closing_one_leaves_the_others(subject: Subject) -> None:
 )
 def submitted_behind_the_own_stream(subject: Subject) -> None:
     prompt = talkative(subject)
-    with subject.loaded(parallel_slots=1) as model:
+    config = GenerateConfig(**greedy_options(subject, 2))
+
+    def both(model: TextModel) -> tuple[Exception | None, Exception | None]:
+        """How a request behind an open stream ended, and then the stream, all in one thread."""
         first = model.generate(prompt, **greedy_options(subject, _COUNT))
-        well_formed(next(first, None) is not None, f"generate() gave no token behind {prompt!r}")
-        config = GenerateConfig(**greedy_options(subject, 2))
+        next(first, None)
         second = ending(lambda: cast("Submitting", model).submit(PROMPTS[1], config))
+        return second.error, ending(lambda: first).error
+
+    with subject.loaded(parallel_slots=1) as model:
+        what = "a submitted request that was read beside an open stream of its reader"
+        second, first = promptly(subject, lambda: both(model), what)
         must(
-            second.error is None or isinstance(second.error, ModelBusyError),
-            f"a submitted request that was read beside an open stream raised {second.error!r}: it "
-            "has to be answered, or to be ModelBusyError",
+            second is None or isinstance(second, ModelBusyError),
+            f"{what} raised {second!r}: it has to be answered, or to be ModelBusyError",
         )
-        rest = ending(lambda: first)
-        must(rest.error is None, f"the open stream then ended with {rest.error!r}")
+        must(first is None, f"the open stream then ended with {first!r}")
 
 
 def _submit(subject: Subject, prompt: str, max_tokens: int) -> TokenStream:

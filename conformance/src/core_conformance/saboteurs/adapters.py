@@ -105,7 +105,7 @@ class AdapterInSharedWeights(Reference):
 @saboteur(
     "wrong-adapter-skipped",
     "an adapter that does not fit is left out",
-    kills={"adapters.wrong"},
+    kills={"adapters.wrong", "loading.broken-adapter"},
 )
 class WrongAdapterSkipped(Reference):
     """Loads an adapter's tensors where they fit, and passes over the others."""

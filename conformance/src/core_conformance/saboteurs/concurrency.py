@@ -64,7 +64,11 @@ class Waiting(SubmittedStream):
 @saboteur(
     "one-cache-for-streams",
     "streams that run at the same time share one cache",
-    kills={"concurrency.streams", "concurrency.parallel-slots"},
+    kills={
+        "concurrency.streams",
+        "concurrency.parallel-slots",
+        "submitting.behind-own-stream",
+    },
 )
 class OneCacheForStreams(ReferenceModel):
     """Is right for one stream, and wrong for two that run at the same time."""

@@ -32,7 +32,7 @@ class UntypedMissingFile(Reference):
 @saboteur(
     "untyped-broken-file",
     "a broken model raises what the parser raises",
-    kills={"loading.broken-model", "loading.incomplete-model"},
+    kills={"loading.broken-model", "loading.incomplete-model", "loading.probe-agrees"},
 )
 class UntypedBrokenFile(Reference):
     """Reads config.json without a thought for what may be in it."""
