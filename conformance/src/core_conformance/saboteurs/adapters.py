@@ -27,7 +27,7 @@ _LONG = 90  # characters of a prompt that is worth keeping
 @saboteur(
     "adapter-read-and-forgotten",
     "an adapter is read, and its numbers are not used",
-    kills={"adapters.changes", "adapting.handles", "adapting.kept"},
+    kills={"adapters.changes", "adapting.handles", "adapting.kept", "training.saved"},
 )
 class AdapterForgotten(Reference):
     """Loads the keys that it knows, of which an adapter of another tool has none."""

@@ -119,12 +119,16 @@ class ChoiceWithoutReason(ReferenceModel):
 
 
 @saboteur("declares-more", "a model declares what its backend does not", {"identity.declared"})
-class DeclaresMore(ReferenceModel):
-    """Says that it can do everything, training too."""
+class DeclaresMore(Reference):
+    """Its models train, and it knows nothing of that."""
 
-    def declared(self) -> frozenset[Capability]:
-        """All that there is."""
-        return frozenset(Capability)
+    def __init__(self) -> None:
+        super().__init__()
+        self.capabilities -= {Capability.TRAINABLE}
+
+    def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> ReferenceModel:
+        """Load a model of the whole reference, which declares all that this can do."""
+        return Reference().load_model(path, config)
 
 
 class Modest(Reference):
