@@ -120,15 +120,16 @@ class ChoiceWithoutReason(ReferenceModel):
 
 @saboteur("declares-more", "a model declares what its backend does not", {"identity.declared"})
 class DeclaresMore(Reference):
-    """Its models train, and it knows nothing of that."""
+    """Does not train, and its models say that they can do everything."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.capabilities -= {Capability.TRAINABLE}
+        super().__init__(without={Capability.TRAINABLE})
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> ReferenceModel:
-        """Load a model of the whole reference, which declares all that this can do."""
-        return Reference().load_model(path, config)
+        """Load a model that declares all that there is."""
+        model = super().load_model(path, config)
+        model.declared = lambda: frozenset(Capability)  # type: ignore[method-assign]
+        return model
 
 
 class Modest(Reference):
