@@ -61,11 +61,13 @@ def no_trace(subject: Subject) -> None:
     with adapters(subject) as found:
         with subject.loaded(adapter_path=found.one) as other:
             wanted = says(subject, other)
-            must_be(subject, plain, says(subject, subject.model), "beside one with an adapter")
-            must_be(subject, wanted, says(subject, other), "with an adapter, asked again")
-        must_be(subject, plain, says(subject, subject.model), "when that one was closed")
+            must_be(
+                subject, plain, partial(says, subject, subject.model), "beside one with an adapter"
+            )
+            must_be(subject, wanted, partial(says, subject, other), "with an adapter, asked again")
+        must_be(subject, plain, partial(says, subject, subject.model), "when that one was closed")
     with subject.loaded() as again:
-        must_be(subject, plain, says(subject, again), "loaded behind one with an adapter")
+        must_be(subject, plain, partial(says, subject, again), "loaded behind one with an adapter")
 
 
 @check(
@@ -95,15 +97,21 @@ def handles(subject: Subject) -> None:
         with subject.loaded(adapter_path=found.one) as model:
             one = says(subject, model)
             with _with(model, None) as none:
-                must_be(subject, plain, says(subject, none), "with_adapter(None)")
+                must_be(subject, plain, partial(says, subject, none), "with_adapter(None)")
             with _with(model, found.two) as two:
                 said = says(subject, two)
         with _with(subject.model, found.one) as handle:
-            must_be(subject, one, says(subject, handle), "with_adapter(), and a load with it")
+            must_be(
+                subject, one, partial(says, subject, handle), "with_adapter(), and a load with it"
+            )
             with _with(subject.model, found.two) as another:
-                must_be(subject, said, says(subject, another), "two handles of one adapter")
-            must_be(subject, one, says(subject, handle), "a handle beside another")
-        must_be(subject, plain, says(subject, subject.model), "the model that handles are of")
+                must_be(
+                    subject, said, partial(says, subject, another), "two handles of one adapter"
+                )
+            must_be(subject, one, partial(says, subject, handle), "a handle beside another")
+        must_be(
+            subject, plain, partial(says, subject, subject.model), "the model that handles are of"
+        )
     must_differ(subject, plain, one, "a handle's adapter changes nothing")
 
 
@@ -126,7 +134,12 @@ def kept(subject: Subject) -> None:
             _with(base, found.two) as two,
         ):
             for model, right in zip((base, one, two), wanted, strict=True):
-                must_be(subject, right, says(subject, model, prompts), "asked one after another")
+                must_be(
+                    subject,
+                    right,
+                    partial(says, subject, model, prompts),
+                    "asked one after another",
+                )
 
 
 @check(
@@ -148,7 +161,7 @@ def any_order(subject: Subject) -> None:
                     for index in still:
                         said = partial(says, subject, models[index])
                         what = "a model whose other handle was closed"
-                        must_be(subject, wanted[index], unless_raised(said, what), what)
+                        must_be(subject, wanted[index], partial(unless_raised, said, what), what)
             finally:
                 for index in still:
                     models[index].close()
@@ -166,7 +179,9 @@ def wrong_handle(subject: Subject) -> None:
         for path in (found.wrong, f"{found.wrong}-is-not-there"):
             error = raised(lambda path=path: _with(subject.model, path).close())  # type: ignore[misc]
             must(isinstance(error, ModelError), f"with_adapter({path!r}): {_raised(error)}")
-    must_be(subject, plain, says(subject, subject.model), "behind an adapter that was refused")
+    must_be(
+        subject, plain, partial(says, subject, subject.model), "behind an adapter that was refused"
+    )
 
 
 def _with(model: TextModel, path: str | None) -> TextModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -40,7 +41,8 @@ _TICK = 0.001  # seconds
 _LONG = 0.03  # seconds of a call in which the loop can be seen to run on
 _ALONE = 0.25  # seconds without a look, after which nobody looks any more
 _FEW_LOOKS = 12
-_TRIES, _STOPPED = 3, 0.75  # a machine's noise does not explain so many; a share of the looks
+_AT, _STOPPED = 0.25, 0.75  # shares of the looks: where a task is cancelled, where all is over
+_TURNS, _PATIENCE = 32, 5.0  # of an event loop; seconds
 
 
 @check(
@@ -155,15 +157,13 @@ def cancelled(subject: Subject) -> None:
             if calm.seen < _FEW_LOOKS:
                 tally.left_out(f"{way}, whose cancel is looked at {calm.seen} times")
                 continue
-            for turn in range(_TRIES):
-                seen = _looks(_given_up(model, way, prompt, most, CancelAfter()), subject)
-                if seen < _STOPPED * calm.seen:
-                    break
-                must(
-                    turn < _TRIES - 1,
-                    f"the task that awaited {way} was cancelled at its beginning, and its request "
-                    f"went on: its cancel was looked at {seen} times, and {calm.seen} times in all",
-                )
+            witness = CancelsItsTask(max(1, int(_AT * calm.seen)))
+            seen = _looks(_given_up(model, way, prompt, most, witness), subject)
+            must(
+                seen < _STOPPED * calm.seen,
+                f"the task that awaited {way} was cancelled at its beginning, and its request "
+                f"went on: its cancel was looked at {seen} times, and {calm.seen} times in all",
+            )
             found = greedy(subject, model, prompt, _FEW)
             must(
                 same(subject, expected, found, prompt),
@@ -268,15 +268,52 @@ async def _awaited(model: Any, way: str, prompt: str, most: int, witness: Cancel
             await asyncio.sleep(0)
 
 
+class CancelsItsTask(CancelAfter):
+    """A cancel that is never set: at one of its looks, the task is cancelled that asked.
+
+    That look returns when the event loop has told the task, so that no request is over by then,
+    however fast it is and however busy the machine. A look in the loop itself does not wait.
+    """
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self._at = at
+        self._task: asyncio.Task[None] | None = None
+        self.told = threading.Event()
+
+    def watch(self, task: asyncio.Task[None]) -> None:
+        """This is the task; to be called in its event loop."""
+        self._task = task
+        self._loop, self._thread = task.get_loop(), threading.get_ident()
+
+    def is_set(self) -> bool:
+        """See `core.CancelToken`."""
+        super().is_set()
+        task = self._task
+        if task is not None and self.seen >= self._at:
+            self._task = None
+            self._loop.call_soon_threadsafe(task.cancel)
+            self._loop.call_soon_threadsafe(self._turn, _TURNS)
+            if threading.get_ident() != self._thread:
+                self.told.wait(_PATIENCE)
+        return False
+
+    def _turn(self, left: int) -> None:
+        """Let the loop turn: a task waits for a future that waits for others, and so on."""
+        if left:
+            self._loop.call_soon(self._turn, left - 1)
+        else:
+            self.told.set()
+
+
 async def _given_up(
-    model: Any, way: str, prompt: str, most: int, witness: CancelAfter
+    model: Any, way: str, prompt: str, most: int, witness: CancelsItsTask
 ) -> CancelAfter:
-    """Cancel a task that waits for a long answer, once its request has been at work."""
+    """Cancel a task that waits for a long answer, while its request is at work."""
     task = asyncio.ensure_future(_awaited(model, way, prompt, most, witness))
-    while not witness.seen and not task.done():
-        await asyncio.sleep(_TICK)
-    task.cancel()
+    witness.watch(task)
     await asyncio.gather(task, return_exceptions=True)
+    witness.told.set()  # the loop ends here, perhaps before it has turned so often
     return witness
 
 

@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 from core.errors import CoreError, ModelClosedError
@@ -63,7 +64,9 @@ def untouched(subject: Subject) -> None:
     with subject.loaded() as model:
         before = says(subject, model)
         steps = _train(model, replace(_CONFIG, learning_rate=_FAR))
-        must_be(subject, before, says(subject, model), "before the first step of a training")
+        must_be(
+            subject, before, partial(says, subject, model), "before the first step of a training"
+        )
         next(steps)
         behind = says(subject, model)
     must_differ(subject, before, behind, "a model says the same before a step and behind it")
@@ -86,7 +89,12 @@ def saved(subject: Subject) -> None:
         _trainable(model).save_adapter(place)
         trained = says(subject, model)
         with subject.loaded(adapter_path=place) as other:
-            must_be(subject, trained, says(subject, other), "an adapter that was trained and saved")
+            must_be(
+                subject,
+                trained,
+                partial(says, subject, other),
+                "an adapter that was trained and saved",
+            )
 
 
 @check(
@@ -103,7 +111,10 @@ def kept(subject: Subject) -> None:
         says(subject, model, prompts)
         [*_train(model)]
         must_be(
-            subject, wanted, says(subject, model, prompts), "asked before a training and behind"
+            subject,
+            wanted,
+            partial(says, subject, model, prompts),
+            "asked before a training and behind",
         )
 
 
@@ -121,7 +132,7 @@ def left_early(subject: Subject) -> None:
         close = getattr(steps, "close", None)
         error = raised(close) if close else None
         must(error is None, f"close() of a training that runs raised {error!r}")
-        must_be(subject, made, says(subject, model), "behind a training that was left")
+        must_be(subject, made, partial(says, subject, model), "behind a training that was left")
         again = next(_train(model))
         must(again.step == 1, f"the first step of another training is told as {again}")
 
@@ -160,7 +171,9 @@ def refused(subject: Subject) -> None:
             error = raised(lambda e=examples, c=config: _trainable(model).train(e, c))  # type: ignore[misc]
             what = f"train({examples!r:.80}, targets={config.targets})"
             must(isinstance(error, CoreError), f"{what} raised {error!r}")
-        must_be(subject, before, says(subject, model), "behind trainings that were refused")
+        must_be(
+            subject, before, partial(says, subject, model), "behind trainings that were refused"
+        )
     error = raised(lambda: _train(model))
     must(isinstance(error, ModelClosedError), f"train() of a closed model raised {error!r}")
 
