@@ -135,7 +135,11 @@ class TimeoutAsCancel(Engine):
 @saboteur(
     "cancel-by-presence",
     "a cancel counts as set as soon as there is one",
-    kills={"cancel.unset", "submitting.begins", "streaming.reasons"},
+    kills={
+        "cancel.unset",
+        "submitting.begins",
+        "streaming.reasons",
+    },
 )
 class CancelByPresence(ReferenceStream):
     """Tests `if config.cancel` where `if config.cancel.is_set()` is meant."""

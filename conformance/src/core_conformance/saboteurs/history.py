@@ -51,7 +51,7 @@ class Remembers(Classifier):
 @saboteur(
     "found-by-its-beginning",
     "a kept prompt is found by the beginning of its text, and taken for any that begins like it",
-    {"history.classify", "history.labels", "history.threads"},
+    {"history.classify", "history.labels", "history.threads", "training.kept"},
 )
 class FoundByItsBeginning(Remembers):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
@@ -85,7 +85,7 @@ class Keeps(Engine):
 @saboteur(
     "one-token-too-many",
     "of a kept beginning one token too many is taken",
-    WHERE_PROMPTS_BEGIN_ALIKE,
+    WHERE_PROMPTS_BEGIN_ALIKE | {"training.kept"},
 )
 class OneTokenTooMany(Keeps):
     """Takes the first token that differs for one that does not."""
@@ -105,7 +105,7 @@ class HalfWrittenBeginnings(Keeps):
 @saboteur(
     "one-cache-for-models",
     "models of the same files share what they keep, and closing one empties what it has written",
-    BY_A_FRESH_LOAD | {"adapting.kept"},
+    BY_A_FRESH_LOAD | {"adapting.kept", "training.kept"},
 )
 class OneCacheForModels(ReferenceModel):
     kept: ClassVar[dict[str, tuple[Engine, array[float]]]] = {}
@@ -177,7 +177,7 @@ class SeedOfBefore(Remembers):
 @saboteur(
     "results-are-kept",
     "a result is kept as it was handed out, and handed out again",
-    {"history.results"},
+    {"history.results", "training.kept", "training.untouched"},
 )
 class ResultsAreKept(Remembers):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
@@ -190,7 +190,7 @@ class ResultsAreKept(Remembers):
 @saboteur(
     "overwritten-in-place",
     "a call of many rows overwrites what is kept, and it is found all the same",
-    {"history.many"},
+    {"history.many", "training.kept"},
 )
 class OverwrittenInPlace(Remembers):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:

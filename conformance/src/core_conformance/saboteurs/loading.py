@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from core.errors import CoreError, ModelError, UnsupportedOptionError
+from core.errors import ModelError, UnsupportedOptionError
 from core.options import LoadConfig
 from core.types import ModelInfo
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.backend import Reference
+from core_conformance.reference.files import read_model
 from core_conformance.reference.optional import ReferenceModel
 
 Path = str | os.PathLike[str]
@@ -112,11 +113,9 @@ class ContextCapped(Reference):
     """Takes the smaller of the context that was asked for and the model's own."""
 
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
-        """Loads a model with the context that is possible."""
-        try:
-            return super().load_model(path, config)
-        except CoreError:
-            return super().load_model(path, replace(config, context_len=0))
+        """Loads a model with the context that its config.json names, at most."""
+        most = min(config.context_len, read_model(path))
+        return super().load_model(path, replace(config, context_len=most))
 
 
 @saboteur(

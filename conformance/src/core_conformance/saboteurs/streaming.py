@@ -139,7 +139,7 @@ class Leftovers(ReferenceStream):
 @saboteur(
     "cancelled-behind-its-end",
     "close() says that a stream was cancelled, which had ended before",
-    kills={"streaming.close-behind", "async.streams"},
+    kills={"streaming.close-behind"},
 )
 class CancelledBehindItsEnd(ReferenceStream):
     """Sets the reason where it closes, without a look at the one that is there."""
