@@ -133,7 +133,7 @@ class TemperatureFirst(ClassifiesOtherwise):
         return dataclasses.replace(result, logits=logits if asked else None)
 
 
-_noise = count(1000)  # from 1 on, chance would fail a check of repeat_penalty as well
+_noise = count(3000)  # from 1 on, chance would fail a check of repeat_penalty as well
 
 
 @saboteur(
