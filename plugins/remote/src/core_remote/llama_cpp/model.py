@@ -1,0 +1,206 @@
+"""A model of llama.cpp's own server: its tokens, its chats, its distributions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar, Unpack
+
+from core.chat import RenderedPrompt
+from core.clock import RequestClock
+from core.errors import CoreError, GenerationCancelled, RequestError
+from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
+from core.protocols import Capability
+from core.support import checked_conversation, checked_prompts, text_error, unicode_error
+from core.types import (
+    BatchResult,
+    ClassifyResult,
+    Conversation,
+    GenerateMetrics,
+    Message,
+    Token,
+)
+from core_remote.connection import Connection
+from core_remote.llama_cpp.classification import Classification
+from core_remote.llama_cpp.rows import Work, gathered
+from core_remote.llama_cpp.server import Server
+from core_remote.llama_cpp.speaking import Speaking
+from core_remote.llama_cpp.streams import Prepare, TokenWire
+from core_remote.llama_cpp.tokenizer import Tokenizer
+from core_remote.model import Facts, RemoteModel
+from core_remote.stream import RemoteStream
+
+T = TypeVar("T")
+
+
+class LlamaModel(RemoteModel):
+    """The operations; the optional protocols are in `core_remote.llama_cpp.methods`.
+
+    ``slots``: requests that the server works on at once.
+    """
+
+    def __init__(
+        self,
+        backend: str,
+        connection: Connection,
+        facts: Facts,
+        tokenizer: Tokenizer,
+        slots: int,
+    ) -> None:
+        super().__init__(backend, connection, facts)
+        self._server, self._tokenizer = Server(connection), tokenizer
+        self._at_once = 2 * slots  # the next are tokenised meanwhile
+
+    def generate(
+        self,
+        prompt: str,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> RemoteStream:
+        """Continue a prompt, token by token. See `core.TextModel.generate`."""
+        request = self.checked(Capability.GENERATE, config, options)
+        [text] = checked_prompts("generate", [prompt])
+        return self.continuing(text, request)
+
+    def chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> RemoteStream:
+        """Answer a conversation, through the template of the server's model."""
+        request = self.checked(Capability.CHAT, config, options)
+        turns = checked_conversation(messages)
+
+        async def prepare() -> list[int]:
+            return await self._tokenizer.prompt(await self.rendered(turns))
+
+        return self.speaking(prepare, request)
+
+    def classify(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ClassifyOptions],
+    ) -> list[ClassifyResult]:
+        """Read the next-token distribution of each prompt. See `core.TextModel.classify`."""
+        request = self.checked_classify(Capability.CLASSIFY, config, options)
+        texts = checked_prompts("classify", prompts)
+        reader = Classification(self._server, self._tokenizer, request)
+        works = [partial(reader.result, text) for text in texts]
+        return self.read(works, reader, request, ClassifyResult)
+
+    def batch_generate(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> list[BatchResult]:
+        """Continue many prompts: a request for each, as many at once as the server has slots."""
+        request = self.checked(Capability.BATCH_GENERATE, config, options)
+        texts = checked_prompts("batch_generate", prompts)
+        return self.together([(partial(self.prepared, text), request) for text in texts], request)
+
+    # ------------------------------------------------------------------ for the protocols
+
+    async def prepared(self, text: str) -> list[int]:
+        """The ids of a prompt. Raises what is wrong with it."""
+        if error := text_error(text):
+            raise error
+        return await self._tokenizer.prompt(text)
+
+    async def rendered(self, turns: Sequence[Message]) -> RenderedPrompt:
+        """The prompt of a conversation. Raises what is wrong with it."""
+        for turn in turns:
+            if error := unicode_error(turn.content, "message"):
+                raise error
+        return await self._tokenizer.render_chat(turns)
+
+    def continuing(self, text: str, config: GenerateConfig) -> RemoteStream:
+        """A stream behind a prompt, which has not begun."""
+        return self.speaking(partial(self.prepared, text), config)
+
+    def speaking(
+        self,
+        prepare: Prepare,
+        config: GenerateConfig,
+        record: Callable[[GenerateMetrics], None] | None = None,
+        before: Sequence[int] = (),
+    ) -> RemoteStream:
+        """The same behind ids; ``before`` are those in whose last character a text may go on."""
+        tokenizer = self._tokenizer
+        speaking = Speaking(self._server, tokenizer.vocabulary, tokenizer.limit, config)
+        detokenizer = tokenizer.detokenizer(before)
+        wire = TokenWire(self._connection, speaking, prepare, config, detokenizer)
+        return RemoteStream(wire, config, record or self.record)
+
+    def together(
+        self, rows: Sequence[tuple[Prepare, GenerateConfig]], config: GenerateConfig
+    ) -> list[BatchResult]:
+        """The results of several prompts, each with its options, and what they cost together."""
+        clock, costs = RequestClock(config), list[GenerateMetrics]()
+        streams = [self.speaking(*row, costs.append).begin_now() for row in rows]
+        try:
+            results = [_row(stream) for stream in streams]
+        finally:
+            for stream in streams:
+                stream.close()
+        self.record(
+            GenerateMetrics(
+                prompt_tokens=sum(each.prompt_tokens for each in costs),
+                cached_prompt_tokens=sum(each.cached_prompt_tokens for each in costs),
+                generated_tokens=sum(len(result.tokens) for result in results),
+                total_seconds=clock.seconds,
+            )
+        )
+        return results
+
+    def read(
+        self,
+        works: Sequence[Work[T]],
+        reader: Classification,
+        config: GenerateConfig,
+        failed: Callable[..., T],
+    ) -> list[T]:
+        """The results of rows that are read; ``failed(error=...)`` is that of one that was not."""
+        clock = RequestClock(config)
+
+        def check() -> None:
+            clock.check()
+            self.check_usable()
+
+        found = gathered(self._connection, works, self._at_once, check)
+        cost = GenerateMetrics(
+            prompt_tokens=reader.prompt_tokens,
+            cached_prompt_tokens=reader.cached_tokens,
+            prefill_seconds=clock.seconds,
+            total_seconds=clock.seconds,
+        )
+        self.record(cost)
+        return [failed(error=each) if isinstance(each, CoreError) else each for each in found]
+
+
+def _row(stream: RemoteStream) -> BatchResult:
+    """What one row comes to; what a server did to all of them is raised."""
+    tokens: list[Token] = []
+    try:
+        tokens.extend(stream)
+    except RequestError as error:
+        stopped = isinstance(error, GenerationCancelled)
+        return BatchResult(tuple(tokens), "cancelled" if stopped else "error", error)
+    return BatchResult(tuple(tokens), stream.finish_reason or "stop")
+
+
+def of_sample(config: GenerateConfig, sample: int) -> GenerateConfig:
+    """Sample 0 draws what ``generate`` with this seed draws; the others have seeds of their own."""
+    if config.seed is None or sample == 0:
+        return config
+    return replace(config, seed=(config.seed + sample * _STRIDE) % 2**64)
+
+
+_STRIDE = 0x9E3779B97F4A7C15  # of the golden ratio: no small seed meets another's samples
