@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from secrets import randbelow
 
 from core.errors import EmptyPromptError, RequestError
 from core.labels import (
@@ -24,7 +23,7 @@ from core_remote import failures
 from core_remote.llama_cpp.events import LEAST, Likely
 from core_remote.llama_cpp.readings import Known, Readings
 from core_remote.llama_cpp.server import Server
-from core_remote.llama_cpp.speech import SEEDS, completion, seed_of
+from core_remote.llama_cpp.speech import completion, own_seed, seed_of
 from core_remote.llama_cpp.tokenizer import Tokenizer
 
 _LIKELY = 64  # tokens told of the first draw: where labels are among them, nothing more is asked
@@ -102,7 +101,7 @@ class Classification:
             ids,
             config,
             tokens=1,
-            seed=seed_of(randbelow(SEEDS) if config.seed is None else config.seed, 0),
+            seed=seed_of(own_seed(config), 0),
             probabilities=wanted,
             context=self._tokenizer.limit + 1,
         )

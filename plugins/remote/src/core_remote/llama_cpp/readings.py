@@ -6,13 +6,12 @@ is made to draw the wanted ones, one after the other, in one request.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from core.errors import RequestError
 from core_remote import failures
-from core_remote.llama_cpp.events import LEAST, Likely, Reading, matched
+from core_remote.llama_cpp.events import LEAST, Likely
 from core_remote.llama_cpp.server import Server
 from core_remote.llama_cpp.speech import forced
 from core_remote.llama_cpp.vocabulary import ALL, Vocabulary
@@ -58,35 +57,35 @@ class Readings:
         return known(found, listed)
 
     async def _run(self, prompt: Sequence[int], run: Sequence[int]) -> list[Known]:
-        if not self._vocabulary.pieces[run[0]]:  # special: no grammar allows the end of a text
+        if not self._is_plain(run[0]):
             return [await self.one(prompt, run[0])]
         answer = await self._server.complete(forced(prompt, run))
-        if answer.tokens != [*run]:
-            raise failures.nonsense(
-                self._server.address, f"the tokens {answer.tokens[:8]}, made to say {run[:8]}"
-            )
-        pieces = [self._vocabulary.pieces[token] for token in run]
-        readings = matched(run, answer.completion_probabilities, pieces)
-        return await asyncio.gather(
-            *(self._known(prompt, run, place, each) for place, each in enumerate(readings))
-        )
-
-    async def _known(
-        self, prompt: Sequence[int], run: Sequence[int], place: int, reading: Reading | None
-    ) -> Known:
-        if reading is None:
-            return await self.one([*prompt, *run[:place]], run[place])
-        return known(reading, reading.top_logprobs)
+        readings = answer.completion_probabilities
+        if [each.id for each in readings] != [*run]:
+            said = [each.id for each in readings[:8]]
+            told = f"log-probabilities of {said}, made to say {[*run[:8]]}"
+            raise failures.nonsense(self._server.address, told)
+        return [known(each, each.top_logprobs) for each in readings]
 
     def _runs(self, path: Sequence[int]) -> Iterator[Sequence[int]]:
-        """The path in parts that one request can hold: plain tokens, or one that is special."""
+        """The path in parts that one request can hold: plain tokens, or one that is not."""
         start = 0
         for end in range(1, len(path) + 1):
-            special = end < len(path) and not self._vocabulary.pieces[path[end]]
-            lone = not self._vocabulary.pieces[path[start]]
-            if end == len(path) or special or lone or end - start == _AT_ONCE:
+            whole = self._is_plain(path[start]) and end < len(path) and self._is_plain(path[end])
+            if not whole or end - start == _AT_ONCE:
                 yield path[start:end]
                 start = end
+
+    def _is_plain(self, token: int) -> bool:
+        """Whether a grammar allows it: no special token, nor a part of a character."""
+        piece = self._vocabulary.pieces[token]
+        if not piece or b"\0" in piece:
+            return False
+        try:
+            piece.decode()
+        except UnicodeDecodeError:
+            return False
+        return True
 
 
 def known(token: Likely, listed: Sequence[Likely]) -> Known:

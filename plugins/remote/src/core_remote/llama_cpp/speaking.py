@@ -8,7 +8,6 @@ that follow from the first one: the same seed gives the same tokens.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from secrets import randbelow
 
 import msgspec
 
@@ -20,7 +19,7 @@ from core_remote.connection import Put
 from core_remote.llama_cpp.events import Event, matched
 from core_remote.llama_cpp.readings import Readings
 from core_remote.llama_cpp.server import Server
-from core_remote.llama_cpp.speech import SEEDS, completion, seed_of
+from core_remote.llama_cpp.speech import completion, own_seed, seed_of
 from core_remote.llama_cpp.vocabulary import Vocabulary
 
 _TOGETHER = 8  # tokens of one request, where a stream would not tell them
@@ -48,7 +47,7 @@ class Speaking:
         self._server, self._vocabulary = server, vocabulary
         self._limit, self._config = limit, config
         self._readings = Readings(server, vocabulary)
-        self._seed = randbelow(SEEDS) if config.seed is None else config.seed
+        self._seed = own_seed(config)
         self._ids: list[int] = []
         self._step = self._most = 0
 

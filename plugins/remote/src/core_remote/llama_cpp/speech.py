@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from secrets import randbelow
 from typing import Any
 
 from core.options import GenerateConfig
@@ -19,6 +20,9 @@ SEEDS = 2**32 - 1
 _ORDER = ["penalties", "typ_p", "top_p", "min_p", "top_k", "temperature"]
 _COLDEST = 1e-6  # is greedy within the rounding of float32, in which the server divides by it
 _MOST = 2**31 - 1  # a field is an int32
+# Servers of 2026 read every answer as a chat's, all of it again with each token, and fail at bytes
+# that are no UTF-8. This parser (common/peg-parser.cpp) takes nothing, and so anything.
+_NO_PARSER = '{"parsers": [{"type": "epsilon"}], "rules": {}, "root": 0}'
 _NEUTRAL: dict[str, Any] = {
     "samplers": _ORDER,
     "mirostat": 0,
@@ -31,6 +35,7 @@ _NEUTRAL: dict[str, Any] = {
     "cache_prompt": True,
     "return_tokens": True,
     "post_sampling_probs": False,
+    "chat_parser": _NO_PARSER,
 }
 
 
@@ -77,6 +82,13 @@ def forced(prompt: Sequence[int], path: Sequence[int], *, probabilities: int = 1
     )
     rule = " ".join(f"<[{token}]>" for token in path)
     return body | {"grammar": f"root ::= {rule}"}
+
+
+def own_seed(config: GenerateConfig) -> int:
+    """The seed that was asked for, or any: of a greedy request always the same."""
+    if config.seed is not None:
+        return config.seed
+    return 0 if config.temperature < _COLDEST else randbelow(SEEDS)
 
 
 def seed_of(seed: int, step: int) -> int:
