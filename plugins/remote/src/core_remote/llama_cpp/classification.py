@@ -35,7 +35,7 @@ class Classification:
     def __init__(self, server: Server, tokenizer: Tokenizer, config: GenerateConfig) -> None:
         self._server, self._tokenizer, self._config = server, tokenizer, config
         self._readings = Readings(server, tokenizer.vocabulary)
-        self.prompt_tokens = self.cached_tokens = 0
+        self.prompt_tokens = self.cached_tokens = self.drawn_tokens = 0
 
     async def result(self, prompt: str) -> ClassifyResult:
         """What ``classify`` says of one prompt. Raises `core.RequestError`."""
@@ -109,6 +109,7 @@ class Classification:
         if not answer.tokens:
             raise failures.nonsense(self._server.address, "no token")
         self.prompt_tokens += len(ids)
+        self.drawn_tokens += 1
         self.cached_tokens += answer.timings.cache_n if answer.timings else 0
         token, readings = answer.tokens[0], answer.completion_probabilities
         logprob = None

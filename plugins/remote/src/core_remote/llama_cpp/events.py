@@ -68,7 +68,6 @@ class Event(msgspec.Struct, frozen=True):
     stop: bool = False
     stop_type: str = "none"
     tokens_predicted: int = 0
-    tokens_evaluated: int = 0
     completion_probabilities: list[Reading] = []
     timings: Timings | None = None
     error: Fault | None = None

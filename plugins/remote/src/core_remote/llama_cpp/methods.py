@@ -9,7 +9,7 @@ from typing import Unpack
 
 from core import validate
 from core.chat import RenderedPrompt
-from core.clock import never_stop
+from core.clock import RequestClock, never_stop
 from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, RequestOptions
 from core.protocols import Capability
 from core.support import (
@@ -22,7 +22,8 @@ from core.support import (
     unicode_error,
 )
 from core.token_ids import TokenIds, token_pairs, token_prompts
-from core.types import ClassifyResult, Conversation, Score, TokenSequence
+from core.types import ClassifyResult, Conversation, GenerateMetrics, Score, TokenSequence
+from core_remote.counting import followed
 from core_remote.llama_cpp.classification import Classification
 from core_remote.llama_cpp.model import LlamaModel, of_sample
 from core_remote.stream import RemoteStream
@@ -78,13 +79,18 @@ class ClassifyStreamingMethods(LlamaModel):
         return self._blocks(iter(checked_stream("classify_iter", prompts)), request)
 
     def _blocks(self, rows: Iterator[str], request: GenerateConfig) -> Iterator[ClassifyResult]:
-        done = 0
+        done, cost = 0, GenerateMetrics()
         for size in block_sizes(_FIRST, _LARGEST):
             block = checked_prompts("classify_iter", list(islice(rows, size)), done)
             if not block:
                 return
             done += len(block)
-            yield from self.classify(block, request)
+            # The time that the reader takes between two blocks is not the call's.
+            clock = RequestClock(request, cost.total_seconds)
+            results, more = self.classified(block, request, clock)
+            cost = followed(cost, more)
+            self.record(cost)
+            yield from results
 
 
 class ScoringMethods(LlamaModel):
@@ -103,7 +109,7 @@ class ScoringMethods(LlamaModel):
         heads, tails = checked_pairs("score", prompts, continuations)
         reader = Classification(self._server, self._tokenizer, request)
         works = [partial(reader.score, *pair) for pair in zip(heads, tails, strict=True)]
-        return self.read(works, reader, request, Score)
+        return self.scored(works, reader, request)
 
 
 class TokenPromptsMethods(LlamaModel):
@@ -156,7 +162,7 @@ class TokenPromptsMethods(LlamaModel):
         pairs = token_pairs(prompts, continuations)
         reader = Classification(self._server, self._tokenizer, request)
         works = [partial(reader.score_tokens, *pair) for pair in pairs]
-        return self.read(works, reader, request, Score)
+        return self.scored(works, reader, request)
 
     async def _given(self, ids: Sequence[int]) -> list[int]:
         return self._tokenizer.fitting(ids)

@@ -19,6 +19,7 @@ from core.types import (
     Conversation,
     GenerateMetrics,
     Message,
+    Score,
     Token,
 )
 from core_remote.connection import Connection
@@ -89,10 +90,10 @@ class LlamaModel(RemoteModel):
     ) -> list[ClassifyResult]:
         """Read the next-token distribution of each prompt. See `core.TextModel.classify`."""
         request = self.checked_classify(Capability.CLASSIFY, config, options)
-        texts = checked_prompts("classify", prompts)
-        reader = Classification(self._server, self._tokenizer, request)
-        works = [partial(reader.result, text) for text in texts]
-        return self.read(works, reader, request, ClassifyResult)
+        texts, clock = checked_prompts("classify", prompts), RequestClock(request)
+        results, cost = self.classified(texts, request, clock)
+        self.record(cost)
+        return results
 
     def batch_generate(
         self,
@@ -107,6 +108,14 @@ class LlamaModel(RemoteModel):
         return self.together([(partial(self.prepared, text), request) for text in texts], request)
 
     # ------------------------------------------------------------------ for the protocols
+
+    def classified(
+        self, texts: Sequence[str], config: GenerateConfig, clock: RequestClock
+    ) -> tuple[list[ClassifyResult], GenerateMetrics]:
+        """A call of ``classify`` with sound options, and what it cost."""
+        reader = Classification(self._server, self._tokenizer, config)
+        works = [partial(reader.result, text) for text in texts]
+        return self.read(works, reader, clock, ClassifyResult)
 
     async def prepared(self, text: str) -> list[int]:
         """The ids of a prompt. Raises what is wrong with it."""
@@ -160,15 +169,22 @@ class LlamaModel(RemoteModel):
         )
         return results
 
+    def scored(
+        self, works: Sequence[Work[Score]], reader: Classification, config: GenerateConfig
+    ) -> list[Score]:
+        """The scores of pairs."""
+        scores, cost = self.read(works, reader, RequestClock(config), Score)
+        self.record(cost)
+        return scores
+
     def read(
         self,
         works: Sequence[Work[T]],
         reader: Classification,
-        config: GenerateConfig,
+        clock: RequestClock,
         failed: Callable[..., T],
-    ) -> list[T]:
+    ) -> tuple[list[T], GenerateMetrics]:
         """The results of rows that are read; ``failed(error=...)`` is that of one that was not."""
-        clock = RequestClock(config)
 
         def check() -> None:
             clock.check()
@@ -178,11 +194,12 @@ class LlamaModel(RemoteModel):
         cost = GenerateMetrics(
             prompt_tokens=reader.prompt_tokens,
             cached_prompt_tokens=reader.cached_tokens,
+            generated_tokens=reader.drawn_tokens,
             prefill_seconds=clock.seconds,
             total_seconds=clock.seconds,
         )
-        self.record(cost)
-        return [failed(error=each) if isinstance(each, CoreError) else each for each in found]
+        rows = [failed(error=each) if isinstance(each, CoreError) else each for each in found]
+        return rows, cost
 
 
 def _row(stream: RemoteStream) -> BatchResult:

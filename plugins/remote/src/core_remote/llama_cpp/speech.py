@@ -23,6 +23,7 @@ _MOST = 2**31 - 1  # a field is an int32
 # Servers of 2026 read every answer as a chat's, all of it again with each token, and fail at bytes
 # that are no UTF-8. This parser (common/peg-parser.cpp) takes nothing, and so anything.
 _NO_PARSER = '{"parsers": [{"type": "epsilon"}], "rules": {}, "root": 0}'
+_FIELDS = ["tokens", "stop", "stop_type", "tokens_predicted", "completion_probabilities", "timings"]
 _NEUTRAL: dict[str, Any] = {
     "samplers": _ORDER,
     "mirostat": 0,
@@ -36,6 +37,7 @@ _NEUTRAL: dict[str, Any] = {
     "return_tokens": True,
     "post_sampling_probs": False,
     "chat_parser": _NO_PARSER,
+    "response_fields": _FIELDS,
 }
 
 

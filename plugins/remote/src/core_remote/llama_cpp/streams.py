@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from core.clock import RequestClock
+from core.errors import GenerationCancelled
 from core.options import CancelToken, GenerateConfig
 from core.text_stream import StreamDetokenizer, TokenAssembler
 from core.types import FinishReason, GenerateMetrics, Token
@@ -71,6 +72,8 @@ class TokenWire:
         def look() -> bool:
             over = cancel.is_set()
             if over:
+                exchange.watch = None
+                exchange.put(GenerationCancelled())
                 exchange.abort()
             return over
 

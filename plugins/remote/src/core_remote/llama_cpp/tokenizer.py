@@ -14,6 +14,8 @@ from core_remote.failures import ServerError
 from core_remote.llama_cpp.server import Server
 from core_remote.llama_cpp.vocabulary import Vocabulary
 
+_ASKED, _SAID = "Hello", "Good morning"
+
 
 class Tokenizer:
     """What a model's texts are to it. ``limit``: the tokens that a prompt may have.
@@ -24,6 +26,7 @@ class Tokenizer:
     def __init__(self, server: Server, vocabulary: Vocabulary, limit: int, bos_text: str) -> None:
         self._server, self.vocabulary = server, vocabulary
         self.limit, self._bos_text = limit, bos_text
+        self._prefills: bool | None = None
 
     async def encode(self, text: str) -> list[int]:
         """The ids of a prompt, with the BOS that the model asks for.
@@ -78,8 +81,14 @@ class Tokenizer:
     async def render_chat(self, turns: Sequence[Message]) -> RenderedPrompt:
         """The prompt that asks for the assistant's next turn.
 
-        A message spells no special token. Raises `core.ChatTemplateError`.
+        A message spells no special token. Raises `core.ChatTemplateError`, also where the server
+        would have the assistant go on with its own last words.
         """
+        if turns[-1].role == "assistant" and await self._goes_on():
+            raise ChatTemplateError(
+                "The server would go on with the assistant's last message instead of answering it. "
+                "Start it with --no-prefill-assistant, or end the conversation with another turn."
+            )
         safe: list[Message] = []
 
         def keep(messages: Sequence[Message]) -> str:
@@ -95,6 +104,15 @@ class Tokenizer:
         except ServerError as error:
             raise _of_template(error) from None
         return RenderedPrompt(self._bos_text + prompt, marker)
+
+    async def _goes_on(self) -> bool:
+        """Whether the server leaves the assistant's last message open."""
+        if self._prefills is None:
+            turns = [("user", _ASKED), ("assistant", _SAID)]
+            said = [{"role": role, "content": content} for role, content in turns]
+            prompt = await self._server.apply_template(said)
+            self._prefills = prompt.rstrip().endswith(_SAID)
+        return self._prefills
 
     def _parts(self, prompt: RenderedPrompt) -> list[str | int]:
         """Plain texts, with the ids of what is special between them."""

@@ -1,0 +1,22 @@
+"""What several requests cost together."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from core.types import GenerateMetrics
+
+_OF_MEMORY = {"peak_memory_bytes", "active_memory_bytes"}
+_ADDED = {each.name for each in fields(GenerateMetrics)} - _OF_MEMORY - {"total_seconds"}
+
+
+def followed(one: GenerateMetrics, other: GenerateMetrics) -> GenerateMetrics:
+    """Both, of which ``other`` came later; memory is what it was at last, or at most.
+
+    The total is that of ``other``, which includes what was spent before.
+    """
+    return replace(
+        other,
+        peak_memory_bytes=max(one.peak_memory_bytes, other.peak_memory_bytes),
+        **{name: getattr(one, name) + getattr(other, name) for name in _ADDED},
+    )
