@@ -9,7 +9,7 @@ from typing import TypeVar, Unpack
 
 from core.chat import RenderedPrompt
 from core.clock import RequestClock
-from core.errors import CoreError, GenerationCancelled, RequestError
+from core.errors import CoreError
 from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
 from core.protocols import Capability
 from core.support import checked_conversation, checked_prompts, text_error, unicode_error
@@ -20,8 +20,8 @@ from core.types import (
     GenerateMetrics,
     Message,
     Score,
-    Token,
 )
+from core_remote.batches import read_all
 from core_remote.connection import Connection
 from core_remote.llama_cpp.classification import Classification
 from core_remote.llama_cpp.rows import Work, gathered
@@ -154,19 +154,8 @@ class LlamaModel(RemoteModel):
         """The results of several prompts, each with its options, and what they cost together."""
         clock, costs = RequestClock(config), list[GenerateMetrics]()
         streams = [self.speaking(*row, costs.append).begin_now() for row in rows]
-        try:
-            results = [_row(stream) for stream in streams]
-        finally:
-            for stream in streams:
-                stream.close()
-        self.record(
-            GenerateMetrics(
-                prompt_tokens=sum(each.prompt_tokens for each in costs),
-                cached_prompt_tokens=sum(each.cached_prompt_tokens for each in costs),
-                generated_tokens=sum(len(result.tokens) for result in results),
-                total_seconds=clock.seconds,
-            )
-        )
+        results, cost = read_all(streams, costs, clock)
+        self.record(cost)
         return results
 
     def scored(
@@ -200,17 +189,6 @@ class LlamaModel(RemoteModel):
         )
         rows = [failed(error=each) if isinstance(each, CoreError) else each for each in found]
         return rows, cost
-
-
-def _row(stream: RemoteStream) -> BatchResult:
-    """What one row comes to; what a server did to all of them is raised."""
-    tokens: list[Token] = []
-    try:
-        tokens.extend(stream)
-    except RequestError as error:
-        stopped = isinstance(error, GenerationCancelled)
-        return BatchResult(tuple(tokens), "cancelled" if stopped else "error", error)
-    return BatchResult(tuple(tokens), stream.finish_reason or "stop")
 
 
 def of_sample(config: GenerateConfig, sample: int) -> GenerateConfig:

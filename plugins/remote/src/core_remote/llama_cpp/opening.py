@@ -20,7 +20,9 @@ from core.options import GenerateConfig
 from core.protocols import Capability
 from core.types import Choice, Message, ModelInfo
 from core_remote import failures
+from core_remote.capabilities import LLAMA_CPP
 from core_remote.connection import Connection
+from core_remote.listing import listed_models, size_of
 from core_remote.llama_cpp import vocabulary
 from core_remote.llama_cpp.methods import METHODS
 from core_remote.llama_cpp.model import LlamaModel
@@ -37,16 +39,6 @@ _BLOCK = 32  # weights with one scale, in most of ggml's types
 _TURNS = (Message("user", "Hello"),)
 _DRAWN = 12  # tokens
 _SEEDS = (1, 1, 2, 3)
-
-_ALWAYS = frozenset(
-    {
-        *(Capability.GENERATE, Capability.BATCH_GENERATE, Capability.LOGPROBS),
-        *(Capability.CLASSIFY, Capability.CLASSIFY_STREAMING, Capability.TOKENIZING),
-        *(Capability.TOKEN_PROMPTS, Capability.SCORING, Capability.LABELS, Capability.SUBMITTING),
-        *(Capability.MODEL_PROBE, Capability.DECLARING, Capability.EXPLAINING),
-    }
-)
-"""What every server that is known as llama.cpp's has: these stand on the same few fields."""
 
 
 class _Defaults(msgspec.Struct):
@@ -84,7 +76,7 @@ def open_model(
 
     Raises `ModelNotFoundError`, `core.BackendProcessError`.
     """
-    listed = _listed(connection)
+    listed = listed_models(connection)
     names = [told.model_alias, *(str(each.get("id")) for each in listed)]
     wanted = connection.address.model
     if wanted and wanted not in names:
@@ -101,7 +93,7 @@ def open_model(
     bos_text = told.bos_token if known.lead.bos and strips_bos else ""
     tokenizer = Tokenizer(server, known, limit, bos_text)
 
-    offered = set(_ALWAYS)
+    offered = set(LLAMA_CPP)
     if slots > 1:
         offered.add(Capability.PARALLEL)
     if _renders(connection, tokenizer):
@@ -148,18 +140,6 @@ def _has_seeds(connection: Connection, server: Server, known: Vocabulary, limit:
     return one == again and any(one != other for other in others)
 
 
-def _listed(connection: Connection) -> list[dict[str, Any]]:
-    """What ``GET /v1/models`` tells."""
-    status, body = connection.get("/v1/models", never_stop)
-    if status != 200:
-        return []
-    try:
-        found = msgspec.json.decode(body)["data"]
-        return [each for each in found if isinstance(each, dict)]
-    except (msgspec.DecodeError, RecursionError, KeyError, TypeError, UnicodeDecodeError):
-        return []
-
-
 def _info(
     told: Properties, listed: list[dict[str, Any]], known: Vocabulary, limit: int
 ) -> ModelInfo:
@@ -172,16 +152,12 @@ def _info(
         architecture=path.removesuffix(".gguf") or told.model_alias or "unknown",
         vocab_size=known.size,
         num_layers=1,
-        hidden_size=_whole(meta.get("n_embd")),
+        hidden_size=size_of(meta.get("n_embd")),
         quant_bits=int(bits[1]) if bits else 0,
         quant_group=_BLOCK if bits else 0,
         context_length=limit,
         logit_tolerance=_ROUNDED if bits else _FLOATS,
     )
-
-
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 1
 
 
 @cache
