@@ -202,21 +202,29 @@ def test_scores_are_those_of_the_model_in_process(model: Any, inside: Any) -> No
     assert one.token_logprobs == pytest.approx(other.token_logprobs, abs=_TOLERANCE)
 
 
-@pytest.mark.parametrize("options", [{"top_k": 3}, {"top_p": 0.4, "top_k": 9}, {"min_p": 0.6}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"top_k": 3},
+        {"top_p": 0.4, "top_k": 4},  # the other order would leave one or two of the four
+        {"typical_p": 0.2, "top_k": 4},
+        {"min_p": 0.75},
+    ],
+)
 def test_filters_keep_what_they_keep_in_process(
     model: Any, inside: Any, options: dict[str, Any]
 ) -> None:
-    from core_llama_cpp.sampling import candidates
+    from core_llama_cpp.sampling import candidates, typical
 
     prompt, off = _PROMPTS[0], {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
     [whole] = inside.classify([prompt], return_logits=True)
-    kept = candidates(np.array(whole.logits), **(off | options))
+    logits = typical(np.array(whole.logits, np.float32), options.get("typical_p", 1.0))
+    filters = {name: options.get(name, neutral) for name, neutral in off.items()}
+    kept = candidates(logits, **filters)
     assert kept is not None
-    wanted = set(kept.tolist())
     hot = options | {"temperature": 4.0}
-    drawn = {model.classify([prompt], seed=seed, **hot)[0].token.id for seed in range(24)}
-    assert drawn <= wanted
-    assert len(wanted) > 4 or drawn == wanted
+    drawn = {model.classify([prompt], seed=seed, **hot)[0].token.id for seed in range(32)}
+    assert drawn == set(kept.tolist())
 
 
 def test_samples_have_seeds_of_their_own(model: Any) -> None:
