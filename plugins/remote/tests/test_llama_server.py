@@ -29,6 +29,7 @@ from core.errors import (
     ModelNotFoundError,
     PromptTooLongError,
     RequestError,
+    UnsupportedOperationError,
     UnsupportedOptionError,
 )
 from core.types import Message
@@ -288,6 +289,23 @@ def test_a_server_that_says_other_tokens_than_it_is_made_to_is_not_known() -> No
 
     with serving(_answering(other)) as url, pytest.raises(CoreError, match="no wire"):
         core.load_model(url)
+
+
+def test_chats_that_a_model_would_read_as_plain_text_are_not_offered() -> None:
+    def change(method: str, path: str, body: bytes) -> Answer | None:
+        if path == "/detokenize":  # a model whose special tokens are others
+            said = "<s>\n</s>\n<start>\n<end>\n"
+            return 200, "application/json", json.dumps({"content": said})
+        if path == "/tokenize" and b"<|im_start|>" in body:
+            return 200, "application/json", json.dumps({"tokens": [64, 128, 109]})
+        return None
+
+    with (
+        serving(_answering(change)) as url,
+        core.load_model(url) as model,
+        pytest.raises(UnsupportedOperationError, match="chat"),
+    ):
+        model.chat([Message("user", "Hello")])
 
 
 @pytest.mark.parametrize(

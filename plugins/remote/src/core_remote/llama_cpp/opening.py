@@ -36,6 +36,7 @@ from core_remote.model import Facts
 _FLOATS, _ROUNDED = 0.5, 2.0  # as core's llama_cpp states it where it does not know the device
 _BITS = re.compile(r"^I?T?Q(\d)", re.IGNORECASE)
 _BLOCK = 32  # weights with one scale, in most of ggml's types
+_CHATML = "<|im_start|>"
 _TURNS = (Message("user", "Hello"),)
 _DRAWN = 12  # tokens
 _SEEDS = (1, 1, 2, 3)
@@ -117,8 +118,19 @@ async def _try(server: Server, known: Vocabulary) -> None:
 
 
 def _renders(connection: Connection, tokenizer: Tokenizer) -> bool:
+    """Whether the model has a chat template whose marks it knows.
+
+    For a model without one, the server writes ChatML's, which other models read as plain text.
+    """
+
+    async def rendered() -> bool:
+        prompt = await tokenizer.render_chat(_TURNS)
+        if _CHATML not in prompt or _CHATML in tokenizer.vocabulary.special:
+            return bool(prompt)
+        return len(await tokenizer.encode_alone(_CHATML)) == 1
+
     try:
-        return bool(connection.run(tokenizer.render_chat(_TURNS), never_stop))
+        return connection.run(rendered(), never_stop)
     except CoreError:
         return False
 
