@@ -15,13 +15,14 @@ from typing import Any
 import msgspec
 
 from core.clock import never_stop
-from core.errors import CoreError
+from core.errors import CoreError, RequestError
 from core.options import GenerateConfig
 from core.protocols import Capability
 from core.types import Choice, Message, ModelInfo
 from core_remote import failures
 from core_remote.capabilities import LLAMA_CPP
 from core_remote.connection import Connection
+from core_remote.failures import ServerBusyError, ServerError
 from core_remote.listing import listed_models, size_of
 from core_remote.llama_cpp import vocabulary
 from core_remote.llama_cpp.methods import METHODS
@@ -87,7 +88,9 @@ def open_model(
     try:
         known = connection.run(vocabulary.read(server), never_stop)
         connection.run(_try(server, known), never_stop)
-    except CoreError:
+    except ServerBusyError:
+        raise
+    except (RequestError, ServerError):
         return None
     limit = told.default_generation_settings.n_ctx - 1  # the server refuses a prompt that fills it
     strips_bos = "bos_token" in told.chat_template or told.bos_token in told.chat_template
@@ -148,7 +151,10 @@ def _has_seeds(connection: Connection, server: Server, known: Vocabulary, limit:
             found.append((await server.complete(body)).tokens)
         return found
 
-    one, again, *others = connection.run(drawn(), never_stop)
+    try:
+        one, again, *others = connection.run(drawn(), never_stop)
+    except CoreError:
+        return False
     return one == again and any(one != other for other in others)
 
 
