@@ -125,10 +125,10 @@ class Classification:
         told = (each for each in listed if each.logprob >= LEAST)
         known: dict[Path, float] = {(each.id,): each.logprob for each in told}
         self._tokenizer.fitting([*prompt, *max(trie.prefixes, key=len)])
-        asked = [path for path in trie.paths if not _is_known(path, known)]
-        ways = await asyncio.gather(*(self._readings.along(prompt, path) for path in asked))
-        for path, way in zip(asked, ways, strict=True):
-            known |= _by_path(path, way)
+        for path in trie.paths:
+            # One after the other: behind the same prompt, in the slot that has just read it.
+            if not _is_known(path, known):
+                known |= _by_path(path, await self._readings.along(prompt, path))
         values = [
             [known[(*prefix, token)] for token in children]
             for prefix, children in zip(trie.prefixes, trie.children, strict=True)
