@@ -35,8 +35,8 @@ def server(command: list[str], port: int, log: Path) -> Iterator[str]:
 def _answers(port: int) -> bool:
     try:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=5).close()
-    except urllib.error.HTTPError:
-        return True
+    except urllib.error.HTTPError as error:
+        return error.code != 503  # it loads
     except OSError:
         return False
     return True
