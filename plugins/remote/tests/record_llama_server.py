@@ -33,7 +33,7 @@ def main() -> int:
                 words = [sys.executable, "-m", "pytest", "-n0", "-q", tests]
                 done = subprocess.run(words, env=os.environ | {URL: proxy})
     RECORDED.parent.mkdir(exist_ok=True)
-    recorder.write(RECORDED)
+    recorder.write(RECORDED, f"{folder}/")
     return done.returncode
 
 
