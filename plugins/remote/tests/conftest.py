@@ -20,6 +20,14 @@ _PATIENCE = 60.0
 
 
 @pytest.fixture
+def port() -> int:
+    """One that is free."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        found: int = free.getsockname()[1]
+    return found
+
+
+@pytest.fixture
 def serving() -> Iterator[Serving]:
     """Serves models by name, and returns the server's address; ``settings`` are the server's."""
     with ExitStack() as stack:

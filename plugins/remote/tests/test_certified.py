@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import socket
-import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -25,53 +19,17 @@ from core_conformance.running.result import Status
 from core_conformance.running.runner import run_check
 from core_remote.backend import Remote
 from core_remote.capabilities import CONTRACT
+from plugins.remote.tests.serve_process import server
 
 Certify = Callable[..., set[str]]
 
 _KEY = "a-key"
-_PATIENCE = 120.0
 _AREAS = ("async", "errors", "identity", "loading", "stop", "streaming")
 _TEXTS = {
     *("generate", "chat", "batch_generate", "seed"),
     *("declaring", "explaining", "model_probe"),
 }
 """What servers of OpenAI's wire are seen to offer here."""
-
-
-@contextmanager
-def server(command: list[str], port: int, log: Path) -> Iterator[str]:
-    """A server as a process, by its address, as soon as it answers."""
-    environment = os.environ | {"MLX_DISABLE_COMPILE": "1", "OPENBLAS_NUM_THREADS": "1"}
-    with log.open("wb") as told:
-        process = subprocess.Popen(command, stdout=told, stderr=told, env=environment)
-    try:
-        end = time.monotonic() + _PATIENCE
-        while not _answers(port):
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < end, log.read_text()
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _answers(port: int) -> bool:
-    try:
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=5).close()
-    except urllib.error.HTTPError:
-        return True
-    except OSError:
-        return False
-    return True
-
-
-@pytest.fixture
-def port() -> int:
-    """One that is free."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        found: int = free.getsockname()[1]
-    return found
 
 
 @pytest.fixture

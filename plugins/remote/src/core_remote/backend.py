@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 _OWN_OPTIONS = {
     "api_key": "the server's key; or set CORE_REMOTE_API_KEY",
-    "connections": "requests at once, to a server of OpenAI's wire; 4, or 1 of llama-cpp-python's",
+    "connections": "requests at once, where the server is not ours; its slots, 4, or 1",
     "context_length": "tokens that the model's context holds, where its server does not tell",
     "silence_timeout": "seconds without a whole line after which a server is left",
 }
 
 
 class Remote:
-    """Models behind a server: ``infer-cli serve``'s, or any that speaks OpenAI's wire."""
+    """Models behind a server: ``infer-cli serve``'s, llama.cpp's, or any of OpenAI's wire."""
 
     name = "remote"
     protocol = PROTOCOL_VERSION

@@ -25,7 +25,18 @@ OPENAI = _ALWAYS | {
 }
 """The wire that most servers speak: texts, and no token ids."""
 
-BACKEND_CAPABILITIES = CONTRACT | OPENAI
+LLAMA_CPP = frozenset(
+    {
+        *(Capability.GENERATE, Capability.BATCH_GENERATE, Capability.SUBMITTING),
+        *(Capability.CLASSIFY, Capability.CLASSIFY_STREAMING, Capability.LABELS),
+        *(Capability.SCORING, Capability.LOGPROBS, Capability.TOKENIZING, Capability.TOKEN_PROMPTS),
+        *(Capability.MODEL_PROBE, Capability.DECLARING, Capability.EXPLAINING),
+    }
+)
+"""llama.cpp's own wire, which stands on a few fields: a server has all of these, or it is taken for
+one of OpenAI's. Chats, seeds and slots are seen besides."""
+
+BACKEND_CAPABILITIES = CONTRACT | OPENAI | LLAMA_CPP
 
 
 def of_description(names: frozenset[str]) -> frozenset[Capability]:

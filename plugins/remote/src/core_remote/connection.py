@@ -27,6 +27,8 @@ from core_remote.address import Address
 from core_remote.exchange import END, Exchange, forget
 
 T = TypeVar("T")
+Put = Callable[[bytes], None]
+"""Takes a line of an answer."""
 
 MAX_LINE = 64 * 2**20  # bytes; the logits of one row are a line
 _MAX_REFUSAL = 64 * 2**10
@@ -89,12 +91,17 @@ class Connection:
         """Send a request, of which the answer's lines come, or its whole body as one."""
         self.check_usable()
         content = msgspec.json.encode(body)
+        return self.carry_out(lambda put: self._exchange(put, path, content, lines))
+
+    def carry_out(self, work: Callable[[Put], Coroutine[Any, Any, None]]) -> Exchange:
+        """Run on the connection's thread what makes several requests of one, and puts its lines."""
+        self.check_usable()
         exchange = Exchange()
         self._running.add(exchange)
         if self._closed:  # since it was looked at
             self._running.discard(exchange)
             raise ModelClosedError
-        exchange.task = self._submitted(self._exchange(exchange, path, content, lines))
+        exchange.task = self._submitted(self._carried(exchange, work(exchange.put)))
         return exchange
 
     def watch(self, exchange: Exchange, look: Callable[[], bool]) -> None:
@@ -105,8 +112,11 @@ class Connection:
 
     def get(self, path: str, check: Check, body: object = None) -> tuple[int, bytes]:
         """The status and the body of a short answer: to a GET, or to a POST of ``body``."""
-        content = None if body is None else msgspec.json.encode(body)
-        future = self._submitted(self._fetched(path, content))
+        return self.run(self.fetch(path, body), check)
+
+    def run(self, work: Coroutine[Any, Any, T], check: Check) -> T:
+        """What work of some requests comes to, on the connection's thread. ``check`` may end it."""
+        future = self._submitted(work)
         while True:
             try:
                 check()
@@ -183,17 +193,27 @@ class Connection:
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    async def _exchange(self, exchange: Exchange, path: str, content: bytes, lines: bool) -> None:
+    def turn(self) -> AbstractAsyncContextManager[object]:
+        """The right to one of the requests that may run at once."""
+        return self._turns
+
+    @asynccontextmanager
+    async def lines(self, path: str, body: object) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The lines that answer a POST of ``body``. Raises the error of another answer."""
+        async with self._sound("POST", path, msgspec.json.encode(body)) as response:
+            yield self._lines(response)
+
+    async def _exchange(self, put: Put, path: str, content: bytes, lines: bool) -> None:
+        async with self._turns, self._sound("POST", path, content) as response:
+            if lines:
+                async for line in self._lines(response):
+                    put(line)
+            else:
+                put(await self._whole(response))
+
+    async def _carried(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
         try:
-            async with self._turns, self._answer("POST", path, content) as response:
-                if response.status_code != 200:
-                    body = await self._short(response)
-                    raise failures.of_request(response, body, self.address)
-                if lines:
-                    async for line in self._lines(response):
-                        exchange.put(line)
-                else:
-                    exchange.put(await self._whole(response))
+            await work
             exchange.put(END)
         except asyncio.CancelledError:
             exchange.put(ModelClosedError() if self._closed else failures.died(self.address))
@@ -204,7 +224,9 @@ class Connection:
         finally:
             self._running.discard(exchange)
 
-    async def _fetched(self, path: str, content: bytes | None) -> tuple[int, bytes]:
+    async def fetch(self, path: str, body: object = None) -> tuple[int, bytes]:
+        """`get`, for work that runs on the connection's thread."""
+        content = None if body is None else msgspec.json.encode(body)
         method = "GET" if content is None else "POST"
         try:
             async with self._answer(method, path, content) as response:
@@ -220,6 +242,14 @@ class Connection:
     async def _unheard(self, path: str, content: bytes) -> None:
         async with self._answer("POST", path, content) as response:
             await self._short(response)
+
+    @asynccontextmanager
+    async def _sound(self, method: str, path: str, content: bytes) -> AsyncIterator[httpx.Response]:
+        async with self._answer(method, path, content) as response:
+            if response.status_code != 200:
+                body = await self._short(response)
+                raise failures.of_request(response, body, self.address)
+            yield response
 
     @asynccontextmanager
     async def _answer(

@@ -14,6 +14,7 @@ from core_remote.address import Address
 from core_remote.connection import Connection, Settings
 from core_remote.contract import opening as contract
 from core_remote.failures import ServerError
+from core_remote.llama_cpp import opening as llama_cpp
 from core_remote.model import RemoteModel
 from core_remote.openai import opening as openai
 
@@ -53,6 +54,12 @@ def _opened(backend: str, connection: Connection, config: LoadConfig) -> RemoteM
         return contract.open_model(backend, connection, told, choices)
     asked = config.options.get("connections", config.parallel_slots)
     most = validate.integer("connections", asked, 0)
+    own = llama_cpp.describe(connection)
+    if own is not None:
+        connection.limit(most or max(1, own.total_slots))
+        model = llama_cpp.open_model(backend, connection, own, choices)
+        if model is not None:
+            return model
     connection.limit(most or openai.usual_connections(connection))
     return openai.open_model(backend, connection, choices, config)
 

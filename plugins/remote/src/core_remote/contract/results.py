@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from dataclasses import fields, replace
 from itertools import islice
 
 from core.clock import RequestClock
@@ -11,9 +10,9 @@ from core.options import GenerateConfig
 from core.support import block_sizes, checked_prompts
 from core.types import ClassifyResult, GenerateMetrics
 from core_remote.contract.plans import Plan
+from core_remote.counting import followed
 
 _FIRST, _LARGEST = 32, 512  # prompts of a request: the first answers come soon
-_OF_MEMORY = {"peak_memory_bytes", "active_memory_bytes"}
 
 Classification = Callable[[Sequence[str], GenerateConfig, RequestClock], Plan[list[ClassifyResult]]]
 
@@ -63,15 +62,5 @@ class Results:
         return RequestClock(self._config, self.metrics.total_seconds)
 
     def _count(self, plan: Plan[object]) -> None:
-        self.metrics = _sum(self.metrics, plan.metrics)
+        self.metrics = followed(self.metrics, plan.metrics)
         self._record(self.metrics)
-
-
-def _sum(one: GenerateMetrics, other: GenerateMetrics) -> GenerateMetrics:
-    """Both; memory is what it was at last, or at most."""
-    added = {each.name for each in fields(GenerateMetrics)} - _OF_MEMORY - {"total_seconds"}
-    return replace(
-        other,  # whose total includes what was spent before
-        peak_memory_bytes=max(one.peak_memory_bytes, other.peak_memory_bytes),
-        **{name: getattr(one, name) + getattr(other, name) for name in added},
-    )

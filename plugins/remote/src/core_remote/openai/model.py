@@ -7,11 +7,12 @@ from typing import Unpack
 
 from core.chat import RenderedPrompt
 from core.clock import RequestClock
-from core.errors import CoreError, GenerationCancelled, RequestError
+from core.errors import CoreError, RequestError
 from core.options import GenerateConfig, GenerateOptions
 from core.protocols import Capability
 from core.support import checked_conversation, checked_prompts, text_error, unicode_error
-from core.types import BatchResult, Conversation, GenerateMetrics, Message, Token
+from core.types import BatchResult, Conversation, GenerateMetrics, Message
+from core_remote.batches import read_all
 from core_remote.connection import Connection
 from core_remote.model import Facts, RemoteModel
 from core_remote.openai.speech import Request, Speech
@@ -72,19 +73,8 @@ class SpeechModel(RemoteModel):
         costs: list[GenerateMetrics] = []
         wires = [self._continuing(text, request, counted=False) for text in texts]
         streams = [RemoteStream(wire, request, costs.append).begin_now() for wire in wires]
-        try:
-            results = [_row(stream) for stream in streams]
-        finally:
-            for stream in streams:
-                stream.close()
-        self.record(
-            GenerateMetrics(
-                prompt_tokens=sum(each.prompt_tokens for each in costs),
-                cached_prompt_tokens=sum(each.cached_prompt_tokens for each in costs),
-                generated_tokens=sum(len(result.tokens) for result in results),
-                total_seconds=clock.seconds,
-            )
-        )
+        results, cost = read_all(streams, costs, clock)
+        self.record(cost)
         return results
 
     def _continuing(self, text: str, config: GenerateConfig, *, counted: bool = True) -> SpeechWire:
@@ -93,17 +83,6 @@ class SpeechModel(RemoteModel):
             return self._speech.completion(text, config)
 
         return SpeechWire(self._connection, self._speech, config, prepare, counted=counted)
-
-
-def _row(stream: RemoteStream) -> BatchResult:
-    """What one row comes to; what a server did to all of them is raised."""
-    tokens: list[Token] = []
-    try:
-        tokens.extend(stream)
-    except RequestError as error:
-        stopped = isinstance(error, GenerationCancelled)
-        return BatchResult(tuple(tokens), "cancelled" if stopped else "error", error)
-    return BatchResult(tuple(tokens), stream.finish_reason or "stop")
 
 
 def _of_prompt(text: str) -> CoreError | None:

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from core import validate
 from core.clock import never_stop
 from core.errors import CoreError
@@ -24,6 +22,7 @@ from core.types import Choice, Message, ModelInfo
 from core_remote import failures
 from core_remote.connection import Connection
 from core_remote.failures import ServerError
+from core_remote.listing import listed_models, size_of
 from core_remote.model import Facts
 from core_remote.openai.events import ID_BITS
 from core_remote.openai.model import SpeechModel
@@ -54,7 +53,7 @@ def open_model(
     backend: str, connection: Connection, choices: tuple[Choice, ...], config: LoadConfig
 ) -> SpeechModel:
     """The model. Raises `ModelNotFoundError`, `core.BackendProcessError`."""
-    listed = _listed(connection)
+    listed = listed_models(connection)
     wanted = connection.address.model
     if wanted and listed and wanted not in [str(each.get("id")) for each in listed]:
         raise failures.missing_model(connection.address, [str(each.get("id")) for each in listed])
@@ -96,18 +95,6 @@ def usual_connections(connection: Connection) -> int:
     except CoreError:
         return _AT_ONCE
     return 1 if status == 200 else _AT_ONCE
-
-
-def _listed(connection: Connection) -> list[dict[str, Any]]:
-    """What ``GET /v1/models`` tells; nothing of a server without it."""
-    status, body = connection.get("/v1/models", never_stop)
-    if status != 200:
-        return []
-    try:
-        found = msgspec.json.decode(body)["data"]
-        return [each for each in found if isinstance(each, dict)]
-    except (msgspec.DecodeError, RecursionError, KeyError, TypeError, UnicodeDecodeError):
-        return []
 
 
 def _speech(connection: Connection, listed: list[dict[str, Any]], wanted: str) -> Speech:
@@ -173,13 +160,9 @@ def _info(listed: list[dict[str, Any]], wanted: str, config: LoadConfig) -> Mode
         architecture=name.removesuffix(".gguf") or "unknown",
         vocab_size=2**ID_BITS,
         num_layers=1,
-        hidden_size=_whole(meta.get("n_embd")),
+        hidden_size=size_of(meta.get("n_embd")),
         quant_bits=0,
         quant_group=0,
         context_length=validate.integer("context_length", given, 1),
         logit_tolerance=_TOLERANCE,
     )
-
-
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 1

@@ -13,6 +13,7 @@ from core.text_stream import TokenBuffer
 from core.types import FinishReason, GenerateMetrics, Token
 from core_remote import failures
 from core_remote.connection import Connection
+from core_remote.counting import seen
 from core_remote.exchange import Exchange
 from core_remote.openai.events import id_of, piece_of, prompt_tokens, tokens_of
 from core_remote.openai.speech import Request, Speech
@@ -118,15 +119,8 @@ class SpeechWire:
 
     def metrics(self, clock: RequestClock, given: int) -> GenerateMetrics:
         """What was seen from here, and the prompt's tokens where the server counts them."""
-        total, first = clock.seconds, self._first or clock.seconds
-        return GenerateMetrics(
-            prompt_tokens=self._prompt_tokens,
-            cached_prompt_tokens=min(self._cached_tokens, self._prompt_tokens),
-            generated_tokens=given,
-            prefill_seconds=first,
-            decode_seconds=max(0.0, total - first),
-            total_seconds=total,
-        )
+        prompt, cached = self._prompt_tokens, self._cached_tokens
+        return seen(clock, self._first, prompt=prompt, cached=cached, generated=given)
 
     def check_usable(self) -> None:
         """Raise `core.ModelClosedError` where nothing can be asked any more."""

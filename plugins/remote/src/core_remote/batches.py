@@ -1,0 +1,40 @@
+"""``batch_generate`` over a wire that has one prompt in a request: as many streams as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core.clock import RequestClock
+from core.errors import GenerationCancelled, RequestError
+from core.types import BatchResult, GenerateMetrics, Token
+from core_remote.stream import RemoteStream
+
+
+def read_all(
+    streams: Sequence[RemoteStream], costs: Sequence[GenerateMetrics], clock: RequestClock
+) -> tuple[list[BatchResult], GenerateMetrics]:
+    """What each stream comes to, and what they cost together; ``costs`` fills as they end.
+
+    Raises what a server did to all of them.
+    """
+    try:
+        results = [_row(stream) for stream in streams]
+    finally:
+        for stream in streams:
+            stream.close()
+    return results, GenerateMetrics(
+        prompt_tokens=sum(each.prompt_tokens for each in costs),
+        cached_prompt_tokens=sum(each.cached_prompt_tokens for each in costs),
+        generated_tokens=sum(len(result.tokens) for result in results),
+        total_seconds=clock.seconds,
+    )
+
+
+def _row(stream: RemoteStream) -> BatchResult:
+    tokens: list[Token] = []
+    try:
+        tokens.extend(stream)
+    except RequestError as error:
+        stopped = isinstance(error, GenerationCancelled)
+        return BatchResult(tuple(tokens), "cancelled" if stopped else "error", error)
+    return BatchResult(tuple(tokens), stream.finish_reason or "stop")

@@ -1,0 +1,157 @@
+"""``classify`` and ``score`` of one row, for work that runs on the connection's thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from core.errors import EmptyPromptError, RequestError
+from core.labels import (
+    LabelScores,
+    LabelTrie,
+    Path,
+    build_trie,
+    label_paths,
+    label_texts,
+    score_labels,
+    with_scores,
+)
+from core.options import GenerateConfig
+from core.support import text_error
+from core.types import ClassifyResult, Score, Token
+from core_remote import failures
+from core_remote.llama_cpp.events import LEAST, Likely
+from core_remote.llama_cpp.readings import Known, Readings
+from core_remote.llama_cpp.server import Server
+from core_remote.llama_cpp.speech import completion, own_seed, seed_of
+from core_remote.llama_cpp.tokenizer import Tokenizer
+
+_LIKELY = 64  # tokens told of the first draw: where labels are among them, nothing more is asked
+
+
+class Classification:
+    """Reads rows with one set of options."""
+
+    def __init__(self, server: Server, tokenizer: Tokenizer, config: GenerateConfig) -> None:
+        self._server, self._tokenizer, self._config = server, tokenizer, config
+        self._readings = Readings(server, tokenizer.vocabulary)
+        self.prompt_tokens = self.cached_tokens = self.drawn_tokens = 0
+
+    async def result(self, prompt: str) -> ClassifyResult:
+        """What ``classify`` says of one prompt. Raises `core.RequestError`."""
+        ids = await _prompt(self._tokenizer, prompt)
+        anchor, trie = await self._question(prompt, ids)
+        drawn, listed = await self._drawn(ids)
+        result = ClassifyResult(drawn)
+        if trie is None:
+            return result
+        told = listed if anchor == len(ids) else ()
+        return with_scores(result, await self._scores(ids[:anchor], trie, told))
+
+    async def score(self, prompt: str, continuation: str) -> Score:
+        """How likely a continuation is. Raises `core.RequestError`."""
+        if error := text_error(continuation, "continuation"):
+            raise error
+        head = await _encoded(self._tokenizer, prompt)
+        anchor, [path] = await self._paths(prompt, head, [continuation])
+        if anchor == 0 or not path:
+            raise RequestError(
+                f"The continuation {continuation!r:.60} adds no token of its own behind this "
+                "prompt. Give a longer prompt, or another continuation."
+            )
+        return await self.score_tokens(head[:anchor], path)
+
+    async def score_tokens(self, prompt: Sequence[int], continuation: Sequence[int]) -> Score:
+        """The same of token ids."""
+        if not prompt:
+            raise EmptyPromptError("The prompt has no token. Give it at least one.")
+        if not continuation:
+            raise RequestError("The continuation has no token. Give it at least one.")
+        self._tokenizer.fitting([*prompt, *continuation[:-1]])
+        self._tokenizer.fitting(continuation[-1:])
+        self.prompt_tokens += len(prompt) + len(continuation) - 1
+        found = await self._readings.along(prompt, continuation)
+        values = tuple(each.logprob for each in found)
+        return Score(sum(values), values, all(each.best for each in found))
+
+    async def _question(self, prompt: str, ids: Sequence[int]) -> tuple[int, LabelTrie | None]:
+        """Where the labels begin, and their tokens. Raises `core.LabelError`."""
+        labels = self._config.labels
+        if not labels:
+            return len(ids), None
+        texts = label_texts(prompt, labels, self._config.label_prefix)
+        anchor, paths = await self._paths(prompt, ids, texts)
+        return anchor, build_trie(labels, paths)
+
+    async def _paths(
+        self, prompt: str, ids: Sequence[int], texts: Sequence[str]
+    ) -> tuple[int, list[Path]]:
+        continued = await self._tokenizer.encode_continued(prompt, texts)
+        begun = all(tokens[:1] == [*ids[:1]] for tokens in continued)
+        alone: list[list[int]] = []
+        if not begun:
+            alone = await asyncio.gather(*map(self._tokenizer.encode_alone, texts))
+        return label_paths(ids, continued, lambda: alone)
+
+    async def _drawn(self, ids: Sequence[int]) -> tuple[Token, Sequence[Likely]]:
+        """The token that is drawn behind a prompt, and the likeliest ones."""
+        config = self._config
+        wanted = _LIKELY if config.labels else int(config.return_logprobs)
+        body = completion(
+            ids,
+            config,
+            tokens=1,
+            seed=seed_of(own_seed(config), 0),
+            probabilities=wanted,
+            context=self._tokenizer.limit + 1,
+        )
+        answer = await self._server.complete(body)
+        if not answer.tokens:
+            raise failures.nonsense(self._server.address, "no token")
+        self.prompt_tokens += len(ids)
+        self.drawn_tokens += 1
+        self.cached_tokens += answer.timings.cache_n if answer.timings else 0
+        token, readings = answer.tokens[0], answer.completion_probabilities
+        logprob = None
+        if config.return_logprobs:
+            known = readings[0] if readings else await self._readings.one(ids, token)
+            logprob = known.logprob
+        listed = readings[0].top_logprobs if readings else ()
+        return Token(token, self._tokenizer.text(token), logprob), listed
+
+    async def _scores(
+        self, prompt: Sequence[int], trie: LabelTrie, listed: Sequence[Likely]
+    ) -> LabelScores:
+        told = (each for each in listed if each.logprob >= LEAST)
+        known: dict[Path, float] = {(each.id,): each.logprob for each in told}
+        self._tokenizer.fitting([*prompt, *max(trie.prefixes, key=len)])
+        for path in trie.paths:
+            # One after the other: behind the same prompt, in the slot that has just read it.
+            if not _is_known(path, known):
+                known |= _by_path(path, await self._readings.along(prompt, path))
+        values = [
+            [known[(*prefix, token)] for token in children]
+            for prefix, children in zip(trie.prefixes, trie.children, strict=True)
+        ]
+        return score_labels(trie, values)
+
+
+async def _encoded(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    if error := text_error(prompt):
+        raise error
+    ids = await tokenizer.encode(prompt)
+    if not ids:
+        raise EmptyPromptError("The prompt has no token. Give it at least one character.")
+    return ids
+
+
+async def _prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    return tokenizer.fitting(await _encoded(tokenizer, prompt))
+
+
+def _is_known(path: Path, known: dict[Path, float]) -> bool:
+    return all(path[:end] in known for end in range(1, len(path) + 1))
+
+
+def _by_path(path: Path, way: Sequence[Known]) -> dict[Path, float]:
+    return {path[:end]: each.logprob for end, each in enumerate(way, 1)}

@@ -1,0 +1,148 @@
+"""What llama.cpp's server answers, as values.
+
+Source: tools/server/README.md of https://github.com/ggml-org/llama.cpp, and its server-task.cpp,
+as vendored by llama-cpp-python 0.3.35.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from core.errors import CoreError, PromptTooLongError, RequestError
+from core_remote import failures
+from core_remote.address import Address
+from core_remote.failures import ServerError
+
+T = TypeVar("T")
+
+LEAST = -87.3
+"""The least log-probability that is told exactly: the server makes it of a float32 above zero."""
+
+_DATA = b"data:"
+_SAID_ASIDE = (b":", b"event:", b"id:", b"retry:")
+_TOO_LONG = "exceed_context_size_error"
+_FAULTS = (400, 413, 422)  # of the request
+
+
+class Likely(msgspec.Struct, frozen=True):
+    """A token and its natural-log probability, over the whole vocabulary, before any sampling."""
+
+    id: int
+    logprob: float
+    bytes: list[int] = []
+
+
+class Reading(Likely, frozen=True):
+    """The same of the token that was drawn; ``top_logprobs`` are the likeliest, best first."""
+
+    top_logprobs: list[Likely] = []
+
+
+class Timings(msgspec.Struct, frozen=True):
+    """``cache_n``: tokens of the prompt that were there from an earlier request."""
+
+    cache_n: int = 0
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Why there is no answer; the numbers are those of a prompt that is too long."""
+
+    code: int = 500
+    message: str = ""
+    type: str = ""
+    n_prompt_tokens: int = 0
+    n_ctx: int = 0
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One event of a stream, or the whole answer of ``/completion``.
+
+    ``tokens_predicted`` counts all that were drawn until then, also those that no event has told.
+    """
+
+    tokens: list[int] = []
+    stop: bool = False
+    stop_type: str = "none"
+    tokens_predicted: int = 0
+    completion_probabilities: list[Reading] = []
+    timings: Timings | None = None
+    error: Fault | None = None
+
+
+def event_of(line: bytes, address: Address) -> Event | None:
+    """The event of a line; None for one that says nothing. Raises the error that it holds."""
+    if line.startswith(_SAID_ASIDE):
+        return None
+    fault = line.startswith(b"error:")  # before 2025, errors had a line of their own
+    if not fault and not line.startswith(_DATA):
+        raise failures.nonsense(address, f"{line[:80]!r} is no event")
+    data = line.partition(b":")[2].strip()
+    if data == b"[DONE]":
+        return None
+    if fault:
+        raise fault_of(told(data, Fault, address), address)
+    event = told(data, Event, address)
+    if event.error is not None:
+        raise fault_of(event.error, address)
+    return event
+
+
+def told(data: bytes, kind: type[T], address: Address) -> T:
+    """An answer, checked. Raises `core.BackendProcessError` for what is none."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise failures.nonsense(address, f"{error} in {data[:80]!r}") from None
+
+
+def refusal_of(status: int, body: bytes, address: Address) -> CoreError:
+    """The error of an answer that is no 200."""
+    try:
+        fault = msgspec.json.decode(body, type=dict[str, Any])["error"]
+        return fault_of(msgspec.convert(fault, Fault), address, status)
+    except (msgspec.DecodeError, msgspec.ValidationError, KeyError, RecursionError):
+        error = failures.of_words(address, status, body)
+        return error if isinstance(error, CoreError) else ServerError(str(error), status)
+
+
+def fault_of(fault: Fault, address: Address, status: int = 0) -> CoreError:
+    """The error for a fault: the request's own is a `core.RequestError`."""
+    code = status or fault.code
+    if fault.type == _TOO_LONG and fault.n_ctx:
+        return PromptTooLongError(fault.n_prompt_tokens, fault.n_ctx - 1)
+    words = f"The server at {address.base} refuses the request ({code}: {fault.message[:300]})."
+    if code in _FAULTS:
+        return RequestError(words)
+    return ServerError(f"{words} The next call asks it again.", code)
+
+
+def matched(
+    tokens: Sequence[int], readings: Sequence[Reading], pieces: Sequence[bytes]
+) -> list[Reading | None]:
+    """The reading of each token; None where the server left it out.
+
+    It leaves out a token at which the text ends inside a character.
+    """
+    if [each.id for each in readings] == [*tokens]:
+        return [*readings]
+    rest, found = iter(readings), list[Reading | None]()
+    for whole in _whole(pieces):
+        found.append(next(rest, None) if whole else None)
+    agree = all(each is None or each.id == token for each, token in zip(found, tokens, strict=True))
+    if not agree or next(rest, None) is not None:
+        return [None] * len(tokens)
+    return found
+
+
+def _whole(pieces: Iterable[bytes]) -> list[bool]:
+    """Whether the text ends with a whole character at each piece."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    found = []
+    for piece in pieces:
+        decoder.decode(piece)
+        found.append(not decoder.getstate()[0])
+    return found

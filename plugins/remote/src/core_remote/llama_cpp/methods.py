@@ -1,0 +1,178 @@
+"""The optional protocols of `core.extensions` over llama.cpp's server, a class for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Unpack
+
+from core import validate
+from core.chat import RenderedPrompt
+from core.clock import RequestClock, never_stop
+from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, RequestOptions
+from core.protocols import Capability
+from core.support import (
+    block_sizes,
+    checked_conversation,
+    checked_pairs,
+    checked_prompts,
+    checked_stream,
+    checked_text,
+    unicode_error,
+)
+from core.token_ids import TokenIds, token_pairs, token_prompts
+from core.types import ClassifyResult, Conversation, GenerateMetrics, Score, TokenSequence
+from core_remote.counting import followed
+from core_remote.llama_cpp.classification import Classification
+from core_remote.llama_cpp.model import LlamaModel, of_sample
+from core_remote.stream import RemoteStream
+
+_FIRST, _LARGEST = 16, 256  # prompts that are read together: the first answers come soon
+
+
+class TokenizingMethods(LlamaModel):
+    """`core.Tokenizing`."""
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids as the server's model reads this prompt, a leading BOS included."""
+        self.check_usable()
+        checked_text("encode", text)
+        if error := unicode_error(text):
+            raise error
+        return self._connection.run(self._tokenizer.encode(text), never_stop)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of these ids, special tokens left out."""
+        self.check_usable()
+        return self._tokenizer.decode(ids)
+
+    def render_chat(self, messages: Conversation) -> RenderedPrompt:
+        """The prompt that ``chat`` would continue."""
+        self.check_usable()
+        turns = checked_conversation(messages)
+        return self._connection.run(self.rendered(turns), never_stop)
+
+
+class SubmittingMethods(LlamaModel):
+    """`core.Submitting`."""
+
+    def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> RemoteStream:
+        """``generate`` that is sent at once; its tokens wait in the stream."""
+        request = self.checked(Capability.SUBMITTING, config, {})
+        [text] = checked_prompts("submit", [prompt])
+        return self.continuing(text, request).begin_now()
+
+
+class ClassifyStreamingMethods(LlamaModel):
+    """`core.ClassifyStreaming`."""
+
+    def classify_iter(
+        self,
+        prompts: Iterable[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ClassifyOptions],
+    ) -> Iterator[ClassifyResult]:
+        """``classify``, a block of prompts at a time."""
+        request = self.checked_classify(Capability.CLASSIFY_STREAMING, config, options)
+        return self._blocks(iter(checked_stream("classify_iter", prompts)), request)
+
+    def _blocks(self, rows: Iterator[str], request: GenerateConfig) -> Iterator[ClassifyResult]:
+        done, cost = 0, GenerateMetrics()
+        for size in block_sizes(_FIRST, _LARGEST):
+            block = checked_prompts("classify_iter", list(islice(rows, size)), done)
+            if not block:
+                return
+            done += len(block)
+            # The time that the reader takes between two blocks is not the call's.
+            clock = RequestClock(request, cost.total_seconds)
+            results, more = self.classified(block, request, clock)
+            cost = followed(cost, more)
+            self.record(cost)
+            yield from results
+
+
+class ScoringMethods(LlamaModel):
+    """`core.Scoring`."""
+
+    def score(
+        self,
+        prompts: Sequence[str],
+        continuations: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> list[Score]:
+        """How likely ``continuations[i]`` is after ``prompts[i]``."""
+        request = self.checked_request(Capability.SCORING, config, options)
+        heads, tails = checked_pairs("score", prompts, continuations)
+        reader = Classification(self._server, self._tokenizer, request)
+        works = [partial(reader.score, *pair) for pair in zip(heads, tails, strict=True)]
+        return self.scored(works, reader, request)
+
+
+class TokenPromptsMethods(LlamaModel):
+    """`core.TokenPrompts`."""
+
+    def generate_tokens(
+        self,
+        prompts: TokenIds,
+        config: GenerateConfig | None = None,
+        /,
+        *,
+        attention_mask: TokenIds | None = None,
+        num_samples: int = 1,
+        **options: Unpack[GenerateOptions],
+    ) -> list[TokenSequence]:
+        """Continue prompts of token ids, each ``num_samples`` times."""
+        request = self.checked(Capability.TOKEN_PROMPTS, config, options, "generate_tokens")
+        samples = validate.integer("num_samples", num_samples, 1)
+        rows = token_prompts(prompts, attention_mask)
+        configs = [of_sample(request, sample) for sample in range(samples)]
+        results = self.together(
+            [(partial(self._given, row), each) for row in rows for each in configs], request
+        )
+        return [
+            TokenSequence.of(rows[place // samples], result) for place, result in enumerate(results)
+        ]
+
+    def stream_tokens(
+        self,
+        prompt: Sequence[int],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> RemoteStream:
+        """``generate`` of token ids."""
+        request = self.checked(Capability.TOKEN_PROMPTS, config, options, "stream_tokens")
+        [row] = token_prompts([prompt])
+        return self.speaking(partial(self._given, row), request, before=row)
+
+    def score_tokens(
+        self,
+        prompts: TokenIds,
+        continuations: TokenIds,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> list[Score]:
+        """``score`` of token ids."""
+        request = self.checked_request(Capability.TOKEN_PROMPTS, config, options, "score_tokens")
+        pairs = token_pairs(prompts, continuations)
+        reader = Classification(self._server, self._tokenizer, request)
+        works = [partial(reader.score_tokens, *pair) for pair in pairs]
+        return self.scored(works, reader, request)
+
+    async def _given(self, ids: Sequence[int]) -> list[int]:
+        return self._tokenizer.fitting(ids)
+
+
+METHODS: dict[Capability, type[LlamaModel]] = {
+    Capability.TOKENIZING: TokenizingMethods,
+    Capability.SUBMITTING: SubmittingMethods,
+    Capability.CLASSIFY_STREAMING: ClassifyStreamingMethods,
+    Capability.SCORING: ScoringMethods,
+    Capability.TOKEN_PROMPTS: TokenPromptsMethods,
+}
+"""The class that a model has for each optional protocol that its server's probe shows."""

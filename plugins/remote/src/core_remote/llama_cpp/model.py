@@ -1,0 +1,201 @@
+"""A model of llama.cpp's own server: its tokens, its chats, its distributions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar, Unpack
+
+from core.chat import RenderedPrompt
+from core.clock import RequestClock
+from core.errors import CoreError
+from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
+from core.protocols import Capability
+from core.support import checked_conversation, checked_prompts, text_error, unicode_error
+from core.types import (
+    BatchResult,
+    ClassifyResult,
+    Conversation,
+    GenerateMetrics,
+    Message,
+    Score,
+)
+from core_remote.batches import read_all
+from core_remote.connection import Connection
+from core_remote.llama_cpp.classification import Classification
+from core_remote.llama_cpp.rows import Work, gathered
+from core_remote.llama_cpp.server import Server
+from core_remote.llama_cpp.speaking import Speaking
+from core_remote.llama_cpp.streams import Prepare, TokenWire
+from core_remote.llama_cpp.tokenizer import Tokenizer
+from core_remote.model import Facts, RemoteModel
+from core_remote.stream import RemoteStream
+
+T = TypeVar("T")
+
+
+class LlamaModel(RemoteModel):
+    """The operations; the optional protocols are in `core_remote.llama_cpp.methods`.
+
+    ``slots``: requests that the server works on at once.
+    """
+
+    def __init__(
+        self,
+        backend: str,
+        connection: Connection,
+        facts: Facts,
+        tokenizer: Tokenizer,
+        slots: int,
+    ) -> None:
+        super().__init__(backend, connection, facts)
+        self._server, self._tokenizer = Server(connection), tokenizer
+        self._at_once = 2 * slots  # the next are tokenised meanwhile
+
+    def generate(
+        self,
+        prompt: str,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> RemoteStream:
+        """Continue a prompt, token by token. See `core.TextModel.generate`."""
+        request = self.checked(Capability.GENERATE, config, options)
+        [text] = checked_prompts("generate", [prompt])
+        return self.continuing(text, request)
+
+    def chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> RemoteStream:
+        """Answer a conversation, through the template of the server's model."""
+        request = self.checked(Capability.CHAT, config, options)
+        turns = checked_conversation(messages)
+
+        async def prepare() -> list[int]:
+            return await self._tokenizer.prompt(await self.rendered(turns))
+
+        return self.speaking(prepare, request)
+
+    def classify(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ClassifyOptions],
+    ) -> list[ClassifyResult]:
+        """Read the next-token distribution of each prompt. See `core.TextModel.classify`."""
+        request = self.checked_classify(Capability.CLASSIFY, config, options)
+        texts, clock = checked_prompts("classify", prompts), RequestClock(request)
+        results, cost = self.classified(texts, request, clock)
+        self.record(cost)
+        return results
+
+    def batch_generate(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> list[BatchResult]:
+        """Continue many prompts: a request for each, as many at once as the server has slots."""
+        request = self.checked(Capability.BATCH_GENERATE, config, options)
+        texts = checked_prompts("batch_generate", prompts)
+        return self.together([(partial(self.prepared, text), request) for text in texts], request)
+
+    # ------------------------------------------------------------------ for the protocols
+
+    def classified(
+        self, texts: Sequence[str], config: GenerateConfig, clock: RequestClock
+    ) -> tuple[list[ClassifyResult], GenerateMetrics]:
+        """A call of ``classify`` with sound options, and what it cost."""
+        reader = Classification(self._server, self._tokenizer, config)
+        works = [partial(reader.result, text) for text in texts]
+        return self.read(works, reader, clock, ClassifyResult)
+
+    async def prepared(self, text: str) -> list[int]:
+        """The ids of a prompt. Raises what is wrong with it."""
+        if error := text_error(text):
+            raise error
+        return await self._tokenizer.prompt(text)
+
+    async def rendered(self, turns: Sequence[Message]) -> RenderedPrompt:
+        """The prompt of a conversation. Raises what is wrong with it."""
+        for turn in turns:
+            if error := unicode_error(turn.content, "message"):
+                raise error
+        return await self._tokenizer.render_chat(turns)
+
+    def continuing(self, text: str, config: GenerateConfig) -> RemoteStream:
+        """A stream behind a prompt, which has not begun."""
+        return self.speaking(partial(self.prepared, text), config)
+
+    def speaking(
+        self,
+        prepare: Prepare,
+        config: GenerateConfig,
+        record: Callable[[GenerateMetrics], None] | None = None,
+        before: Sequence[int] = (),
+    ) -> RemoteStream:
+        """The same behind ids; ``before`` are those in whose last character a text may go on."""
+        tokenizer = self._tokenizer
+        speaking = Speaking(self._server, tokenizer.vocabulary, tokenizer.limit, config)
+        detokenizer = tokenizer.detokenizer(before)
+        wire = TokenWire(self._connection, speaking, prepare, config, detokenizer)
+        return RemoteStream(wire, config, record or self.record)
+
+    def together(
+        self, rows: Sequence[tuple[Prepare, GenerateConfig]], config: GenerateConfig
+    ) -> list[BatchResult]:
+        """The results of several prompts, each with its options, and what they cost together."""
+        clock, costs = RequestClock(config), list[GenerateMetrics]()
+        streams = [self.speaking(*row, costs.append).begin_now() for row in rows]
+        results, cost = read_all(streams, costs, clock)
+        self.record(cost)
+        return results
+
+    def scored(
+        self, works: Sequence[Work[Score]], reader: Classification, config: GenerateConfig
+    ) -> list[Score]:
+        """The scores of pairs."""
+        scores, cost = self.read(works, reader, RequestClock(config), Score)
+        self.record(cost)
+        return scores
+
+    def read(
+        self,
+        works: Sequence[Work[T]],
+        reader: Classification,
+        clock: RequestClock,
+        failed: Callable[..., T],
+    ) -> tuple[list[T], GenerateMetrics]:
+        """The results of rows that are read; ``failed(error=...)`` is that of one that was not."""
+
+        def check() -> None:
+            clock.check()
+            self.check_usable()
+
+        found = gathered(self._connection, works, self._at_once, check)
+        cost = GenerateMetrics(
+            prompt_tokens=reader.prompt_tokens,
+            cached_prompt_tokens=reader.cached_tokens,
+            generated_tokens=reader.drawn_tokens,
+            prefill_seconds=clock.seconds,
+            total_seconds=clock.seconds,
+        )
+        rows = [failed(error=each) if isinstance(each, CoreError) else each for each in found]
+        return rows, cost
+
+
+def of_sample(config: GenerateConfig, sample: int) -> GenerateConfig:
+    """Sample 0 draws what ``generate`` with this seed draws; the others have seeds of their own."""
+    if config.seed is None or sample == 0:
+        return config
+    return replace(config, seed=(config.seed + sample * _STRIDE) % 2**64)
+
+
+_STRIDE = 0x9E3779B97F4A7C15  # of the golden ratio: no small seed meets another's samples

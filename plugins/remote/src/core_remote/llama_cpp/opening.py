@@ -1,0 +1,184 @@
+"""llama.cpp's own server is known by ``/props``, and what its probe shows its model offers.
+
+Each question of the probe has a token or two, but for one: all tokens of the vocabulary, with
+their bytes, some hundred bytes each. A server that is older than what is asked here, or stands in
+front of others (its router), is one of OpenAI's wire to us.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from core.clock import never_stop
+from core.errors import CoreError, RequestError
+from core.options import GenerateConfig
+from core.protocols import Capability
+from core.types import Choice, Message, ModelInfo
+from core_remote import failures
+from core_remote.capabilities import LLAMA_CPP
+from core_remote.connection import Connection
+from core_remote.failures import ServerBusyError, ServerError
+from core_remote.listing import listed_models, size_of
+from core_remote.llama_cpp import vocabulary
+from core_remote.llama_cpp.methods import METHODS
+from core_remote.llama_cpp.model import LlamaModel
+from core_remote.llama_cpp.readings import Readings
+from core_remote.llama_cpp.server import Server
+from core_remote.llama_cpp.speech import completion
+from core_remote.llama_cpp.tokenizer import Tokenizer
+from core_remote.llama_cpp.vocabulary import Vocabulary
+from core_remote.model import Facts
+
+_FLOATS, _ROUNDED = 0.5, 2.0  # as core's llama_cpp states it where it does not know the device
+_BITS = re.compile(r"^I?T?Q(\d)", re.IGNORECASE)
+_BLOCK = 32  # weights with one scale, in most of ggml's types
+_CHATML = "<|im_start|>"
+_TURNS = (Message("user", "Hello"),)
+_DRAWN = 12  # tokens
+_SEEDS = (1, 1, 2, 3)
+
+
+class _Defaults(msgspec.Struct):
+    n_ctx: int
+
+
+class Properties(msgspec.Struct):
+    """What ``GET /props`` tells; ``n_ctx`` is the context of one slot, in tokens."""
+
+    default_generation_settings: _Defaults
+    total_slots: int
+    model_path: str = ""
+    model_alias: str = ""
+    model_ftype: str = ""
+    chat_template: str = ""
+    bos_token: str = ""
+    build_info: str = ""
+
+
+def describe(connection: Connection) -> Properties | None:
+    """What the server says of itself; None of one that is not llama.cpp's."""
+    status, body = connection.get("/props", never_stop)
+    if status != 200:
+        return None
+    try:
+        return msgspec.json.decode(body, type=Properties)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def open_model(
+    backend: str, connection: Connection, told: Properties, choices: tuple[Choice, ...]
+) -> LlamaModel | None:
+    """The model; None where the server does not answer as it is asked here.
+
+    Raises `ModelNotFoundError`, `core.BackendProcessError`.
+    """
+    listed = listed_models(connection)
+    names = [told.model_alias, *(str(each.get("id")) for each in listed)]
+    wanted = connection.address.model
+    if wanted and wanted not in names:
+        raise failures.missing_model(connection.address, [*filter(None, dict.fromkeys(names))])
+
+    server, slots = Server(connection), max(1, told.total_slots)
+    try:
+        known = connection.run(vocabulary.read(server), never_stop)
+        connection.run(_try(server, known), never_stop)
+    except ServerBusyError:
+        raise
+    except (RequestError, ServerError):
+        return None
+    limit = told.default_generation_settings.n_ctx - 1  # the server refuses a prompt that fills it
+    strips_bos = "bos_token" in told.chat_template or told.bos_token in told.chat_template
+    bos_text = told.bos_token if known.lead.bos and strips_bos else ""
+    tokenizer = Tokenizer(server, known, limit, bos_text)
+
+    offered = set(LLAMA_CPP)
+    if slots > 1:
+        offered.add(Capability.PARALLEL)
+    if _renders(connection, tokenizer):
+        offered.add(Capability.CHAT)
+    if _has_seeds(connection, server, known, limit):
+        offered.add(Capability.SEED)
+    own = (
+        *choices,
+        Choice("wire", "llama.cpp", f"the server is llama.cpp's own {told.build_info}".strip()),
+        Choice("parallel_slots", str(slots), "the server has so many"),
+    )
+    facts = Facts(_info(told, listed, known, limit), frozenset(offered), frozenset(), own)
+    kind = _class_for(frozenset(offered & METHODS.keys()))
+    return kind(backend, connection, facts, tokenizer, slots)
+
+
+async def _try(server: Server, known: Vocabulary) -> None:
+    """Whether the server says exactly the tokens that it is made to say."""
+    prompt = [*known.lead.bos, known.letter]
+    await Readings(server, known).along(prompt, [known.letter, known.letter])
+
+
+def _renders(connection: Connection, tokenizer: Tokenizer) -> bool:
+    """Whether the model has a chat template whose marks it knows.
+
+    For a model without one, the server writes ChatML's, which other models read as plain text.
+    """
+
+    async def rendered() -> bool:
+        prompt = await tokenizer.render_chat(_TURNS)
+        if _CHATML not in prompt or _CHATML in tokenizer.vocabulary.special:
+            return bool(prompt)
+        return len(await tokenizer.encode_alone(_CHATML)) == 1
+
+    try:
+        return connection.run(rendered(), never_stop)
+    except CoreError:
+        return False
+
+
+def _has_seeds(connection: Connection, server: Server, known: Vocabulary, limit: int) -> bool:
+    """Whether one seed draws the same twice, and another something else."""
+    prompt, config = [*known.lead.bos, known.letter], GenerateConfig(temperature=1.0)
+
+    async def drawn() -> list[list[int]]:
+        found = []
+        for seed in _SEEDS:
+            body = completion(
+                prompt, config, tokens=_DRAWN, seed=seed, probabilities=0, context=limit + 1
+            )
+            found.append((await server.complete(body)).tokens)
+        return found
+
+    try:
+        one, again, *others = connection.run(drawn(), never_stop)
+    except CoreError:
+        return False
+    return one == again and any(one != other for other in others)
+
+
+def _info(
+    told: Properties, listed: list[dict[str, Any]], known: Vocabulary, limit: int
+) -> ModelInfo:
+    """The facts; what no route tells is the least that there can be."""
+    meta = listed[0].get("meta") if listed else None
+    meta = meta if isinstance(meta, dict) else {}
+    bits = _BITS.match(told.model_ftype)
+    path = told.model_path.replace("\\", "/").rpartition("/")[2]
+    return ModelInfo(
+        architecture=path.removesuffix(".gguf") or told.model_alias or "unknown",
+        vocab_size=known.size,
+        num_layers=1,
+        hidden_size=size_of(meta.get("n_embd")),
+        quant_bits=int(bits[1]) if bits else 0,
+        quant_group=_BLOCK if bits else 0,
+        context_length=limit,
+        logit_tolerance=_ROUNDED if bits else _FLOATS,
+    )
+
+
+@cache
+def _class_for(protocols: Collection[Capability]) -> type[LlamaModel]:
+    bases = [METHODS[each] for each in sorted(protocols)]
+    return type("RemoteModel", (*bases,), {"__module__": __name__})

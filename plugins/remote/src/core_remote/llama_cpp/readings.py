@@ -1,0 +1,102 @@
+"""How likely given tokens are behind a prompt, over the whole vocabulary: read, never estimated.
+
+The server tells the log-probability of the token that it drew, whatever it was made to draw. So it
+is made to draw the wanted ones, one after the other, in one request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from core.errors import RequestError
+from core_remote import failures
+from core_remote.llama_cpp.events import LEAST, Likely
+from core_remote.llama_cpp.server import Server
+from core_remote.llama_cpp.speech import forced
+from core_remote.llama_cpp.vocabulary import ALL, Vocabulary
+
+_AT_ONCE = 64  # tokens of one request: a rule of a grammar is no place for thousands
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A token's log-probability; ``best``: no other was likelier."""
+
+    logprob: float
+    best: bool
+
+
+class Readings:
+    """Reads log-probabilities off one model."""
+
+    def __init__(self, server: Server, vocabulary: Vocabulary) -> None:
+        self._server, self._vocabulary = server, vocabulary
+
+    async def along(self, prompt: Sequence[int], path: Sequence[int]) -> list[Known]:
+        """Each token of the path, behind the prompt and what stands before it there.
+
+        Raises `core.RequestError` where one is less likely than the server can tell.
+        """
+        found: list[Known] = []
+        for run in self._runs(path):
+            before = [*prompt, *path[: len(found)]]
+            found += await self._run(before, run)
+        return found
+
+    async def one(self, prompt: Sequence[int], token: int) -> Known:
+        """One token, whatever it is: the server tells all tokens that could be drawn there."""
+        body = forced(prompt, [self._vocabulary.letter], probabilities=ALL)
+        answer = await self._server.complete(body)
+        if not answer.completion_probabilities:
+            raise failures.nonsense(self._server.address, "no log-probabilities")
+        listed = answer.completion_probabilities[0].top_logprobs
+        found = next((each for each in listed if each.id == token), None)
+        if found is None:
+            raise failures.nonsense(self._server.address, f"not all tokens: {token} is missing")
+        return known(found, listed)
+
+    async def _run(self, prompt: Sequence[int], run: Sequence[int]) -> list[Known]:
+        if not self._is_plain(run[0]):
+            return [await self.one(prompt, run[0])]
+        answer = await self._server.complete(forced(prompt, run))
+        readings = answer.completion_probabilities
+        if [each.id for each in readings] != [*run]:
+            said = [each.id for each in readings[:8]]
+            told = f"log-probabilities of {said}, made to say {[*run[:8]]}"
+            raise failures.nonsense(self._server.address, told)
+        return [known(each, each.top_logprobs) for each in readings]
+
+    def _runs(self, path: Sequence[int]) -> Iterator[Sequence[int]]:
+        """The path in parts that one request can hold: plain tokens, or one that is not."""
+        start = 0
+        for end in range(1, len(path) + 1):
+            whole = self._is_plain(path[start]) and end < len(path) and self._is_plain(path[end])
+            if not whole or end - start == _AT_ONCE:
+                yield path[start:end]
+                start = end
+
+    def _is_plain(self, token: int) -> bool:
+        """Whether a grammar allows it: no special token, nor a part of a character."""
+        piece = self._vocabulary.pieces[token]
+        if not piece or b"\0" in piece:
+            return False
+        try:
+            piece.decode()
+        except UnicodeDecodeError:
+            return False
+        return True
+
+
+def known(token: Likely, listed: Sequence[Likely]) -> Known:
+    """What is told of a token, where ``listed`` begins with the best one.
+
+    Raises `core.RequestError` for one below `LEAST`.
+    """
+    if token.logprob < LEAST:
+        raise RequestError(
+            f"The server tells no log-probability below {LEAST:g} exactly, and token {token.id} "
+            "is less likely here. Load the model itself (backend 'llama_cpp') to read it."
+        )
+    best = not listed or token.id == listed[0].id
+    return Known(token.logprob, best)

@@ -1,0 +1,49 @@
+"""Many rows at once: each is work of its own, and what goes wrong with one is its error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from core.clock import STOPPED, Check
+from core.errors import CoreError, RequestError
+from core_remote.connection import Connection
+
+T = TypeVar("T")
+Work = Callable[[], Coroutine[Any, Any, T]]
+
+
+def gathered(
+    connection: Connection, works: Sequence[Work[T]], at_once: int, check: Check
+) -> list[T | CoreError]:
+    """What each row comes to, or its error; of rows that were stopped, what stopped them.
+
+    Raises what a server did to all of them.
+    """
+    found: list[T | CoreError | None] = [None] * len(works)
+    try:
+        check()
+        if works:
+            connection.run(_all(works, found, at_once), check)
+    except STOPPED as stopped:
+        return [stopped if each is None else each for each in found]
+    return [each for each in found if each is not None]
+
+
+async def _all(works: Sequence[Work[T]], found: list[T | CoreError | None], at_once: int) -> None:
+    gate = asyncio.Semaphore(at_once)
+
+    async def one(place: int) -> None:
+        async with gate:
+            try:
+                found[place] = await works[place]()
+            except RequestError as error:
+                found[place] = error
+
+    tasks = [asyncio.create_task(one(place)) for place in range(len(works))]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()

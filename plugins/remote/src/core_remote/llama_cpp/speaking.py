@@ -1,0 +1,160 @@
+"""One generation: a stream of the server's, and shorter requests where it would lose a token.
+
+A stream tells no token at which the text ends inside a character, only that it was drawn. There it
+is left, and the generation goes on in requests of a few tokens that tell all of them, with seeds
+that follow from the first one: the same seed gives the same tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+
+from core.errors import EmptyPromptError, PromptTooLongError
+from core.options import GenerateConfig
+from core.types import FinishReason
+from core_remote import failures
+from core_remote.connection import Put
+from core_remote.llama_cpp.events import Event, matched
+from core_remote.llama_cpp.readings import Readings
+from core_remote.llama_cpp.server import Server
+from core_remote.llama_cpp.speech import completion, own_seed, seed_of
+from core_remote.llama_cpp.vocabulary import Vocabulary
+
+_TOGETHER = 8  # tokens of one request, where a stream would not tell them
+
+
+class Line(msgspec.Struct, frozen=True):
+    """What a generation says: a token, how long its prompt is, or why it has ended."""
+
+    token: int | None = None
+    logprob: float | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int = 0
+    reason: FinishReason | None = None
+
+
+class Speaking:
+    """One prompt's generation, for work that runs on the connection's thread.
+
+    ``limit``: the tokens that a prompt may have; the last one that is drawn needs no place.
+    """
+
+    def __init__(
+        self, server: Server, vocabulary: Vocabulary, limit: int, config: GenerateConfig
+    ) -> None:
+        self._server, self._vocabulary = server, vocabulary
+        self._limit, self._config = limit, config
+        self._readings = Readings(server, vocabulary)
+        self._seed = own_seed(config)
+        self._ids: list[int] = []
+        self._step = self._most = 0
+
+    async def run(self, ids: Sequence[int], put: Put) -> None:
+        """Continue a prompt. Raises `core.RequestError` for one that cannot be."""
+        if not ids:
+            raise EmptyPromptError("The prompt has no token. Give it at least one character.")
+        if len(ids) > self._limit:
+            raise PromptTooLongError(len(ids), self._limit)
+        self._ids = list(ids)
+        self._most = min(self._config.max_tokens, self._limit - len(ids) + 1)
+        _say(put, Line(prompt_tokens=len(ids)))
+
+        reason: FinishReason | None = await self._stream(put)
+        while reason is None:
+            reason = await self._some(put)
+        _say(put, Line(reason=reason))
+
+    async def _stream(self, put: Put) -> FinishReason | None:
+        """As far as the server tells each token; None where it did not, and there are more."""
+        last: Event | None = None
+        body = self._body(self._most, stream=True)
+        async with self._server.stream(body) as events:
+            async for event in events:
+                if event.stop:
+                    return self._ended(event, last, put)
+                if not event.tokens:
+                    continue
+                if last is not None:
+                    self._tell_event(last, put)
+                    last = None
+                if event.tokens_predicted != self._step + 1:
+                    return None
+                if self._vocabulary.pieces[event.tokens[0]]:
+                    self._tell_event(event, put)
+                else:  # perhaps the end
+                    last = event
+        raise failures.died(self._server.address)
+
+    def _ended(self, event: Event, last: Event | None, put: Put) -> FinishReason | None:
+        """The stream's last event has come; ``last``: a token that may be the end itself."""
+        _say(put, Line(prompt_tokens=len(self._ids) - self._step, cached_tokens=_cached(event)))
+        over = event.stop_type == "eos" and event.tokens_predicted == self._step + 1
+        if last is not None and not over:
+            self._tell_event(last, put)
+        if over:
+            return "stop"
+        return "length" if self._step >= self._most else None
+
+    async def _some(self, put: Put) -> FinishReason | None:
+        """A few tokens more; the reason where that was all."""
+        before = list(self._ids)
+        answer = await self._server.complete(self._body(min(_TOGETHER, self._most - self._step)))
+        tokens = answer.tokens
+        if answer.stop_type == "eos":
+            tokens = tokens[:-1]
+        elif not tokens:
+            raise failures.nonsense(self._server.address, "no tokens, and no end")
+        logprobs = self._logprobs(before, tokens, answer)
+        for token in tokens:
+            logprob = await anext(logprobs)
+            self._tell(token, logprob, put)
+        if answer.stop_type == "eos":
+            return "stop"
+        return "length" if self._step >= self._most else None
+
+    async def _logprobs(
+        self, before: Sequence[int], tokens: Sequence[int], answer: Event
+    ) -> AsyncIterator[float | None]:
+        """The log-probability of each token, where they were asked for."""
+        pieces = [self._vocabulary.pieces[token] for token in tokens]
+        told = answer.completion_probabilities[: len(tokens)]
+        readings = matched(tokens, told, pieces)
+        for place, reading in enumerate(readings):
+            if not self._config.return_logprobs:
+                yield None
+            elif reading is not None:
+                yield reading.logprob
+            else:
+                known = await self._readings.one([*before, *tokens[:place]], tokens[place])
+                yield known.logprob
+
+    def _body(self, tokens: int, *, stream: bool = False) -> dict[str, object]:
+        return completion(
+            self._ids,
+            self._config,
+            tokens=tokens,
+            seed=seed_of(self._seed, self._step),
+            probabilities=int(self._config.return_logprobs),
+            context=self._limit + 1,
+            stream=stream,
+        )
+
+    def _tell_event(self, event: Event, put: Put) -> None:
+        readings = event.completion_probabilities
+        asked = self._config.return_logprobs and readings
+        self._tell(event.tokens[0], readings[0].logprob if asked else None, put)
+
+    def _tell(self, token: int, logprob: float | None, put: Put) -> None:
+        self._ids.append(token)
+        self._step += 1
+        _say(put, Line(token, logprob))
+
+
+def _cached(event: Event) -> int:
+    return event.timings.cache_n if event.timings is not None else 0
+
+
+def _say(put: Put, line: Line) -> None:
+    put(msgspec.json.encode(line))

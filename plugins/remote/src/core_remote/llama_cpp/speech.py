@@ -1,0 +1,101 @@
+"""What llama.cpp's server is asked: the bodies of ``/completion``.
+
+The server has defaults of its own, so that each option is sent, and the order of its samplers is
+the contract's: repeat penalty, typical_p, top_p, min_p, top_k, temperature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from secrets import randbelow
+from typing import Any
+
+from core.options import GenerateConfig
+
+COMPLETION = "/completion"
+SEEDS = 2**32 - 1
+"""There are so many: the server takes the last one of 32 bits for none at all."""
+
+_ORDER = ["penalties", "typ_p", "top_p", "min_p", "top_k", "temperature"]
+_COLDEST = 1e-6  # is greedy within the rounding of float32, in which the server divides by it
+_MOST = 2**31 - 1  # a field is an int32
+# Servers of 2026 read every answer as a chat's, all of it again with each token, and fail at bytes
+# that are no UTF-8. This parser (common/peg-parser.cpp) takes nothing, and so anything.
+_NO_PARSER = '{"parsers": [{"type": "epsilon"}], "rules": {}, "root": 0}'
+_FIELDS = ["tokens", "stop", "stop_type", "tokens_predicted", "completion_probabilities", "timings"]
+_NEUTRAL: dict[str, Any] = {
+    "samplers": _ORDER,
+    "mirostat": 0,
+    "dynatemp_range": 0.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "ignore_eos": False,
+    "logit_bias": [],
+    "min_keep": 0,
+    "cache_prompt": True,
+    "return_tokens": True,
+    "post_sampling_probs": False,
+    "chat_parser": _NO_PARSER,
+    "response_fields": _FIELDS,
+}
+
+
+def completion(
+    prompt: Sequence[int],
+    config: GenerateConfig,
+    *,
+    tokens: int,
+    seed: int,
+    probabilities: int,
+    context: int,
+    stream: bool = False,
+) -> dict[str, Any]:
+    """Continue token ids by ``tokens`` at most; ``probabilities``: so many of the likeliest told.
+
+    ``stop`` and ``stop_tokens`` are not sent: they are looked for here.
+    """
+    greedy = config.temperature < _COLDEST
+    return _NEUTRAL | {
+        "prompt": list(prompt),
+        "n_predict": tokens,
+        "stream": stream,
+        "n_probs": probabilities,
+        "seed": seed % SEEDS,
+        "temperature": 0.0 if greedy else config.temperature,
+        "top_k": 0 if greedy else min(config.top_k, _MOST),
+        "top_p": 1.0 if greedy else config.top_p,
+        "min_p": 0.0 if greedy else config.min_p,
+        "typical_p": 1.0 if greedy else config.typical_p,
+        "repeat_penalty": config.repeat_penalty,
+        "repeat_last_n": context,
+    }
+
+
+def forced(prompt: Sequence[int], path: Sequence[int], *, probabilities: int = 1) -> dict[str, Any]:
+    """Have the server go on with these very tokens, and say how likely each of them was.
+
+    A grammar allows no other (``<[id]>`` in grammars/README.md); what it does to the draw is not
+    in the log-probabilities, which are those before sampling.
+    """
+    plain = GenerateConfig()
+    body = completion(
+        prompt, plain, tokens=len(path), seed=0, probabilities=probabilities, context=0
+    )
+    rule = " ".join(f"<[{token}]>" for token in path)
+    return body | {"grammar": f"root ::= {rule}"}
+
+
+def own_seed(config: GenerateConfig) -> int:
+    """The seed that was asked for, or any: of a greedy request always the same."""
+    if config.seed is not None:
+        return config.seed
+    return 0 if config.temperature < _COLDEST else randbelow(SEEDS)
+
+
+def seed_of(seed: int, step: int) -> int:
+    """The seed with which a generation goes on, in another request, behind ``step`` tokens."""
+    if step == 0:
+        return seed % SEEDS
+    digest = blake2b(f"{seed}:{step}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % SEEDS

@@ -1,0 +1,109 @@
+"""A generation of llama.cpp's server as a wire, for `core_remote.stream.RemoteStream`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from core.clock import RequestClock
+from core.errors import GenerationCancelled
+from core.options import CancelToken, GenerateConfig
+from core.text_stream import StreamDetokenizer, TokenAssembler
+from core.types import FinishReason, GenerateMetrics, Token
+from core_remote import failures
+from core_remote.connection import Connection, Put
+from core_remote.counting import seen
+from core_remote.exchange import Exchange
+from core_remote.llama_cpp.speaking import Line, Speaking
+
+Prepare = Callable[[], Awaitable[list[int]]]
+"""The ids of the prompt. Raises what is wrong with it."""
+
+_decoder = msgspec.json.Decoder(Line)
+
+
+class TokenWire:
+    """One request. Stop strings and stop tokens are looked for here, with core's own rules."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        speaking: Speaking,
+        prepare: Prepare,
+        config: GenerateConfig,
+        detokenizer: StreamDetokenizer,
+    ) -> None:
+        self._connection, self._speaking, self._prepare = connection, speaking, prepare
+        self._assembler = TokenAssembler(detokenizer, config.stop)
+        self._stops = frozenset(config.stop_tokens)
+        self._clock: RequestClock | None = None
+        self._first = 0.0
+        self._prompt_tokens = self._cached_tokens = 0
+        self.reason: FinishReason | None = None
+
+    def begin(self, clock: RequestClock) -> Exchange:
+        """Send it. What is wrong with the prompt is the answer."""
+        self._clock = clock
+        return self._connection.carry_out(self._work)
+
+    def _work(self, put: Put) -> Coroutine[Any, Any, None]:
+        async def work() -> None:
+            await self._speaking.run(await self._prepare(), put)
+
+        return work()
+
+    def feed(self, line: bytes | None) -> list[Token]:
+        """The tokens that a line settles. Raises where the answer ended without an end."""
+        if line is None:
+            raise failures.died(self._connection.address)
+        told = _decoder.decode(line)
+        if self.reason is not None:
+            return []
+        if told.prompt_tokens is not None:
+            self._prompt_tokens, self._cached_tokens = told.prompt_tokens, told.cached_tokens
+        if told.reason is not None:
+            return self._ended(told.reason)
+        return [] if told.token is None else self._token(told.token, told.logprob)
+
+    def watch(self, exchange: Exchange, cancel: CancelToken) -> None:
+        """Leave the server once the cancel is set."""
+
+        def look() -> bool:
+            over = cancel.is_set()
+            if over:
+                exchange.watch = None
+                exchange.put(GenerationCancelled())
+                exchange.abort()
+            return over
+
+        self._connection.watch(exchange, look)
+
+    def stop(self) -> bool:
+        """There is no way to stop but to leave."""
+        return False
+
+    def metrics(self, clock: RequestClock, given: int) -> GenerateMetrics:
+        """What was seen from here, and what the server says of the prompt."""
+        prompt, cached = self._prompt_tokens, self._cached_tokens
+        return seen(clock, self._first, prompt=prompt, cached=cached, generated=given)
+
+    def check_usable(self) -> None:
+        """Raise `core.ModelClosedError` where nothing can be asked any more."""
+        self._connection.check_usable()
+
+    def _token(self, token: int, logprob: float | None) -> list[Token]:
+        if not self._first and self._clock is not None:
+            self._first = self._clock.seconds
+        if token in self._stops:
+            return self._ended("stop")
+        ready = self._assembler.add(token, logprob)
+        if self._assembler.stopped:
+            self.reason = "stop"
+        return ready
+
+    def _ended(self, reason: FinishReason) -> list[Token]:
+        rest = self._assembler.finish()
+        self.reason = "stop" if self._assembler.stopped else reason
+        return rest

@@ -1,0 +1,133 @@
+"""Prompts as token ids, by the server's tokenizer, and ids as texts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from core import validate
+from core.chat import RenderedPrompt, continued, render
+from core.errors import ChatTemplateError, CoreError, PromptTooLongError, RequestError
+from core.text_stream import StreamDetokenizer
+from core.types import Message
+from core_remote.failures import ServerError
+from core_remote.llama_cpp.server import Server
+from core_remote.llama_cpp.vocabulary import Vocabulary
+
+_ASKED, _SAID = "Hello", "Good morning"
+
+
+class Tokenizer:
+    """What a model's texts are to it. ``limit``: the tokens that a prompt may have.
+
+    ``bos_text`` is what the server takes off a rendered chat, for it puts the id there itself.
+    """
+
+    def __init__(self, server: Server, vocabulary: Vocabulary, limit: int, bos_text: str) -> None:
+        self._server, self.vocabulary = server, vocabulary
+        self.limit, self._bos_text = limit, bos_text
+        self._prefills: bool | None = None
+
+    async def encode(self, text: str) -> list[int]:
+        """The ids of a prompt, with the BOS that the model asks for.
+
+        In a `core.RenderedPrompt`, special tokens count where its template wrote them, and no BOS
+        is added to the template's own.
+        """
+        if not isinstance(text, RenderedPrompt):
+            if not text:
+                return list(self.vocabulary.lead.bos)
+            return await self._server.tokenize(text, add_special=True)
+        parts = self._parts(text)
+        return await self._server.tokenize(parts, add_special=False) if parts else []
+
+    async def encode_continued(self, prompt: str, texts: Sequence[str]) -> list[list[int]]:
+        """``encode(prompt + text)`` for each text."""
+        whole = continued(prompt, texts, tuple(self.vocabulary.special))
+        return await asyncio.gather(*map(self.encode, whole))
+
+    async def encode_alone(self, text: str) -> list[int]:
+        """The ids of a text without a BOS."""
+        return await self._server.tokenize(text, add_special=False)
+
+    async def prompt(self, text: str) -> list[int]:
+        """`encode`. Raises `PromptTooLongError`."""
+        return self.fitting(await self.encode(text))
+
+    def fitting(self, ids: Sequence[int]) -> list[int]:
+        """The ids. Raises `PromptTooLongError`, and for an id that is none of the model's."""
+        if len(ids) > self.limit:
+            raise PromptTooLongError(len(ids), self.limit)
+        wrong = next((id for id in ids if not 0 <= id < self.vocabulary.size), None)
+        if wrong is not None:
+            size = self.vocabulary.size
+            raise RequestError(f"{wrong} is no token id: the model has {size} tokens.")
+        return list(ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of these ids, special tokens left out, unknown ids too."""
+        stream = self.detokenizer()
+        texts = [stream.add(token_id) for token_id in validate.integers("ids", ids, 0)]
+        return "".join(texts) + stream.finish()
+
+    def text(self, token_id: int) -> str:
+        """The text of one token by itself."""
+        return self.vocabulary.pieces[token_id].decode(errors="replace")
+
+    def detokenizer(self, prompt: Sequence[int] = ()) -> StreamDetokenizer:
+        """The text of tokens that continue a prompt, as they come."""
+        return StreamDetokenizer(self.vocabulary.bytes_of, prompt)
+
+    async def render_chat(self, turns: Sequence[Message]) -> RenderedPrompt:
+        """The prompt that asks for the assistant's next turn.
+
+        A message spells no special token. Raises `core.ChatTemplateError`, also where the server
+        would have the assistant go on with its own last words.
+        """
+        if turns[-1].role == "assistant" and await self._goes_on():
+            raise ChatTemplateError(
+                "The server would go on with the assistant's last message instead of answering it. "
+                "Start it with --no-prefill-assistant, or end the conversation with another turn."
+            )
+        safe: list[Message] = []
+
+        def keep(messages: Sequence[Message]) -> str:
+            safe.extend(messages)
+            return ""
+
+        marker = render(turns, self.vocabulary.special, keep).marker
+        rendered = [{"role": turn.role, "content": turn.content} for turn in safe]
+        try:
+            prompt = await self._server.apply_template(rendered)
+        except RequestError as error:
+            raise ChatTemplateError(str(error)) from None
+        except ServerError as error:
+            raise _of_template(error) from None
+        return RenderedPrompt(self._bos_text + prompt, marker)
+
+    async def _goes_on(self) -> bool:
+        """Whether the server leaves the assistant's last message open."""
+        if self._prefills is None:
+            turns = [("user", _ASKED), ("assistant", _SAID)]
+            said = [{"role": role, "content": content} for role, content in turns]
+            prompt = await self._server.apply_template(said)
+            self._prefills = prompt.rstrip().endswith(_SAID)
+        return self._prefills
+
+    def _parts(self, prompt: RenderedPrompt) -> list[str | int]:
+        """Plain texts, with the ids of what is special between them."""
+        marks = self.vocabulary.marks
+        parts = marks.split(prompt.marked) if marks else [prompt.marked]
+        found: list[str | int] = []
+        for place, part in enumerate(parts):
+            plain = part.replace(prompt.marker, "")
+            if place % 2:
+                found.append(self.vocabulary.special[part])
+            elif plain:
+                found.append(plain)
+        return found
+
+
+def _of_template(error: ServerError) -> CoreError:
+    """A template that fails is a fault of the server's, by its own words (500)."""
+    return ChatTemplateError(str(error)) if error.status == 500 else error
