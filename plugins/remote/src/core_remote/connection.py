@@ -114,6 +114,10 @@ class Connection:
         """The status and the body of a short answer: to a GET, or to a POST of ``body``."""
         return self.run(self.fetch(path, body), check)
 
+    def get_in_turn(self, path: str, check: Check, body: object) -> tuple[int, bytes]:
+        """The same of a request that has the model work: no more than `limit` of them at once."""
+        return self.run(self._fetch_in_turn(path, body), check)
+
     def run(self, work: Coroutine[Any, Any, T], check: Check) -> T:
         """What work of some requests comes to, on the connection's thread. ``check`` may end it."""
         future = self._submitted(work)
@@ -223,6 +227,10 @@ class Connection:
             exchange.put(END if _is_broken_off(error) else self._typed(error))
         finally:
             self._running.discard(exchange)
+
+    async def _fetch_in_turn(self, path: str, body: object) -> tuple[int, bytes]:
+        async with self._turns:
+            return await self.fetch(path, body)
 
     async def fetch(self, path: str, body: object = None) -> tuple[int, bytes]:
         """`get`, for work that runs on the connection's thread."""

@@ -66,12 +66,15 @@ class SpeechWire:
             prompt = "".join(f"{_TURN}{turn['content']}" for turn in body["messages"])
         return len(prompt.encode()) + self._config.max_tokens > self._speech.context_length
 
-    def _count(self, path: str, body: dict[str, Any], clock: RequestClock) -> None:
+    def _count(
+        self, path: str, body: dict[str, Any], clock: RequestClock, *, in_turn: bool = True
+    ) -> None:
         """Have the server count the prompt's tokens, and keep the answer within the context.
 
         It reads the prompt for that, and keeps what it has read, as most servers do.
         """
-        status, told = self._connection.get(path, clock.check, {**_plain(body), "max_tokens": 1})
+        get = self._connection.get_in_turn if in_turn else self._connection.get
+        status, told = get(path, clock.check, {**_plain(body), "max_tokens": 1})
         if status != 200:
             raise failures.of_words(self._connection.address, status, told)
         self._prompt_tokens, limit = prompt_tokens(told), self._speech.context_length
@@ -114,7 +117,8 @@ class SpeechWire:
             path, body = self._request
             late = RequestClock(GenerateConfig(timeout=_COUNT_SECONDS))
             with suppress(CoreError):
-                self._count(path, dict(body), late)
+                # The stream has its turn still, and ends behind this.
+                self._count(path, dict(body), late, in_turn=False)
         return False
 
     def metrics(self, clock: RequestClock, given: int) -> GenerateMetrics:
