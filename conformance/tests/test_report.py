@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from core.protocols import Capability
 from core_conformance import clauses
 from core_conformance.running import report
 from core_conformance.running.known import UsageError
 from core_conformance.running.report import model_name, model_sha256
+from core_conformance.running.result import Result, Status
 from core_conformance.running.run import Run
 from core_conformance.running.settings import Settings
 
@@ -107,6 +110,16 @@ def test_the_checksum_depends_on_names_and_contents(tmp_path: Path) -> None:
         seen.add(model_sha256(str(folder)))
     assert len(seen) == 3
     assert model_sha256(str(tmp_path / "nowhere")) is None
+
+
+@pytest.mark.usefixtures("toys")
+def test_without_classify_its_options_are_not_reported(tmp_path: Path) -> None:
+    run = Run(Settings("toy", str(tmp_path)))
+    most = frozenset({Capability.GENERATE, Capability.CLASSIFY, Capability.LABELS})
+    run.backend = SimpleNamespace(capabilities=most)  # type: ignore[assignment]
+    assert run.capabilities == most
+    run.results["toy.labels"] = Result("toy.labels", Status.PASSED, refused="classify")
+    assert run.capabilities == {Capability.GENERATE}
 
 
 def test_the_name_people_know() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -58,15 +59,29 @@ def test_our_server_is_certified(certify: Certify, reference: str) -> None:
     assert certify("remote", reference) == {each.value for each in CONTRACT}
 
 
+# llama-cpp-python sends one piece for the tokens that make one character, and nothing that counts
+# them: where a hot draw or an odd prompt brings such a character, a stream has fewer tokens than
+# max_tokens and ends with "length".
+_COUNTING = ("generated.", "pairs.")
+
+
 @pytest.mark.slow
-def test_llama_cpp_pythons_server_is_certified(
-    certify: Certify, smollm2_gguf: Path, port: int, tmp_path: Path
+def test_of_llama_cpp_pythons_server_only_counts_of_tokens_are_wrong(
+    smollm2_gguf: Path, port: int, tmp_path: Path
 ) -> None:
     pytest.importorskip("starlette_context", reason="llama-cpp-python's server is not installed")
     words = ["--model", str(smollm2_gguf), "--n_ctx", "512", "--n_threads", "1"]
     command = [sys.executable, "-m", "llama_cpp.server", *words, "--port", str(port)]
+    file = tmp_path / "report.json"
     with server([*command, "--host", "127.0.0.1"], port, tmp_path / "log") as url:
-        assert certify("remote", url, "-O", "context_length=512") == _TEXTS
+        told = ["-m", url, "-O", "context_length=512", "--report", str(file)]
+        code = "from core.cli import main; main()"
+        subprocess.run([sys.executable, "-c", code, "conformance", "remote", *told], check=False)
+    report = json.loads(file.read_text())
+    assert set(report["backend"]["capabilities"]) == _TEXTS
+    wrong = [each for each in report["checks"] if each["status"] != "passed"]
+    assert [each for each in wrong if "length" not in each["reason"]] == []
+    assert [each for each in wrong if not each["id"].startswith(_COUNTING)] == []
 
 
 @pytest.mark.slow
@@ -100,6 +115,7 @@ def speaking(smollm2_dir: Path, tmp_path: Path) -> Path:
         (directory / name).write_bytes((smollm2_dir / name).read_bytes())
     config = json.loads((smollm2_dir / "config.json").read_text()) | {
         "hidden_size": _HIDDEN,
+        "head_dim": _HIDDEN // _HEADS,
         "intermediate_size": _WIDE,
         "num_hidden_layers": _LAYERS,
         "num_attention_heads": _HEADS,

@@ -281,6 +281,21 @@ def speaker(wild: Any) -> Any:
         yield model
 
 
+@pytest.mark.parametrize(
+    ("suffix", "error", "said"),
+    [("", BackendProcessError, "404: it died"), ("#other", ModelNotFoundError, "'other'.*it died")],
+)
+def test_a_server_without_its_model_is_told_in_its_own_words(
+    suffix: str, error: type[CoreError], said: str, wild: Any
+) -> None:
+    def answer(head: str, connection: socket.socket) -> None:
+        _sent(connection, b'{"error":"it died"}', "404 Not Found")
+
+    wild.answer = answer
+    with pytest.raises(error, match=said):
+        core.load_model(wild.url + suffix)
+
+
 def test_a_server_of_openais_wire_offers_what_it_shows(speaker: Any) -> None:
     assert {Capability.GENERATE, Capability.CHAT} <= speaker.declared()
     assert speaker.declared().isdisjoint({Capability.SEED, Capability.LOGPROBS})

@@ -10,6 +10,7 @@ from dataclasses import replace
 from core.errors import CoreError
 from core.models.files import is_address, typed_errors
 from core.protocols import Capability
+from core.support import CLASSIFYING
 from core_conformance.checking.check import Check
 from core_conformance.checking.material import use
 from core_conformance.checking.registry import all_checks, generated
@@ -22,6 +23,8 @@ from core_conformance.running.result import Result, Status, Verdict, verdict_of
 from core_conformance.running.runner import Runner
 from core_conformance.running.settings import Settings
 from core_conformance.running.target import applicable
+
+_OF_CLASSIFY = {Capability.LABELS, Capability.LOGITS}
 
 
 class Run:
@@ -114,7 +117,9 @@ class Run:
     def capabilities(self) -> frozenset[Capability]:
         """What was declared: by the backend, less what its model was seen to leave out."""
         refused = {result.refused for result in self.results.values()}
-        return frozenset(each for each in self.backend.capabilities if each.value not in refused)
+        seen = frozenset(each for each in self.backend.capabilities if each.value not in refused)
+        # No check can see an option refused by an operation that is refused itself.
+        return seen if CLASSIFYING & seen else seen - _OF_CLASSIFY
 
     def verdict(self) -> Verdict:
         """The verdict on the results so far."""

@@ -131,6 +131,20 @@ def missing_model(address: Address, names: list[str]) -> ModelNotFoundError:
     )
 
 
+def unanswered(address: Address, status: int, body: bytes) -> Exception:
+    """It gives no text in any way that is known here; one that lists no models may lack this one."""
+    told = f"{status}{_told(body)}"
+    if address.model:
+        return ModelNotFoundError(
+            f"The server at {address.base} gives no text of a model {address.model!r} ({told})."
+        )
+    return ServerError(
+        f"The server at {address.base} answers neither /v1/completions nor /v1/chat/completions "
+        f"({told}): its model did not load, or it speaks no wire that is known here.",
+        status,
+    )
+
+
 def from_wire(address: Address, data: object) -> Exception:
     """The error that a line of core's own wire holds."""
     try:

@@ -21,7 +21,6 @@ from core.support import REFUSABLE
 from core.types import Choice, Message, ModelInfo
 from core_remote import failures
 from core_remote.connection import Connection
-from core_remote.failures import ServerError
 from core_remote.listing import listed_models, size_of
 from core_remote.model import Facts
 from core_remote.openai.events import ID_BITS
@@ -33,6 +32,7 @@ from core_remote.stream import RemoteStream
 _PROMPT = "Once upon a time there was a"
 _TURNS = (Message("user", "Hello"),)
 _FEW, _DRAWN = 2, 12  # tokens
+_HOT = 2.0  # the most that servers take: a model that is sure of itself has to draw otherwise
 _AT_ONCE = 4  # requests
 _SEEDS = (1, 1, 2, 3)
 _CONTEXT = 4096  # tokens, where nobody tells
@@ -66,11 +66,7 @@ def open_model(
     shown = {name: seen for name, seen in found.items() if seen is not None}
     speech = replace(speech, counts_first=not all(seen.counts for seen in shown.values()))
     if not shown:
-        raise ServerError(
-            f"The server at {connection.address.base} answers neither /v1/completions nor "
-            "/v1/chat/completions: it speaks no wire that is known here.",
-            404,
-        )
+        raise failures.nonsense(connection.address, "it streams neither texts nor chats")
     offered = {*shown, Capability.MODEL_PROBE, Capability.DECLARING, Capability.EXPLAINING}
     if Capability.GENERATE in shown:
         offered.add(Capability.BATCH_GENERATE)
@@ -98,7 +94,10 @@ def usual_connections(connection: Connection) -> int:
 
 
 def _speech(connection: Connection, listed: list[dict[str, Any]], wanted: str) -> Speech:
-    """The first way to speak that the server takes: with its own fields, with a model's name."""
+    """The first way to speak that the server takes: with its own fields, with a model's name.
+
+    Raises `ModelNotFoundError` or `core.BackendProcessError`, with its words, where it takes none.
+    """
     name = wanted or (str(listed[0].get("id")) if listed else "")
     tried = [Speech(wanted), Speech(name), Speech(wanted, plain=True), Speech(name, plain=True)]
     for speech in dict.fromkeys(tried):
@@ -107,10 +106,10 @@ def _speech(connection: Connection, listed: list[dict[str, Any]], wanted: str) -
             speech.chat(_TURNS, GenerateConfig(max_tokens=1)),
         ):
             asked = {key: it for key, it in body.items() if key not in ("stream", "stream_options")}
-            status, _ = connection.get(path, never_stop, asked)
+            status, answer = connection.get(path, never_stop, asked)
             if status == 200:
                 return speech
-    return Speech(name)
+    raise failures.unanswered(connection.address, status, answer)
 
 
 def _seen(
@@ -140,7 +139,7 @@ def _has_logprobs(texts: Callable[[GenerateConfig], RemoteStream]) -> bool:
 
 def _has_seeds(texts: Callable[[GenerateConfig], RemoteStream]) -> bool:
     """Whether one seed draws the same twice, and another something else."""
-    plain = GenerateConfig(max_tokens=_DRAWN, temperature=1.0)
+    plain = GenerateConfig(max_tokens=_DRAWN, temperature=_HOT)
     try:
         one, again, *others = (texts(replace(plain, seed=seed)).text() for seed in _SEEDS)
     except CoreError:
