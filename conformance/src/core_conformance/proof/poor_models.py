@@ -184,7 +184,7 @@ POOR_MODELS = (
         | _STOPS
         | _ids(
             """
-            adapters.operations async.cancelled async.closed async.loop async.streams
+            adapters.operations
             batch.error-rows batch.options batch.repeatable batch.results batch.stop batch.stops
             batch.stream-options cancel.batch-midway cancel.closed-stream cancel.midway
             cancel.unset
