@@ -6,7 +6,7 @@ rounded. They take turns, and medians are compared. What is not installed is lef
 
     pip install mlx-lm==0.32.2 llama-cpp-python
     python benchmarks/decode.py [--runs 5] [--tokens 64] [--only stream batch refill first_token]
-        [--model DIR] [--gguf FILE] [--kinds F32 Q8_0] [--json FILE]
+        [--rows 8] [--backend mlx_cpu] [--model DIR] [--gguf FILE] [--kinds F32 Q8_0] [--json FILE]
 
 ``stream``: tokens/s of one stream, against ``mlx_lm.stream_generate`` and ``llama_cpp.Llama``.
 ``batch``: of 8 prompts at once, against ``mlx_lm.batch_generate`` and a loop over
@@ -68,9 +68,9 @@ Call = Callable[[], int]  # how many tokens it made
 Calls = tuple[Call, Call]  # a stream, and a batch
 
 
-def load(path: Path, **options: Any) -> MlxModel:
+def load(path: Path, backend: str = "mlx_cpu", **options: Any) -> MlxModel:
     """Our model, which no token ends: every row makes as many as it was asked for."""
-    model = core.load_model(path, backend="mlx_cpu", **options)
+    model = core.load_model(path, backend=backend, **options)
     assert isinstance(model, MlxModel)
     object.__setattr__(model._loaded, "stop_ids", frozenset())
     return model
@@ -105,12 +105,18 @@ def median(values: Sequence[Measured]) -> Measured:
     return {name: round(statistics.median(value[name] for value in values), 3) for name in names}
 
 
-def mlx_lm_calls(path: Path, count: int) -> Calls:
+def prompts(rows: int) -> list[str]:
+    """So many different ones."""
+    more = [f"{row}. {PROMPTS[row % len(PROMPTS)]}" for row in range(len(PROMPTS), rows)]
+    return [*PROMPTS[:rows], *more]
+
+
+def mlx_lm_calls(path: Path, count: int, rows: Sequence[str] = PROMPTS) -> Calls:
     """mlx-lm's stream and batch, of ``count`` tokens a prompt."""
     generate: Any = importlib.import_module("mlx_lm.generate")
     model, tokenizer = importlib.import_module("mlx_lm").load(str(path))
     tokenizer.eos_token_ids = set()
-    prompts = [tokenizer.encode(prompt) for prompt in PROMPTS]
+    ids = [tokenizer.encode(prompt) for prompt in rows]
 
     def stream() -> int:
         stream = generate.stream_generate(model, tokenizer, PROMPTS[0], max_tokens=count)
@@ -118,21 +124,21 @@ def mlx_lm_calls(path: Path, count: int) -> Calls:
 
     def batch() -> int:
         made = generate.batch_generate(
-            model, tokenizer, prompts, max_tokens=count, return_token_ids=True
+            model, tokenizer, ids, max_tokens=count, return_token_ids=True
         )
         return sum(map(len, made.token_ids))
 
     return stream, batch
 
 
-def own_calls(model: Any, count: int) -> Calls:
+def own_calls(model: Any, count: int, rows: Sequence[str] = PROMPTS) -> Calls:
     """Our stream and batch; llama.cpp's end tokens end a row, and are not counted."""
 
     def stream() -> int:
         return sum(1 for _ in model.generate(PROMPTS[0], max_tokens=count))
 
     def batch() -> int:
-        return sum(len(row.tokens) for row in model.batch_generate(PROMPTS, max_tokens=count))
+        return sum(len(row.tokens) for row in model.batch_generate(rows, max_tokens=count))
 
     return stream, batch
 
@@ -153,10 +159,13 @@ def llama_calls(path: Path, count: int) -> Calls:
 def stream_and_batch(arguments: argparse.Namespace) -> dict[str, Any]:
     """Against mlx-lm and llama.cpp, whichever is installed."""
     count: int = arguments.tokens
+    rows = prompts(arguments.rows)
+    slots = {} if len(rows) == len(PROMPTS) else {"parallel_slots": len(rows)}
     with ExitStack() as stack:
-        found = {"core": own_calls(stack.enter_context(load(arguments.model)), count)}
+        ours = stack.enter_context(load(arguments.model, arguments.backend, **slots))
+        found = {"core": own_calls(ours, count, rows)}
         if find_spec("mlx_lm"):
-            found["mlx_lm"] = mlx_lm_calls(arguments.model, count)
+            found["mlx_lm"] = mlx_lm_calls(arguments.model, count, rows)
         if arguments.gguf and find_spec("llama_cpp"):
             given = {arguments.gguf.stem.rpartition(".")[2]: arguments.gguf}
             made = {kind: quantised(arguments.gguf, kind) for kind in arguments.kinds}
@@ -230,6 +239,8 @@ def parse_arguments() -> argparse.Namespace:
                         help="files to be made of it for llama.cpp")  # fmt: skip
     parser.add_argument("--runs", type=int, default=5, help="runs of each; default 5")
     parser.add_argument("--tokens", type=int, default=TOKENS, help="of a stream; default 64")
+    parser.add_argument("--rows", type=int, default=len(PROMPTS), help="of a batch; default 8")
+    parser.add_argument("--backend", default="mlx_cpu", help="of stream and batch")
     parser.add_argument("--only", nargs="+", choices=MARKS, default=list(MARKS))
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report there")
     arguments = parser.parse_args()
