@@ -4,9 +4,9 @@ What is needed travels in parts, small enough for one transfer each; there they 
 and the steps run in order of value. Each writes its result as soon as it has one, a failure stops
 only its own step, and a later call goes on behind the last step that ended::
 
-    python benchmarks/gpu_visit.py pack OUT --python 3.12 --part-mb 40   # where pip has an index
-    python benchmarks/gpu_visit.py unpack PART STORE                     # there, for each part
-    python benchmarks/gpu_visit.py run STORE RESULTS --minutes 9         # there, until it says "done"
+    python benchmarks/gpu_visit.py pack OUT --python 3.12 --part-mb 40  # where pip has an index
+    python benchmarks/gpu_visit.py unpack PART STORE                    # there, for each part
+    python benchmarks/gpu_visit.py run STORE RESULTS --minutes 9        # there, until it is done
 
 ``run --backend mlx_cpu --rehearse`` is the same with tiny sizes, on any machine. Nothing outside
 STORE and RESULTS is written. Exits with 3 while steps are left, and with 1 when one of them failed.

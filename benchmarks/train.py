@@ -10,9 +10,9 @@ compiler it runs compiled (`mx.compile`) as well, and the faster of the two is t
 
 ``speed``: prompts masked or not, LoRA of rank 8 on all linear maps of the last 16 layers, batch 4,
 AdamW; medians of the turns, the mark is 1.2 times the peer. Ours makes a network for each training,
-which costs half a second in the first step; theirs has one from the start. ``memory``: the peak of a step with
-gradient checkpointing over that without, on a random model of 32 layers; the mark is 0.7. Writes
-JSON into benchmarks/results and prints a table; exits with 1 when a mark is missed.
+which costs half a second in the first step; theirs has one from the start. ``memory``: the peak of
+a step with gradient checkpointing over that without, on a random model of 32 layers; the mark is
+0.7. Writes JSON into benchmarks/results and prints a table; exits with 1 when a mark is missed.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def test_the_checksum_depends_on_names_and_contents(tmp_path: Path) -> None:
 def test_without_classify_its_options_are_not_reported(tmp_path: Path) -> None:
     run = Run(Settings("toy", str(tmp_path)))
     most = frozenset({Capability.GENERATE, Capability.CLASSIFY, Capability.LABELS})
-    run.backend = SimpleNamespace(capabilities=most)  # type: ignore[assignment]
+    run.backend = SimpleNamespace(capabilities=most)
     assert run.capabilities == most
     run.results["toy.labels"] = Result("toy.labels", Status.PASSED, refused="classify")
     assert run.capabilities == {Capability.GENERATE}

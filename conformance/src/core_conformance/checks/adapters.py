@@ -6,7 +6,7 @@ from contextlib import closing
 from functools import partial
 from typing import cast
 
-from core.errors import CoreError, ModelError
+from core.errors import CoreError, ModelClosedError, ModelError
 from core.extensions import Adapting
 from core.protocols import Capability, TextModel
 from core_conformance.checking import ask
@@ -169,7 +169,8 @@ def any_order(subject: Subject) -> None:
 
 @check(
     "adapting.wrong",
-    "with_adapter() of what is no adapter of the model MUST raise a ModelError, and change nothing",
+    "with_adapter() of what is no adapter of the model MUST raise a ModelError, and change "
+    "nothing; of a closed model it MUST raise ModelClosedError",
     Capability.ADAPTING,
     Capability.ADAPTERS,
 )
@@ -179,6 +180,10 @@ def wrong_handle(subject: Subject) -> None:
         for path in (found.wrong, f"{found.wrong}-is-not-there"):
             error = raised(lambda path=path: _with(subject.model, path).close())  # type: ignore[misc]
             must(isinstance(error, ModelError), f"with_adapter({path!r}): {_raised(error)}")
+        with subject.loaded() as model:
+            pass
+        error = raised(lambda: _with(model, found.one).close())
+        must(isinstance(error, ModelClosedError), f"with_adapter(), closed: {_raised(error)}")
     must_be(
         subject, plain, partial(says, subject, subject.model), "behind an adapter that was refused"
     )

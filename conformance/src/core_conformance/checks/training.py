@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -39,17 +40,23 @@ _ONE_LABEL = tuple(TrainingExample(text=text, label="good") for text in PLAIN[:2
 @check(
     "training.loss",
     "The loss of the same examples, learned again and again, MUST fall; each step MUST be told "
-    "with its number from 1, a finite loss, its tokens and its seconds",
+    "with its number from 1, how many there will be, the rate, a finite loss, its tokens, those "
+    "that are learned, and its seconds",
     Capability.TRAINABLE,
 )
 def loss_falls(subject: Subject) -> None:
     with subject.loaded() as model:
+        begun = time.perf_counter()
         reports = [*_train(model)]
+        elapsed = time.perf_counter() - begun
     numbers = [report.step for report in reports]
     must(numbers == [*range(1, _STEPS + 1)], f"{_STEPS} steps have the numbers {numbers}")
     for report in reports:
-        sound = math.isfinite(report.loss) and report.tokens > 0 and report.seconds >= 0
-        must(sound, f"a step is told as {report}")
+        sound = math.isfinite(report.loss) and 0 < report.learned <= report.tokens
+        plan = (report.steps, report.learning_rate) == (_STEPS, _CONFIG.learning_rate)
+        must(sound and plan and report.seconds >= 0, f"a step is told as {report}")
+    seconds = math.fsum(report.seconds for report in reports)
+    must(seconds <= elapsed, f"steps of {seconds:g} s in all took {elapsed:g} s")
     losses = [report.loss for report in reports]
     fell = losses[0] - sum(losses[-2:]) / 2
     must(fell > _FALLS, f"the loss of {len(_EXAMPLES)} examples, learned again, went {losses}")
@@ -155,7 +162,7 @@ def same_again(subject: Subject) -> None:
 @check(
     "training.refused",
     "Examples that teach nothing and targets that are not there MUST raise a CoreError at the "
-    "call and change nothing, and a closed model ModelClosedError",
+    "call and change nothing; every use of a closed model MUST raise ModelClosedError",
     Capability.TRAINABLE,
 )
 def refused(subject: Subject) -> None:
@@ -174,8 +181,17 @@ def refused(subject: Subject) -> None:
         must_be(
             subject, before, partial(says, subject, model), "behind trainings that were refused"
         )
-    error = raised(lambda: _train(model))
-    must(isinstance(error, ModelClosedError), f"train() of a closed model raised {error!r}")
+    with subject.loaded() as model:
+        steps = _train(model)
+        next(steps)
+    with tempfile.TemporaryDirectory(prefix="core-trained-") as folder:
+        for what, use in {
+            "train()": lambda: _train(model),
+            "the next step": lambda: next(steps),
+            "save_adapter()": lambda: _trainable(model).save_adapter(os.path.join(folder, "a")),
+        }.items():
+            error = raised(use)
+            must(isinstance(error, ModelClosedError), f"{what} of a closed model raised {error!r}")
 
 
 def _train(

@@ -245,7 +245,7 @@ class ReferenceModel(ReferenceCore):
         """Learn a number for each token, one step whenever the iterator is read."""
         self.check_open()
         asked, language = config or TrainConfig(), self.engine.language
-        places = places_of(examples, asked, language.context_length)
+        places = places_of(examples, asked, language.context_length, self.rendered)
         return self.training_class(language, places, asked, self.take_bias).steps()
 
     def save_adapter(self, directory: str | os.PathLike[str], /) -> None:

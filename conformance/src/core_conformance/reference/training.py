@@ -1,26 +1,31 @@
 """Training of the reference model: its adapter adds a number to each token, and is learned.
 
 The loss is that of every learned token; the gradient by a token's number is ``p - [is it]``, summed
-over the places, and a step goes along it by the learning rate times the scale.
+over the places, and a step goes against it by the learning rate times the scale.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from core.chat import RenderedPrompt
 from core.errors import InvalidOptionError, LabelError, TrainingError
+from core.labels import common_length
 from core.training import TrainConfig, TrainingExample, TrainStep
+from core.types import Message
 from core_conformance.reference import vocabulary
 from core_conformance.reference.language import Language, log_softmax
 
 TARGETS = ("all-linear", "bias")
-_LONGEST = 10.0  # of a gradient: it is shortened to 1, whatever it was
+_PACE = 5.0
 
 Place = tuple[tuple[int, ...], int]  # what stands in front, and the token that is learned
 Bias = Mapping[int, float]
+Render = Callable[[Sequence[Message]], RenderedPrompt]
 
 
 @dataclass
@@ -34,7 +39,7 @@ class Training:
     bias: dict[int, float] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.bias = dict(self.language.bias)
+        self.bias = defaultdict(float, self.language.bias)
 
     def steps(self) -> Iterator[TrainStep]:
         """Train as it is read."""
@@ -54,17 +59,16 @@ class Training:
 
     def move(self, places: Sequence[Place]) -> float:
         """Go one step; the mean loss before it."""
-        loss, slope = 0.0, dict[int, float]()
+        loss, slope = 0.0, [0.0] * vocabulary.VOCAB_SIZE
         language = Language(self.language.context_length, self.bias)
         for seen, wanted in places:
             logprobs = log_softmax(language.logits(seen))
             loss -= logprobs[wanted]
             for token, logprob in enumerate(logprobs):
-                slope[token] = slope.get(token, 0.0) + math.exp(logprob) - (token == wanted)
-        length = math.sqrt(math.fsum(value * value for value in slope.values())) or 1.0
-        rate = self.config.learning_rate * self.config.adapter_scale * _LONGEST / length
-        for token, value in slope.items():
-            self.bias[token] = self.bias.get(token, 0.0) - rate * value
+                slope[token] += math.exp(logprob) - (token == wanted)
+        rate = self.config.learning_rate * self.config.adapter_scale * _PACE
+        for token, value in enumerate(slope):
+            self.bias[token] -= rate * value
         return loss / len(places)
 
     def report(
@@ -76,7 +80,7 @@ class Training:
 
 
 def places_of(
-    examples: Sequence[TrainingExample], config: TrainConfig, context_length: int
+    examples: Sequence[TrainingExample], config: TrainConfig, context_length: int, render: Render
 ) -> list[list[Place]]:
     """What each example teaches. Raises `TrainingError`, `LabelError` and `OptionError`."""
     for target in config.targets:
@@ -85,22 +89,38 @@ def places_of(
     if not examples:
         raise TrainingError("There is no example to learn from. Give at least one.")
     labels = {example.label for example in examples if example.label is not None}
-    if len(labels) == 1:
+    if len(labels.union(config.labels)) == 1:
         raise LabelError(f"All examples have the label {labels}. Add examples of another.")
-    return [_places(example, config, context_length) for example in examples]
+
+    most, found = min(config.max_tokens, context_length), []
+    for example in examples:
+        places = [
+            place
+            for prompt, completion in _spelled(example, config, render)
+            for place in _behind(prompt, completion, config.mask_prompt)
+        ]
+        if not places or len(places[-1][0]) >= most:
+            raise TrainingError(f"Nothing can be learned from {example!r:.80}. Leave it out.")
+        found.append(places)
+    return found
 
 
-def _places(example: TrainingExample, config: TrainConfig, context_length: int) -> list[Place]:
-    prompt, completion = example.prompt, example.completion
+def _spelled(
+    example: TrainingExample, config: TrainConfig, render: Render
+) -> Iterator[tuple[str, str]]:
+    """The prompts of an example, each with what is learned behind it."""
     if example.label is not None:
         prompt = config.template.replace("{text}", example.text)
-        completion = config.label_prefix + example.label
-    elif example.text:
-        completion = example.text
+        yield prompt, config.label_prefix + example.label
     elif example.messages:
-        completion = example.messages[-1].content
-    start = len(vocabulary.encode(prompt))
+        for turn, message in enumerate(example.messages):
+            if message.role == "assistant":
+                yield render(example.messages[:turn]), message.content
+    else:
+        yield example.prompt, example.completion or example.text
+
+
+def _behind(prompt: str, completion: str, masked: bool) -> list[Place]:
     ids = vocabulary.encode_continued(prompt, completion)
-    if not completion or len(ids) > context_length:
-        raise TrainingError(f"Nothing can be learned from {example!r:.80}. Leave it out.")
-    return [(tuple(ids[:end]), ids[end]) for end in range(min(start, len(ids) - 1), len(ids))]
+    begin = common_length(vocabulary.encode(prompt), ids) if masked else 1
+    return [(tuple(ids[:end]), ids[end]) for end in range(begin, len(ids))]

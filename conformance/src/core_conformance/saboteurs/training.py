@@ -24,7 +24,7 @@ Config = TrainConfig | None
 @saboteur(
     "training-uphill",
     "a step goes along the gradient, not against it",
-    kills={"training.loss"},
+    kills={"training.loss", "training.scale"},
 )
 class TrainingUphill(Training):
     """Has lost a sign."""
@@ -119,7 +119,7 @@ class LeftTrainingTakenBack(Training):
 @saboteur(
     "training-in-any-order",
     "what a step learns depends on how often the program has trained",
-    kills={"training.again", "training.kept"},
+    kills={"training.again", "training.kept", "training.epochs", "training.defaults"},
 )
 class TrainingInAnyOrder(Training):
     """Has one generator for the process, whatever the seed."""
@@ -138,7 +138,7 @@ class TrainingInAnyOrder(Training):
 @saboteur(
     "training-of-nothing",
     "examples that teach nothing are trained in silence",
-    kills={"training.refused"},
+    kills={"training.refused", "training.longest"},
 )
 class TrainingOfNothing(ReferenceModel):
     """Skips what it cannot read."""

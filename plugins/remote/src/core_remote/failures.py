@@ -132,7 +132,7 @@ def missing_model(address: Address, names: list[str]) -> ModelNotFoundError:
 
 
 def unanswered(address: Address, status: int, body: bytes) -> Exception:
-    """It gives no text in any way that is known here; one that lists no models may lack this one."""
+    """It gives no text in any way that is known here; it may lack a model that it does not list."""
     told = f"{status}{_told(body)}"
     if address.model:
         return ModelNotFoundError(

@@ -1,0 +1,124 @@
+"""Saboteurs that learn other tokens than they are asked to, or by another rate."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from core.training import TrainConfig, TrainingExample, TrainStep
+from core_conformance.proof.registry import saboteur
+from core_conformance.reference.optional import ReferenceModel
+from core_conformance.reference.training import Place, Training
+
+Config = TrainConfig | None
+Examples = Sequence[TrainingExample]
+
+
+class Reads(ReferenceModel):
+    """Trains with other options than those that it is given."""
+
+    def train(self, examples: Examples, config: Config = None, /) -> Iterator[TrainStep]:
+        """Trains as it likes."""
+        return super().train(examples, self.read(config or TrainConfig()))
+
+    def read(self, config: TrainConfig) -> TrainConfig:
+        """The options that it takes."""
+        raise NotImplementedError
+
+
+@saboteur(
+    "training-labels-behind-the-text",
+    "a label is learned behind its text, whatever the template says",
+    kills={"training.labels"},
+)
+class LabelsBehindTheText(Reads):
+    """Has its own idea of a prompt."""
+
+    def read(self, config: TrainConfig) -> TrainConfig:
+        """Without the template."""
+        return replace(config, template="{text}")
+
+
+@saboteur(
+    "training-always-masked",
+    "prompts are masked, also where they are to be learned",
+    kills={"training.masked", "training.longest"},
+)
+class AlwaysMasked(Reads):
+    """Has a mask that is never taken off."""
+
+    def read(self, config: TrainConfig) -> TrainConfig:
+        """Always masked."""
+        return replace(config, mask_prompt=True)
+
+
+@saboteur(
+    "training-last-turn-alone",
+    "of a conversation the last answer alone is learned",
+    kills={"training.turns"},
+)
+class LastTurnAlone(ReferenceModel):
+    """Sees a conversation as a prompt and a completion."""
+
+    def train(self, examples: Examples, config: Config = None, /) -> Iterator[TrainStep]:
+        """Trains, with each conversation in two parts."""
+        return super().train([self._in_two(example) for example in examples], config)
+
+    def _in_two(self, example: TrainingExample) -> TrainingExample:
+        if not example.messages:
+            return example
+        prompt = self.rendered(example.messages[:-1])
+        return TrainingExample(prompt=prompt, completion=example.messages[-1].content)
+
+
+@saboteur(
+    "training-first-batch-again",
+    "every step learns the same examples, the first ones",
+    kills={"training.epochs"},
+)
+class FirstBatchAgain(Training):
+    """Forgets which step it is."""
+
+    def places(self, step: int) -> list[Place]:
+        """Those of the first step."""
+        return super().places(1)
+
+
+@saboteur(
+    "training-of-any-length",
+    "max_tokens is not looked at",
+    kills={"training.longest"},
+)
+class OfAnyLength(Reads):
+    """Takes what fits the context."""
+
+    def read(self, config: TrainConfig) -> TrainConfig:
+        """Without a limit."""
+        return replace(config, max_tokens=sys.maxsize)
+
+
+@saboteur(
+    "training-without-its-scale",
+    "what an adapter adds is not multiplied by its scale",
+    kills={"training.scale"},
+)
+class WithoutItsScale(Reads):
+    """Adds it as it is."""
+
+    def read(self, config: TrainConfig) -> TrainConfig:
+        """Always of scale 1."""
+        return replace(config, scale=1.0, alpha=None)
+
+
+@saboteur(
+    "training-with-other-defaults",
+    "a training without a config has other options than TrainConfig()",
+    kills={"training.defaults"},
+)
+class OtherDefaults(ReferenceModel):
+    """Knows better."""
+
+    def train(self, examples: Examples, config: Config = None, /) -> Iterator[TrainStep]:
+        """Learns whole texts by default."""
+        return super().train(examples, config or TrainConfig(mask_prompt=False))
