@@ -114,6 +114,8 @@ def turns(subject: Subject) -> None:
             two.learned >= 2 * one.learned,
             f"of two answers {two.learned} tokens are learned, and {one.learned} of one of them",
         )
+        if subject.declares(Capability.SCORING, Capability.TOKENIZING):
+            _behind_its_question(subject, model, one)
 
 
 @check(
@@ -203,6 +205,19 @@ def defaults(subject: Subject) -> None:
         f"the first step is told as {without} without a config, and {spelled} with TrainConfig()",
     )
     _same_nats(subject, without, spelled.loss * spelled.learned, "without a config, and with one")
+
+
+def _behind_its_question(subject: Subject, model: Any, told: TrainStep) -> None:
+    """Of an answer that was learned: what `score` says of it, and its end where that is learned."""
+    prompt = model.render_chat([Message("user", PLAIN[0])])
+    (read,) = model.score([prompt], [PLAIN[1]])
+    found, more = told.loss * told.learned, told.learned - len(read.token_logprobs)
+    noise = _PER_TOKEN * subject.tolerance * told.learned
+    must(
+        found >= -read.logprob - noise and (more != 0 or found <= -read.logprob + noise),
+        f"{PLAIN[1]!r} behind its question was learned at {found:.6g} nats in {told.learned} "
+        f"tokens, and score() reads {-read.logprob:.6g} in {len(read.token_logprobs)}",
+    )
 
 
 def _same_nats(subject: Subject, told: TrainStep, nats: float, what: str) -> None:
