@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -142,18 +143,21 @@ def other_models(subject: Subject) -> None:
 def memory(subject: Subject) -> None:
     witness: Any = subject.model
     _use(subject, witness)
-    before = witness.memory().active_bytes
-    with subject.loaded() as model:
-        _use(subject, model)
-        during = witness.memory().active_bytes
-    must(during > 0, "active_bytes is 0 while a model is loaded")
-    gc.collect()
-    after = witness.memory().active_bytes
-    must(
-        after - before <= max(before, during) / 100,
-        f"{before} bytes were active before a model was loaded, {during} while it was used, and "
-        f"{after} after close(): free it there, also while somebody still holds the object",
-    )
+    for again in (False, True):
+        before = witness.memory().active_bytes
+        with subject.loaded() as model:
+            _use(subject, model)
+            during = witness.memory().active_bytes
+        must(during > 0, "active_bytes is 0 while a model is loaded")
+        gc.collect()
+        after = witness.memory().active_bytes
+        # Where earlier checks left a hundred models, one more is a hundredth: but it comes again.
+        most = min(max(before, during) / 100, max(during - before, 0) / 2 if again else math.inf)
+        must(
+            after - before <= most,
+            f"{before} bytes were active before a model was loaded, {during} while it was used, "
+            f"and {after} after close(): free it there, also while somebody still holds the object",
+        )
 
 
 @check("lifecycle.threads", "A closed model MUST leave no thread behind.")

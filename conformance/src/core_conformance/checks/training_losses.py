@@ -41,6 +41,7 @@ _PER_TOKEN = 4  # tolerances: a log-probability is a difference of logits, and t
     Capability.TRAINABLE,
     Capability.CLASSIFY,
     Capability.LABELS,
+    broad=True,
 )
 def labels_where_classify_reads_them(subject: Subject) -> None:
     with subject.loaded() as model:
@@ -93,6 +94,7 @@ def masked(subject: Subject) -> None:
     "Of a conversation, all that the assistant says MUST be learned, and nothing else",
     Capability.TRAINABLE,
     Capability.CHAT,
+    broad=True,
 )
 def turns(subject: Subject) -> None:
     testable(has_template(subject), "the model has no chat template")

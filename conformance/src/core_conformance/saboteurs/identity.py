@@ -86,6 +86,8 @@ class AnotherName(Reference):
     kills={
         *("identity.optional-protocols", "training.loss", "training.untouched", "training.saved"),
         *("training.kept", "training.left", "training.again", "training.refused"),
+        *("training.labels", "training.masked", "training.turns", "training.epochs"),
+        *("training.longest", "training.scale", "training.defaults"),
     },
 )
 class DeclaresTraining(Reference):
