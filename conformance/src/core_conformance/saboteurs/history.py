@@ -150,7 +150,7 @@ class LabelsOfBefore(Remembers):
 @saboteur(
     "options-of-before",
     "what is kept for a prompt is its token, whatever it was drawn with",
-    {"history.options"},
+    {"history.options", "training.kept"},
 )
 class OptionsOfBefore(Remembers):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
@@ -163,7 +163,7 @@ class OptionsOfBefore(Remembers):
 @saboteur(
     "seed-of-before",
     "what is kept for a prompt and its options, all but the seed, is the token that was drawn",
-    {"history.options"},
+    {"history.options", "training.kept"},
 )
 class SeedOfBefore(Remembers):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
