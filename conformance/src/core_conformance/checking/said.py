@@ -24,7 +24,7 @@ from core_conformance.checking.subject import Subject
 _PROMPTS = PLAIN[:4]
 _TOKENS = 4
 _TURNS = 8  # of a model at a tie, in which it has said both
-_BLANK = (
+BLANK = (
     "the model gives every token the same logit, with an adapter and without: take a model that "
     "has weights"
 )
@@ -77,8 +77,14 @@ def must_differ(subject: Subject, one: Said, other: Said, what: str) -> None:
         abs(a - b) > least for a, b in zip(numbers, others, strict=True)
     )
     same = not apart and [_ids(each) for each in one] == [_ids(each) for each in other]
-    testable(not (same and len(numbers) > 1 and spread == 0), _BLANK)
+    testable(not (same and len(numbers) > 1 and spread == 0), BLANK)
     must(not same, f"{what}, behind {len(one)} prompts and to {least:g}")
+
+
+def has_weights(subject: Subject, model: TextModel) -> bool:
+    """False for a model that is seen to give every token the same logit."""
+    numbers = _numbers(says(subject, model))
+    return len(numbers) < 2 or max(numbers) > min(numbers)
 
 
 def _numbers(said: Said) -> list[float]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from core.chat import RenderedPrompt, render
 from core.errors import ChatTemplateError
-from core.protocols import Backend
+from core.protocols import Backend, Capability
 from core.types import Message
 from core_conformance.checking.applies import CONTEXT
 from core_conformance.checking.ask import LABELS
@@ -75,6 +76,12 @@ class Ascii(Language):
         return array(
             "f", (v if i in _ASCII or i >= EOS else -float("inf") for i, v in enumerate(values))
         )
+
+
+class OfAscii(Reference):
+    """The reference with that model."""
+
+    language_class = Ascii
 
 
 class Stubborn(Language):
@@ -227,7 +234,7 @@ POOR_MODELS = (
     PoorModel(
         "ascii",
         "says nothing but ASCII",
-        whole(Ascii),
+        partial(OfAscii, without={Capability.TRAINABLE}),  # what is impossible cannot be learned
         _ids(
             """
             labels.nul sampling.repeat-penalty-huge text.unicode text.whole-characters
@@ -263,7 +270,8 @@ POOR_MODELS = (
             adapters.changes adapting.handles
             classify.argmax classify.tolerance labels.label sampling.frequencies sampling.min-p
             sampling.repeat-penalty sampling.repeat-penalty-huge sampling.top-k sampling.top-p
-            sampling.typical-p sampling.typical-p-first text.unicode training.untouched
+            sampling.typical-p sampling.typical-p-first text.unicode training.loss training.scale
+            training.untouched
             """
         ),
     ),

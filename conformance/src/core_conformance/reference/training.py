@@ -10,7 +10,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from core.chat import RenderedPrompt
 from core.errors import InvalidOptionError, LabelError, TrainingError
@@ -60,7 +60,7 @@ class Training:
     def move(self, places: Sequence[Place]) -> float:
         """Go one step; the mean loss before it."""
         loss, slope = 0.0, [0.0] * vocabulary.VOCAB_SIZE
-        language = Language(self.language.context_length, self.bias)
+        language = replace(self.language, bias=self.bias)
         for seen, wanted in places:
             logprobs = log_softmax(language.logits(seen))
             loss -= logprobs[wanted]
