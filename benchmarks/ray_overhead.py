@@ -6,11 +6,12 @@
         [--json benchmarks/results/ray_overhead.json]
 
 ``overhead``: microseconds that a row takes by one actor of `core_ray.classify` on top of
-`core.Task.classify` in this process, both with `core.testing.FakeModel` in batches of 1024. Each is
-the difference between twice the rows and once, so that no start of a process is in it. ``scaling``:
-rows/s of two actors with one thread each, over those of one process with two threads, of
-SmolLM2-135M on llama.cpp, likewise as differences. Medians of the runs; which is first alternates.
-Ray is told of one CPU more than the two that compute, for what reads.
+`core.Task.classify` in this process, both with `core.testing.FakeModel` in batches of 1024, and 32
+where actors share rows. Each is the difference between twice the rows and once, so that no start of
+a process is in it. ``scaling``: rows/s of two actors with one thread each, over those of one
+process with two threads, of SmolLM2-135M on llama.cpp, likewise as differences. Medians of the
+runs; which is first alternates. Ray is told of one CPU more than the two that compute, for what
+reads.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from benchmarks.classify_parts.workloads import LABELS, prompts
 from core.testing import FakeModel
 
 BATCH = 1024
+FEW = 32  # for two actors: a batch of all rows is one actor's work
 TASK = core.Task("{text}", LABELS)
 
 
@@ -62,12 +64,12 @@ def directly(model: core.TextModel, texts: Sequence[str]) -> float:
     return time.perf_counter() - start
 
 
-def on_ray(texts: Sequence[str], blocks: int, **running: Any) -> float:
+def on_ray(texts: Sequence[str], blocks: int, batch: int = BATCH, **running: Any) -> float:
     """Seconds until all rows are there, their reading before not counted."""
     given = ray.data.from_items([{"text": text} for text in texts], override_num_blocks=blocks)
     given = given.materialize()
     start = time.perf_counter()
-    made = core_ray.classify(given, task=TASK, batch_size=BATCH, num_cpus=1, **running)
+    made = core_ray.classify(given, task=TASK, batch_size=batch, num_cpus=1, **running)
     assert made.materialize().count() == len(texts)
     return time.perf_counter() - start
 
@@ -118,7 +120,7 @@ def scaling(path: str, rows: int, runs: int) -> dict[str, Any]:
         one, two = in_turns(
             lambda: a_row(lambda some: directly(model, some), texts),
             lambda: a_row(
-                lambda some: on_ray(some, 8, model=path, concurrency=2, **options), texts
+                lambda some: on_ray(some, 8, FEW, model=path, concurrency=2, **options), texts
             ),
             runs,
         )
