@@ -79,6 +79,7 @@ def test_of_llama_cpp_pythons_server_only_counts_of_tokens_are_wrong(
         subprocess.run([sys.executable, "-c", code, "conformance", "remote", *told], check=False)
     report = json.loads(file.read_text())
     assert set(report["backend"]["capabilities"]) == _TEXTS
+    assert len(report["checks"]) == len(all_checks())
     wrong = [each for each in report["checks"] if each["status"] != "passed"]
     assert [each for each in wrong if "length" not in each["reason"]] == []
     assert [each for each in wrong if not each["id"].startswith(_COUNTING)] == []

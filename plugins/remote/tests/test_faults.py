@@ -282,14 +282,19 @@ def speaker(wild: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "error", "said"),
-    [("", BackendProcessError, "404: it died"), ("#other", ModelNotFoundError, "'other'.*it died")],
+    ("suffix", "status", "error", "said"),
+    [
+        ("", "404 Not Found", BackendProcessError, "404: it died"),
+        ("#other", "404 Not Found", ModelNotFoundError, "'other'.*it died"),
+        ("#other", "500 Internal Server Error", BackendProcessError, "500: it died"),
+    ],
 )
 def test_a_server_without_its_model_is_told_in_its_own_words(
-    suffix: str, error: type[CoreError], said: str, wild: Any
+    suffix: str, status: str, error: type[CoreError], said: str, wild: Any
 ) -> None:
     def answer(head: str, connection: socket.socket) -> None:
-        _sent(connection, b'{"error":"it died"}', "404 Not Found")
+        listing = "/v1/models" in head or "/v1/" not in head or "/v1/core/" in head
+        _sent(connection, b'{"error":"it died"}', "404 Not Found" if listing else status)
 
     wild.answer = answer
     with pytest.raises(error, match=said):

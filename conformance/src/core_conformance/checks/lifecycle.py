@@ -31,6 +31,7 @@ from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 from core_conformance.checking.watching import heard, left_behind
 
+_LITTLE = 2**16  # bytes, which no weights fit into
 _EXTENSIONS: dict[Capability, dict[str, Callable[[Any], object]]] = {
     Capability.TOKENIZING: {
         "encode": lambda model: model.encode("a"),
@@ -152,7 +153,8 @@ def memory(subject: Subject) -> None:
         gc.collect()
         after = witness.memory().active_bytes
         # Where earlier checks left a hundred models, one more is a hundredth: but it comes again.
-        most = min(max(before, during) / 100, max(during - before, 0) / 2 if again else math.inf)
+        own = max((during - before) / 2, _LITTLE)
+        most = min(max(before, during) / 100, own if again else math.inf)
         must(
             after - before <= most,
             f"{before} bytes were active before a model was loaded, {during} while it was used, "

@@ -6,6 +6,7 @@ can be compared. ``loss * learned`` are the nats of all tokens that a step has l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -48,6 +49,7 @@ def labels_where_classify_reads_them(subject: Subject) -> None:
         for text, label in zip(PLAIN, [*LABELS, *LABELS], strict=False):
             (row,) = model.classify([_TEMPLATE.replace("{text}", text)], labels=LABELS)
             read = -(row.raise_for_error().logprobs or {})[label]
+            testable(math.isfinite(read), f"behind {text!r} the label {label!r} is impossible")
             example = TrainingExample(text=text, label=label)
             told = _step(model, [example], template=_TEMPLATE, labels=LABELS)
             _same_nats(subject, told, read, f"{label!r} behind {text!r}, trained and classified")

@@ -18,6 +18,7 @@ from core.wires.plain import error_of
 from core_remote.address import Address
 
 _FAULTS = (400, 413, 422)  # of the request
+_NOT_FOUND = 404
 
 # "maximum context length is 512 tokens. However, you requested 616 tokens (600 in your prompt",
 # "Requested tokens (600) exceed context window of 512": llama-cpp-python's words, and vLLM's.
@@ -134,7 +135,7 @@ def missing_model(address: Address, names: list[str]) -> ModelNotFoundError:
 def unanswered(address: Address, status: int, body: bytes) -> Exception:
     """It gives no text in any way that is known here; it may lack a model that it does not list."""
     told = f"{status}{_told(body)}"
-    if address.model:
+    if address.model and status == _NOT_FOUND:
         return ModelNotFoundError(
             f"The server at {address.base} gives no text of a model {address.model!r} ({told})."
         )
