@@ -189,16 +189,16 @@ def _stopped(
     answer, error = _spoken(world, prompt, asked | {"stop": (stop,)})
     must(error is None, f"stop=({stop!r},) behind {prompt!r:.80} raised {error!r}")
     expected = free.text if place < 0 else free.text[:place]
-    if answer.text == expected:
-        must(
-            place < 0 or answer.finish_reason == "stop",
-            f"stop=({stop!r},) was found, and finish_reason is {answer.finish_reason!r}",
-        )
+    ended = place < 0 or answer.finish_reason == "stop"
+    parted = parting(free, answer)
+    apart = parted is not None and parted < min(len(free.ids), len(answer.ids))
+    if answer.text == expected and (ended or not apart):
+        must(ended, f"stop=({stop!r},) was found, and finish_reason is {answer.finish_reason!r}")
         return
 
-    # Where the two part before the stop string, noise may have its part in it.
-    parted = parting(free, answer)
-    if parted is not None and parted < min(len(free.ids), len(answer.ids)):
+    # Where the two part before the stop string, noise may have its part in it: also in that a
+    # token without text stands where the stop string was.
+    if apart and parted is not None:
         cut = slice(0, parted + 1)
         pair = Answer(free.tokens[cut], None, free.prompt), Answer(answer.tokens[cut], None)
         world.agree([pair], f"with and without stop=({stop!r},): {prompt!r:.80}", drawn)
