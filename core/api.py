@@ -13,6 +13,7 @@ from core.errors import InvalidModelError, TokenizerError, UnsupportedModelError
 from core.models.fingerprint import remember
 from core.models.names import locate
 from core.models.stores import discover_in, discover_stores
+from core.older import adapted
 from core.option_docs import options_named
 from core.options import LoadConfig, LoadOptions, resolve_load
 from core.protocols import Backend, TextModel
@@ -57,6 +58,7 @@ def load_model(
         if choice.refusals and isinstance(model, TextModelBase):
             model.refusals = choice.refusals
 
+    model = adapted(model, backend)
     remember(model, location, resolved.adapter_path)
     log.loaded(location, backend.name, model, time.monotonic() - start)
     return model

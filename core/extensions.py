@@ -11,7 +11,13 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar, Unpack, runtime_checkable
 
 from core.option_docs import all_options_named
-from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, RequestOptions
+from core.options import (
+    ClassifyOptions,
+    GenerateConfig,
+    GenerateOptions,
+    RequestOptions,
+    TemplateOptions,
+)
 from core.protocols import Capability, TextModel, TokenStream
 from core.token_ids import TokenIds
 from core.training import TrainConfig, TrainingExample, TrainStep
@@ -33,6 +39,7 @@ from core.types import (
 Item = TypeVar("Item", covariant=True)
 
 
+@all_options_named
 @runtime_checkable
 class Tokenizing(Protocol):
     """A model that shows its tokenizer."""
@@ -45,8 +52,13 @@ class Tokenizing(Protocol):
         """The text of these ids, special tokens left out."""
         ...
 
-    def render_chat(self, messages: Conversation) -> str:
-        """The prompt that ``chat`` would continue (a `RenderedPrompt`)."""
+    def render_chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        **options: Unpack[TemplateOptions],
+    ) -> str:
+        """Return the prompt that ``chat`` would continue (a `RenderedPrompt`)."""
         ...
 
 

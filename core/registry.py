@@ -37,7 +37,7 @@ from core.errors import (
 from core.extensions import DeviceReporting
 from core.known_plugins import how_to_read, rank, unknown_backend
 from core.models.files import model_formats, resolve_path
-from core.protocols import PROTOCOL_VERSION, Backend, Capability
+from core.protocols import OLDEST_VERSION, PROTOCOL_VERSION, Backend, Capability
 from core.types import BackendStatus, Device, DiscoveredModel
 
 GROUP = "core.backends"
@@ -273,7 +273,7 @@ def _protocol(target: object) -> object:
 
 
 def _check_protocol(protocol: object, who: str) -> None:
-    if protocol == PROTOCOL_VERSION:
+    if type(protocol) is int and OLDEST_VERSION <= protocol <= PROTOCOL_VERSION:
         return
     newer = isinstance(protocol, int) and protocol > PROTOCOL_VERSION
     raise ProtocolMismatchError(

@@ -23,11 +23,13 @@ from core.errors import (
 )
 from core.extensions import Declaring
 from core.options import (
+    ChatOptions,
     ClassifyOptions,
     GenerateConfig,
     GenerateOptions,
     LoadConfig,
     RequestOptions,
+    TemplateOptions,
 )
 from core.protocols import Backend, Capability
 from core.sampling_options import SAMPLING_OPTIONS
@@ -40,19 +42,29 @@ OPTION_NEEDS = {
     "return_logits": Capability.LOGITS,
     "return_logprobs": Capability.LOGPROBS,
     "seed": Capability.SEED,
+    "chat_template_kwargs": Capability.CHAT_TEMPLATE,
+    "continue_final_message": Capability.CHAT_TEMPLATE,
 }
-REFUSABLE = frozenset(each.name for each in SAMPLING_OPTIONS) - OPTION_NEEDS.keys()
+REFUSABLE = frozenset(option.name for option in SAMPLING_OPTIONS).difference(OPTION_NEEDS)
 """Options that no capability stands for: a backend that cannot honour one refuses it by name."""
+NEWER = frozenset(option.name for option in SAMPLING_OPTIONS if option.since > 1)
+"""Those of them that came after version 1 of the contract."""
 
 ASKED = "asked for"
 """The reason of a choice that the user made."""
 
 CLASSIFYING = frozenset({Capability.CLASSIFY, Capability.CLASSIFY_STREAMING})
+_KEYWORDS: Mapping[Capability, type] = {
+    **dict.fromkeys(CLASSIFYING, ClassifyOptions),
+    Capability.CHAT: ChatOptions,
+    Capability.TOKENIZING: TemplateOptions,
+    Capability.SCORING: RequestOptions,
+    Capability.HIDDEN_STATES: RequestOptions,
+    Capability.ATTENTION_INSPECTOR: RequestOptions,
+}
+"""The keywords of each operation; of any other, `GenerateOptions`."""
 _KEYS = {"role", "content"}
 _MESSAGE = "core.Message(role, content) or {'role': ..., 'content': ...}"
-_INSPECTING = frozenset(
-    {Capability.SCORING, Capability.HIDDEN_STATES, Capability.ATTENTION_INSPECTOR}
-)
 
 
 def refuse_options(
@@ -61,13 +73,19 @@ def refuse_options(
     backend: str,
     capabilities: Collection[Capability],
     unsupported: Collection[str] = (),
+    *,
+    honours: Collection[str] | None = None,
 ) -> None:
     """Raise `UnsupportedOptionError` for the first option that the backend cannot honour.
 
-    ``unsupported`` names options that no capability stands for. Fields that belong to other
-    operations do not apply and are not looked at.
+    Of the options that no capability stands for (`REFUSABLE`), those in ``honours`` alone are let
+    through, so that a backend refuses what is added after it was written. Version 1 of the contract
+    named the others, in ``unsupported``: what came after it is refused there, too. Fields that
+    belong to other operations do not apply and are not looked at.
     """
-    known = _keywords(operation)
+    later = NEWER if honours is None else REFUSABLE.difference(honours)
+    unsupported = {*unsupported, *later}
+    known = _KEYWORDS.get(operation, GenerateOptions)
     for field in dataclasses.fields(config):
         name = field.name
         if name not in known.__annotations__ or getattr(config, name) == field.default:
@@ -75,12 +93,6 @@ def refuse_options(
         need = OPTION_NEEDS.get(name)
         if name in unsupported or (need is not None and need not in capabilities):
             raise _unsupported_option(name, backend, need)
-
-
-def _keywords(operation: Capability) -> type:
-    if operation in _INSPECTING:
-        return RequestOptions
-    return ClassifyOptions if operation in CLASSIFYING else GenerateOptions
 
 
 def refuse_load_options(

@@ -36,7 +36,7 @@ class TrainingExample:
     label: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
     """How a LoRA adapter is trained. A wrong value raises `InvalidOptionError`.
 

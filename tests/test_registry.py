@@ -101,7 +101,7 @@ def test_an_object_that_is_no_backend(registry: Registry, use_plugins: Use) -> N
 
 def test_another_version_of_the_contract(registry: Registry, use_plugins: Use) -> None:
     use_plugins("future")
-    with pytest.raises(ProtocolMismatchError, match=r"version 99 .* core has version 1") as caught:
+    with pytest.raises(ProtocolMismatchError, match=r"version 99 .* core has version 2") as caught:
         registry.get("fake_future")
     assert "fake-future" in str(caught.value)
     assert "Upgrade core." in str(caught.value)

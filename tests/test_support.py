@@ -33,11 +33,16 @@ SET: dict[str, Any] = {
     "return_logits": True,
     "return_logprobs": True,
     "seed": 0,
+    "chat_template_kwargs": {"enable_thinking": False},
+    "continue_final_message": True,
 }
 OF_CLASSIFY = {"labels", "return_logits"}
+OF_CHAT = {"chat_template_kwargs", "continue_final_message"}
 
 
 def operation_of(option: str) -> Capability:
+    if option in OF_CHAT:
+        return Capability.CHAT
     return Capability.CLASSIFY if option in OF_CLASSIFY else Capability.GENERATE
 
 

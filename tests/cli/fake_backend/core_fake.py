@@ -45,7 +45,7 @@ class FakeBackend:
     name: str
     capabilities: frozenset[Capability]
     reason: str | None = None
-    protocol: int = 1
+    protocol: int = 2
     formats: frozenset[str] = frozenset({"safetensors", "gguf"})
     loaded: list[LoadConfig] = field(default_factory=list)
     own_options: Mapping[str, str] = field(default_factory=lambda: _LOAD_OPTIONS)
@@ -105,7 +105,7 @@ class FakeModel(PlainModel):
     def decode(self, ids: Sequence[int]) -> str:
         return bytes(ids).decode(errors="replace")
 
-    def render_chat(self, messages: Conversation) -> str:
+    def render_chat(self, messages: Conversation, *_: Any, **__: Any) -> str:
         turns = checked_messages(messages)
         return "".join(f"<{m.role}>{m.content}</{m.role}>" for m in turns)
 

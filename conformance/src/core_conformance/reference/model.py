@@ -8,6 +8,7 @@ from typing import Unpack
 from core.base import TextModelBase
 from core.chat import RenderedPrompt, render
 from core.options import (
+    ChatOptions,
     ClassifyOptions,
     GenerateConfig,
     GenerateOptions,
@@ -30,6 +31,7 @@ from core_conformance.reference.meter import LEDGER, WEIGHTS_BYTES, Meter
 from core_conformance.reference.stream import ReferenceStream
 
 DEFAULT_SLOTS = 4
+HONOURS = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
 
 
 class ReferenceCore(TextModelBase):
@@ -92,7 +94,7 @@ class ReferenceCore(TextModelBase):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> TokenStream:
         """See `core.TextModel.chat`."""
         request = self.checked(Capability.CHAT, config, options)
@@ -156,7 +158,7 @@ class ReferenceCore(TextModelBase):
         request = resolve()
         if operation not in self.capabilities:
             raise unsupported(operation, self._backend)
-        refuse_options(request, operation, self._backend, self.capabilities)
+        refuse_options(request, operation, self._backend, self.capabilities, honours=HONOURS)
         return request
 
     def stream(self, prompt: str, config: GenerateConfig) -> ReferenceStream:

@@ -19,8 +19,10 @@ from core.options import (
     GenerateConfig,
     GenerateOptions,
     RequestOptions,
+    TemplateOptions,
     resolve_generate,
     resolve_request,
+    resolve_template,
 )
 from core.protocols import Capability, TextModel, TokenStream
 from core.support import (
@@ -101,9 +103,14 @@ class ReferenceModel(ReferenceCore):
         self.check_open()
         return vocabulary.decode(ids)
 
-    def render_chat(self, messages: Conversation) -> RenderedPrompt:
-        """The prompt that ``chat`` would continue."""
-        self.check_open()
+    def render_chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        **options: Unpack[TemplateOptions],
+    ) -> RenderedPrompt:
+        """Return the prompt that ``chat`` would continue."""
+        self._checked(Capability.TOKENIZING, lambda: resolve_template(config, options))
         return self.rendered(checked_conversation(messages))
 
     def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> TokenStream:

@@ -88,6 +88,7 @@ def _heads(keys: mx.array) -> tuple[array[float], ...]:
 class MlxModel(ClassifyingModel):
     """A model on one MLX device. See `core.TextModel` for what every method promises."""
 
+    honours = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
     _engine: Engine
 
     def __init__(self, backend: str, loaded: LoadedModel, owner: OwnerThread) -> None:

@@ -7,7 +7,12 @@ from typing import TypeVar, Unpack
 
 from core.clock import RequestClock
 from core.errors import CoreError, GenerationCancelled
-from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
+from core.options import (
+    ChatOptions,
+    ClassifyOptions,
+    GenerateConfig,
+    GenerateOptions,
+)
 from core.protocols import Capability
 from core.support import checked_conversation, checked_prompts, text_error, unicode_error
 from core.types import BatchResult, ClassifyResult, Conversation, Message, Score
@@ -42,7 +47,7 @@ class ContractModel(RemoteModel):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> RemoteStream:
         """Answer a conversation, through the template of the server's model."""
         request = self.checked(Capability.CHAT, config, options)
