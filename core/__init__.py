@@ -47,7 +47,7 @@ _HOMES = {
     "core.tasks.decision": "Decision",
     "core.tasks.files": "load_task",
     "core.tasks.task": "Task",
-    "core.training": "TrainConfig TrainingExample TrainStep",
+    "core.training": "TrainConfig TrainingExample TrainingRun TrainStep",
     "core.tuning.trial": "Trial Tuning",
     "core.tuning.tune": "tune",
     "core.types": (

@@ -87,6 +87,7 @@ from core.tasks.files import load_task as load_task
 from core.tasks.task import Task as Task
 from core.training import TrainConfig as TrainConfig
 from core.training import TrainingExample as TrainingExample
+from core.training import TrainingRun as TrainingRun
 from core.training import TrainStep as TrainStep
 from core.tuning.trial import Trial as Trial
 from core.tuning.trial import Tuning as Tuning
@@ -196,6 +197,7 @@ __all__ = [
     "Trainable",
     "TrainingError",
     "TrainingExample",
+    "TrainingRun",
     "Trial",
     "Tuning",
     "UnknownBackendError",

@@ -20,7 +20,7 @@ from core.options import (
 )
 from core.protocols import Capability, TextModel, TokenStream
 from core.token_ids import TokenIds
-from core.training import TrainConfig, TrainingExample, TrainStep
+from core.training import Examples, TrainConfig, TrainingRun
 from core.types import (
     AttentionSnapshot,
     Choice,
@@ -348,15 +348,14 @@ class Asynchronous(Protocol):
 class Trainable(Protocol):
     """A model whose adapter can be trained in place.
 
-    Options and examples are checked at the call: `OptionError` for a value, `TrainingError` for
-    examples that nothing can be learned from. The model answers with the adapter as it is, between
-    two steps, after the last, and where the iterator was closed early.
+    Options and examples are checked at the call: `OptionError` for a value, TypeError for another
+    config, `TrainingError` for what is not an example, and for examples that nothing can be learned
+    from. The model answers with the adapter as it is, between two steps, after the last, and where
+    the run was closed early.
     """
 
-    def train(
-        self, examples: Sequence[TrainingExample], config: TrainConfig | None = None, /
-    ) -> Iterator[TrainStep]:
-        """Train a LoRA adapter; yields one report per step, and trains as it is iterated.
+    def train(self, examples: Examples, config: TrainConfig | None = None, /) -> TrainingRun:
+        """Train a LoRA adapter; one report per step, and it trains as these are read.
 
         An adapter that the model has is trained on where it has the shape that is asked for; a
         model without one gets one, whose B is zero, so that it changes nothing before the first

@@ -9,12 +9,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, Generic, TypeVar
 
 from core import validate
 from core.errors import (
     BackendError,
-    ChatTemplateError,
     EmptyPromptError,
     InvalidOptionError,
     RequestError,
@@ -22,6 +21,7 @@ from core.errors import (
     UnsupportedOptionError,
 )
 from core.extensions import Declaring
+from core.messages import checked_conversation, checked_messages  # noqa: F401 - their old place
 from core.options import (
     ChatOptions,
     ClassifyOptions,
@@ -33,7 +33,7 @@ from core.options import (
 )
 from core.protocols import Backend, Capability
 from core.sampling_options import SAMPLING_OPTIONS
-from core.types import Choice, Message, Role
+from core.types import Choice
 
 T = TypeVar("T", covariant=True)
 
@@ -63,8 +63,6 @@ _KEYWORDS: Mapping[Capability, type] = {
     Capability.ATTENTION_INSPECTOR: RequestOptions,
 }
 """The keywords of each operation; of any other, `GenerateOptions`."""
-_KEYS = {"role", "content"}
-_MESSAGE = "core.Message(role, content) or {'role': ..., 'content': ...}"
 
 
 def refuse_options(
@@ -187,45 +185,6 @@ def checked_text(operation: str, text: object) -> str:
     if not isinstance(text, str):
         raise TypeError(f"{operation}() takes a string, not a {type(text).__name__}.")
     return text
-
-
-def checked_messages(messages: object) -> list[Message]:
-    """The messages as a list, mappings with the keys role and content among them.
-
-    Raises TypeError, with the message's index, for anything else, and for contents that are no
-    text.
-    """
-    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-        raise TypeError(f"A conversation is a sequence of {_MESSAGE}.")
-    return [_message(index, turn) for index, turn in enumerate(messages)]
-
-
-def checked_conversation(messages: object) -> list[Message]:
-    """The messages of a chat, of which there is one at least, each of a known role.
-
-    Raises TypeError like `checked_messages`, `ChatTemplateError`, `InvalidOptionError`.
-    """
-    turns = checked_messages(messages)
-    if not turns:
-        raise ChatTemplateError("There are no messages to render. Give at least one.")
-    for index, turn in enumerate(turns):
-        validate.one_of(f"messages[{index}].role", turn.role, get_args(Role))
-    return turns
-
-
-def _message(index: int, turn: object) -> Message:
-    if isinstance(turn, Mapping):
-        if set(turn) != _KEYS:
-            keys = ", ".join(map(repr, turn)) or "none"
-            raise TypeError(f"Message {index} has the keys {keys}: it is to be {_MESSAGE}.")
-        turn = Message(turn["role"], turn["content"])
-    if not isinstance(turn, Message):
-        raise TypeError(f"Message {index} is a {type(turn).__name__}, and not {_MESSAGE}.")
-    content: object = turn.content  # whatever it was made with
-    if not isinstance(content, str):
-        kind = type(content).__name__
-        raise TypeError(f"The content of message {index} is a {kind}, and not a string.")
-    return turn
 
 
 def checked_pairs(

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from core.errors import ChatTemplateError, InvalidOptionError, UnsupportedOptionError
+from core.messages import checked_conversation, checked_messages
 from core.options import GenerateConfig, LoadConfig
 from core.protocols import Capability
 from core.registry import Registry
 from core.support import (
     OPTION_NEEDS,
-    checked_conversation,
     checked_layers,
-    checked_messages,
     checked_pairs,
     checked_prompts,
     checked_text,

@@ -12,6 +12,7 @@ from core.chat import RenderedPrompt
 from core.clock import RequestClock
 from core.errors import GenerationCancelled, RequestError
 from core.labels import label_texts, with_scores
+from core.messages import checked_conversation
 from core.options import (
     ChatOptions,
     ClassifyOptions,
@@ -26,7 +27,6 @@ from core.options import (
 )
 from core.protocols import Capability, TokenStream
 from core.support import (
-    checked_conversation,
     checked_layers,
     checked_prompts,
     checked_stream,

@@ -23,9 +23,13 @@ from core.errors import (
     OutOfMemoryError,
     PromptTooLongError,
 )
+from core.messages import checked_messages
 from core.options import GenerateConfig, LoadConfig, resolve_classify
 from core.protocols import Capability
-from core.support import checked_messages, refuse_load_options, refuse_options
+from core.support import (
+    refuse_load_options,
+    refuse_options,
+)
 from core.types import (
     Choice,
     ClassifyResult,

@@ -7,6 +7,7 @@ from typing import Unpack
 
 from core.base import TextModelBase
 from core.chat import RenderedPrompt, render
+from core.messages import checked_conversation
 from core.options import (
     ChatOptions,
     ClassifyOptions,
@@ -19,7 +20,11 @@ from core.options import (
     resolve_request,
 )
 from core.protocols import Capability, TokenStream
-from core.support import checked_conversation, checked_prompts, refuse_options, unsupported
+from core.support import (
+    checked_prompts,
+    refuse_options,
+    unsupported,
+)
 from core.types import BatchResult, ClassifyResult, Conversation, Message, ModelInfo
 from core_conformance.reference import vocabulary
 from core_conformance.reference.batch import Batch

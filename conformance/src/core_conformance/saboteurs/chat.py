@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from core.chat import RenderedPrompt
+from core.messages import checked_conversation
 from core.options import (
     ChatOptions,
     GenerateConfig,
 )
 from core.protocols import Capability, TokenStream
-from core.support import checked_conversation
 from core.types import Conversation, Message
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel

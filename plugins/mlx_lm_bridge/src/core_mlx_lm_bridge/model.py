@@ -9,6 +9,7 @@ from typing import Any, Unpack
 from core.base import TextModelBase
 from core.chat import RenderedPrompt
 from core.errors import CoreError, RequestError
+from core.messages import checked_conversation
 from core.options import (
     ChatOptions,
     GenerateConfig,
@@ -17,7 +18,6 @@ from core.options import (
 )
 from core.protocols import Capability
 from core.support import (
-    checked_conversation,
     checked_prompts,
     refuse_options,
     text_error,

@@ -9,6 +9,7 @@ from typing import Unpack
 from core import validate
 from core.chat import RenderedPrompt
 from core.errors import CoreError
+from core.messages import checked_conversation
 from core.options import (
     ClassifyOptions,
     GenerateConfig,
@@ -18,7 +19,6 @@ from core.options import (
 )
 from core.protocols import Capability
 from core.support import (
-    checked_conversation,
     checked_layers,
     checked_pairs,
     checked_prompts,

@@ -7,6 +7,7 @@ from typing import TypeVar, Unpack
 
 from core.clock import RequestClock
 from core.errors import CoreError, GenerationCancelled
+from core.messages import checked_conversation
 from core.options import (
     ChatOptions,
     ClassifyOptions,
@@ -14,7 +15,11 @@ from core.options import (
     GenerateOptions,
 )
 from core.protocols import Capability
-from core.support import checked_conversation, checked_prompts, text_error, unicode_error
+from core.support import (
+    checked_prompts,
+    text_error,
+    unicode_error,
+)
 from core.types import BatchResult, ClassifyResult, Conversation, Message, Score
 from core_remote.contract.calls import Asked, StreamWire
 from core_remote.contract.plans import Plan, Rows

@@ -10,6 +10,7 @@ from typing import Unpack
 from core import validate
 from core.chat import RenderedPrompt
 from core.clock import RequestClock, never_stop
+from core.messages import checked_conversation
 from core.options import (
     ClassifyOptions,
     GenerateConfig,
@@ -20,7 +21,6 @@ from core.options import (
 from core.protocols import Capability
 from core.support import (
     block_sizes,
-    checked_conversation,
     checked_pairs,
     checked_prompts,
     checked_stream,

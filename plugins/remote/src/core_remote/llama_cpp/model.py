@@ -10,6 +10,7 @@ from typing import TypeVar, Unpack
 from core.chat import RenderedPrompt
 from core.clock import RequestClock
 from core.errors import CoreError
+from core.messages import checked_conversation
 from core.options import (
     ChatOptions,
     ClassifyOptions,
@@ -17,7 +18,11 @@ from core.options import (
     GenerateOptions,
 )
 from core.protocols import Capability
-from core.support import checked_conversation, checked_prompts, text_error, unicode_error
+from core.support import (
+    checked_prompts,
+    text_error,
+    unicode_error,
+)
 from core.types import (
     BatchResult,
     ClassifyResult,
