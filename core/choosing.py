@@ -124,7 +124,7 @@ def judge(
 def _attempted(
     look: Callable[[str], tuple[ModelFormat, ...]], location: str
 ) -> tuple[tuple[ModelFormat, ...], ModelError | None]:
-    """The formats that `core` recognises at a path, or why it recognises no sound model there."""
+    """Return the formats that ``look`` recognises at a path, or why there is no sound model."""
     try:
         return look(location), None
     except ModelError as error:
@@ -139,7 +139,7 @@ def _asked(
     needed: Capability | None,
     unavailable: Callable[[Backend], str | None] | None = None,
 ) -> Iterator[_Answer]:
-    """Each backend's answer, that of a broken one among them."""
+    """Yield each backend's answer, that of a broken one among them."""
     unavailable = unavailable or unavailability
     for name in names:
         try:
@@ -197,7 +197,7 @@ def _answer(
 def _of_another_format(
     name: str, backend: Backend, formats: Collection[str], fault: str
 ) -> _Answer:
-    """The answer of a backend to a model in these formats, or in none that is known."""
+    """Return the answer of a backend to a model in formats of others, or in none that is known."""
     reads = ", ".join(sorted(backend.formats)) or "nothing"
     says = describes(backend) or FORMATS.issuperset(backend.formats)
     if fault:
@@ -212,7 +212,7 @@ def _of_another_format(
 
 
 def _read_by(answer: _Answer, formats: Collection[str]) -> Collection[str]:
-    """The formats of a model as the backend sees it."""
+    """Return the formats of a model as the backend sees it."""
     return (answer.described.format,) if answer.described else formats
 
 
@@ -309,12 +309,12 @@ def _nothing_fits(
 
 
 def _own_formats(answers: Iterable[_Answer]) -> list[str]:
-    """What the backends call the format of a model of theirs, each name once."""
+    """Return the formats in which backends describe the model, each once."""
     return list(dict.fromkeys(a.described.format for a in answers if a.described))
 
 
 def _with_other_formats(wrong: ModelError, answers: Iterable[_Answer]) -> ModelError:
-    """The error of a path with no model that is known, and what reads other formats than `core`."""
+    """Add to the error of an unknown path the backends that cannot say whether it is theirs."""
     others = [answer for answer in answers if answer.unsure]
     if not others or not isinstance(wrong, ModelNotFoundError):
         return wrong

@@ -57,7 +57,7 @@ def closed(model: object, backend: str) -> None:
 
 
 def misbehaved(backend: str, what: str) -> None:
-    """Tell that a backend broke the contract where it may not raise; ``what`` is the fault."""
+    """Log that a backend broke the contract where it may not raise; ``what`` is the fault."""
     if logger := _hears("core", _WARNING):
         logger.warning(
             "backend %r: %s. Upgrade its distribution, or tell its authors", backend, what

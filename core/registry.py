@@ -227,10 +227,11 @@ class Registry:
                     yield name, backend
 
     def describers(self) -> tuple[Describer, ...]:
-        """Describers of the models that backends call their own, whether or not they run here.
+        """Return what describes models for the backends that have some of their own.
 
-        Imports all backends that are installed, to see which have `core.ModelFinding`: their
-        modules are light, and a load without ``backend=`` imports them as well.
+        Whether a backend can run here does not count. All that are installed are imported, to see
+        which have `core.ModelFinding`: their modules are light, and a load without ``backend=``
+        imports them as well.
         """
         found: list[Describer] = []
         get = self._getter()

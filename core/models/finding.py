@@ -73,7 +73,7 @@ def joined(
 
 
 def _placed(model: DiscoveredModel, source: str) -> DiscoveredModel:
-    """The model with what the backend cannot know, or need not say."""
+    """Fill in what the backend cannot know, or need not say."""
     modified = model.modified or _modified(model.path)
     return replace(model, source=source, names=(), modified=modified)
 

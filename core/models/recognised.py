@@ -14,7 +14,7 @@ from core.types import DiscoveredModel, ModelFormat
 
 
 def recognised(location: str) -> tuple[ModelFormat, ...]:
-    """The formats that `core` recognises at a path; none where it knows nothing of the kind.
+    """Return the formats that `core` recognises at a path; none where it knows of no model there.
 
     Raises `ModelNotFoundError` where nothing is there, and `ModelAccessError`.
     """
@@ -26,7 +26,7 @@ def recognised(location: str) -> tuple[ModelFormat, ...]:
 
 
 def formats_of(location: str) -> tuple[ModelFormat, ...]:
-    """The formats of a model; of one that is still being downloaded, it says that."""
+    """Return the formats of a model. Raises `ModelError`; of an incomplete download, it says so."""
     try:
         formats = model_formats(location)
     except ModelNotFoundError as error:
@@ -38,7 +38,7 @@ def formats_of(location: str) -> tuple[ModelFormat, ...]:
 def _unrecognised(
     location: str, found: DiscoveredModel | None, error: ModelNotFoundError
 ) -> ModelError:
-    """The error of a path in no format that `core` knows, by what discovery found there."""
+    """Return the error of a path in no format that `core` knows, by what discovery found there."""
     if found is None or (found.path == location and not found.problem):
         return error
     if found.problem:
@@ -49,7 +49,7 @@ def _unrecognised(
 
 
 def formats_of_found(location: str, found: DiscoveredModel | None) -> tuple[ModelFormat, ...]:
-    """The formats of a model. Raises `ModelError` for what is wrong with its files."""
+    """Return the formats of a model. Raises `ModelError` for what is wrong with its files."""
     read = found is None or found.problem.startswith(("broken", NO_PERMISSION))
     if found is not None and found.problem and not read:
         raise _damaged(location, found)

@@ -94,3 +94,16 @@ def test_info_of_config_json_alone_agrees_with_the_load(cli: InferCli, tmp_path:
     assert facts["loaded"]["info"]["vocab_size"] == 256
     found = json.loads(cli.finish("info", directory, "--json").stdout)
     assert "template" in found["backends"]
+
+
+def test_it_has_a_name_behind_tab_and_in_a_store(
+    cli: InferCli, model: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / ".cache" / "core" / "models"
+    store.mkdir(parents=True)
+    model.rename(store / "mine.markov")
+    home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / ".cache")}
+    script = "from core.cli.completion import _names; print(*_names())"
+    assert cli.finish(script=script, env=home).stdout == "mine.markov\n"
+    said = cli.finish("generate", "-m", "mine.markov", "-n", "5", "Once", env=home)
+    assert (said.exit_code, said.stdout) == (0, " upon\n")
