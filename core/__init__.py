@@ -34,8 +34,8 @@ _HOMES = {
     "core.evaluation.result": "Evaluation ItemResult",
     "core.extensions": (
         "Adapting Asynchronous AsyncStream AttentionInspector BatchStreaming ClassifyStreaming "
-        "Declaring DeviceReporting Explaining HiddenStates MemoryReporting ModelProbe Scoring "
-        "Submitting Tokenizing TokenPrompts Trainable"
+        "Declaring DeviceReporting Explaining HiddenStates MemoryReporting ModelFinding ModelProbe "
+        "Scoring Submitting Tokenizing TokenPrompts Trainable"
     ),
     "core.options": (
         "CancelToken ClassifyOptions GenerateConfig GenerateOptions LoadConfig LoadOptions "

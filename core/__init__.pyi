@@ -62,6 +62,7 @@ from core.extensions import DeviceReporting as DeviceReporting
 from core.extensions import Explaining as Explaining
 from core.extensions import HiddenStates as HiddenStates
 from core.extensions import MemoryReporting as MemoryReporting
+from core.extensions import ModelFinding as ModelFinding
 from core.extensions import ModelProbe as ModelProbe
 from core.extensions import Scoring as Scoring
 from core.extensions import Submitting as Submitting
@@ -167,6 +168,7 @@ __all__ = [
     "ModelBusyError",
     "ModelClosedError",
     "ModelError",
+    "ModelFinding",
     "ModelInfo",
     "ModelNotFoundError",
     "ModelProbe",

@@ -31,7 +31,9 @@ def load_model(
     """Load the model at ``path``: a directory with config.json and safetensors, or a GGUF file.
 
     It may also be a name that `discover` shows, ``org/name``, Ollama's ``name:tag``, or the
-    address of a server, ``http://host:port#model`` (docs/remote.md).
+    address of a server, ``http://host:port#model`` (docs/remote.md). A backend that is named gets
+    whatever is at the path, unless it is in a known format of others, and an address of any
+    scheme; what a backend describes as a model of its own (`core.ModelFinding`) loads by default.
 
     Keywords win over ``config``. Without ``backend`` the best one of this machine is taken
     (`default_backend`). Raises `ModelError`, `OptionError`, `BackendError`, and TypeError for what
@@ -98,6 +100,8 @@ def discover(
     base_dir: str | os.PathLike[str] | None = None, depth: int = 1
 ) -> list[DiscoveredModel]:
     """Models on disk, read from their headers; nothing is copied or written.
+
+    Those in formats that `core` does not know are described by the backends that read them.
 
     ``depth`` counts the levels of directories below ``base_dir``; a directory that is a store of
     Hugging Face, LM Studio or Ollama is searched as deep as that goes. Without ``base_dir``, the

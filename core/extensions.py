@@ -27,6 +27,7 @@ from core.types import (
     ClassifyResult,
     Conversation,
     Device,
+    DiscoveredModel,
     FinishReason,
     GenerateMetrics,
     HiddenResult,
@@ -378,6 +379,28 @@ class ModelProbe(Protocol):
 
     def refusal(self, path: str | os.PathLike[str], /) -> str | None:
         """Why it would not load a model, by config.json or GGUF header; None when it would."""
+        ...
+
+
+@runtime_checkable
+class ModelFinding(Protocol):
+    """A backend that knows models of its own, in a format that `core` does not know.
+
+    So `core.discover` lists them, and `core.load_model` chooses the backend for them.
+    """
+
+    def describe_model(self, path: str, /) -> DiscoveredModel | None:
+        """Return the model that a path is to this backend, or None for any other path.
+
+        ``path`` is absolute, or an address (``scheme://...``), and may be anything: a file or a
+        directory of another program, without permission, or gone. Of a model the headers alone are
+        read. Discovery asks for each directory and each file that it meets, so look at the name
+        first. Does not raise.
+
+        The result has this ``path``, one of the backend's ``formats``, and a ``problem`` where the
+        files are damaged. `core` fills in ``source``, ``names``, and ``modified`` where it is 0. A
+        directory that is a model is one model: the files in it are not asked about.
+        """
         ...
 
 

@@ -64,6 +64,7 @@ class Capability(StrEnum):
     HIDDEN_STATES = "hidden_states"
     ATTENTION_INSPECTOR = "attention_inspector"
     MODEL_PROBE = "model_probe"
+    MODEL_FINDING = "model_finding"
     MEMORY_REPORTING = "memory_reporting"
     ADAPTING = "adapting"
     TRAINABLE = "trainable"
@@ -236,7 +237,11 @@ class Backend(Protocol):
 
     @property
     def formats(self) -> frozenset[str]:
-        """The model formats it reads: ``safetensors``, ``gguf``, ``http`` for a server's."""
+        """The model formats it reads: ``safetensors``, ``gguf``, ``http`` for a server's model.
+
+        Names are open: a format of its own has a name of its own. Such a model loads where the
+        backend is named, and is found and chosen by default with `core.ModelFinding`.
+        """
         ...
 
     def available(self) -> bool:

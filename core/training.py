@@ -5,7 +5,6 @@ Most defaults are mlx-lm's; AdamW corrects its bias, as its authors have it.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +19,6 @@ from core.types import Message
 SCHEDULES = ("constant", "cosine")
 DTYPES = ("float32", "bfloat16", "float16")
 _ADAM_BETAS = 2
-_LOG = logging.getLogger("core")
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +277,9 @@ class TrainingRun(Iterator[TrainStep]):
 
     def __del__(self) -> None:
         if getattr(self, "_is_untouched", False):
-            _LOG.warning(
+            import logging  # a program that logs nothing does without it
+
+            logging.getLogger("core").warning(
                 "train() was called and none of its steps was read, so nothing was learned. "
                 "Read them: `for step in model.train(...)`, or `model.train(...).run()`."
             )

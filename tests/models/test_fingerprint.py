@@ -120,3 +120,15 @@ def change(file: Path, place: int, length: int) -> None:
     with file.open("r+b") as stream:
         stream.seek(place)
         stream.write(b"\1" * length)
+
+
+def test_every_file_of_a_model_in_another_format_counts(tmp_path: Path) -> None:
+    directory = tmp_path / "model"
+    directory.mkdir()
+    (directory / "genai_config.json").write_text("{}")
+    (directory / "model.onnx").write_bytes(b"one")
+    before = fingerprint(directory)
+    (directory / ".cache").write_text("who looked at it")
+    assert fingerprint(directory) == before
+    (directory / "model.onnx").write_bytes(b"two")
+    assert fingerprint(directory) != before

@@ -53,7 +53,7 @@ class CapabilitiesASet(Reference):
 @saboteur(
     "formats-left-behind",
     "formats does not list what load_model has learned to read",
-    kills={"identity.formats"},
+    kills={"identity.formats", "loading.description", "loading.description-path"},
 )
 class FormatsLeftBehind(Reference):
     """Has formats that were copied from another backend."""
