@@ -61,7 +61,7 @@ def chat(**flags: Any) -> None:
 
 
 def _piped() -> str:
-    text = sys.stdin.read().rstrip("\n")
+    text = sys.stdin.read().removeprefix("\ufeff").rstrip("\r\n")
     if not text:
         raise click.UsageError("No message. Give one as an argument, on stdin, or on a terminal.")
     return text
