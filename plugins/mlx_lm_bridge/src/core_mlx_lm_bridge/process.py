@@ -2,7 +2,8 @@
 
 The protocol has two pipes of its own, whose numbers are the worker's last arguments. Descriptors 1
 and 2 of the worker are a third pipe from its first moment on: text that anything in the worker
-prints, Python's start-up included, is what its errors show and no part of the protocol.
+prints, Python's start-up included, goes into its errors and never into the protocol. Only this
+module and ``worker.py`` know how the pipes get there (``pass_fds``, which Windows lacks).
 
 There are no threads: whoever waits for a line also takes in what the worker writes to stderr, so
 that it never waits for its reader. A worker that nobody waits for may wait, which costs nothing.
@@ -44,7 +45,7 @@ class WorkerProcess:
         self.pid = self._child.pid
         self._requests, self._answers, self._printed = map(_unblocked, pipes)
 
-        # What was read and not handed out, what is still to be written, and the end of the printed.
+        # Lines that were read and not handed out, bytes to be written, and the last printed text.
         self._lines = Lines(MAX_ANSWER_BYTES)
         self._read: deque[bytes] = deque()
         self._unsent = memoryview(b"")
