@@ -157,7 +157,7 @@ def seconds(value: float) -> float:
 
 def _read(file: Path) -> Settings:
     try:
-        found = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get(TABLE)
+        found = tomllib.loads(file.read_text("utf-8-sig")).get("tool", {}).get(TABLE)
         table = msgspec.convert(found or {}, _Table)
         material = _material(table)
     except msgspec.ValidationError as error:
