@@ -72,6 +72,12 @@ def test_a_split_model_with_a_part_missing(tiny_gguf: TinyGguf) -> None:
         _load(first)
 
 
+def test_a_part_under_another_name(tiny_gguf: TinyGguf) -> None:
+    renamed = tiny_gguf(shards=3).rename(tiny_gguf("x").with_name("renamed.gguf"))
+    with pytest.raises(InvalidModelError, match=r"one of 3 files.*NAME-00001-of-00003\.gguf"):
+        _load(renamed)
+
+
 def test_a_part_of_another_model(tiny_gguf: TinyGguf) -> None:
     """The header is whole; llama.cpp finds out, and says so in its log only."""
     first = tiny_gguf(shards=2)
