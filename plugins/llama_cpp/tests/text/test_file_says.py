@@ -217,6 +217,12 @@ def test_generations_end_at_what_llama_cpp_ends_them_at(
         assert model._loaded.stop_ids == {1, *map(words.index, ends)}
 
 
+def test_generations_end_at_what_ollama_ends_them_at(tiny_gguf: TinyGguf) -> None:
+    keys = _vocabulary("gpt2", eos_token_ids=[1, 4, 5, 1000])
+    with _loaded(tiny_gguf, keys) as model:
+        assert model._loaded.stop_ids == {1, 4, 5}
+
+
 def test_suppressed_tokens_are_never_chosen(tiny_gguf: TinyGguf) -> None:
     keys = _vocabulary("gpt2")
     with _loaded(tiny_gguf, keys) as model:

@@ -27,8 +27,17 @@ class Tokenizer:
     ``special``: the texts of its special tokens; ``stop_ids``: the tokens that end a generation.
     """
 
-    def __init__(self, vocabulary: Vocabulary, template: str | None, undecided: str = "") -> None:
-        """``undecided``: why none of the model's templates can be chosen."""
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        template: str | None,
+        undecided: str = "",
+        more_ends: frozenset[int] = frozenset(),
+    ) -> None:
+        """``undecided``: why none of the model's templates can be chosen.
+
+        ``more_ends``: tokens that end a generation beside those that the vocabulary knows.
+        """
         self.vocabulary, self._undecided = vocabulary, undecided
         self._ids = vocabulary.special
         self._names = {token_id: text for text, token_id in self._ids.items()}
@@ -38,7 +47,7 @@ class Tokenizer:
         self._chat = ChatPrompts(template, variables, self._ids)
         self.special: tuple[str, ...] = tuple(self._ids)
         self.special_texts = SpecialTexts(self.special)
-        self.stop_ids = vocabulary.ends
+        self.stop_ids = vocabulary.ends | more_ends
         self.vocab_size = vocabulary.size
         self._lead = [] if vocabulary.bos is None else [vocabulary.bos]
         self._bos = "" if vocabulary.bos is None else texts["bos_token"] or ""
@@ -55,7 +64,7 @@ class Tokenizer:
         if template is None and not undecided:
             family = str(metadata.get("general.architecture", ""))
             template = family_template(family, vocabulary.special.keys())
-        return cls(vocabulary, template, undecided)
+        return cls(vocabulary, template, undecided, _listed_ends(metadata, vocabulary.size))
 
     def encode(self, text: str) -> list[int]:
         """Token ids, with the BOS that the model asks for.
@@ -128,3 +137,10 @@ class Tokenizer:
 
     def _plain(self, texts: list[str]) -> list[list[int]]:
         return [self.vocabulary.tokenize(text) if text else [] for text in texts]
+
+
+def _listed_ends(metadata: Mapping[str, GgufValue], size: int) -> frozenset[int]:
+    """Return the ids in a list that Ollama's converter writes, and llama.cpp does not read."""
+    listed = metadata.get("tokenizer.ggml.eos_token_ids")
+    ids = listed if isinstance(listed, list) else []
+    return frozenset(item for item in ids if isinstance(item, int) and 0 <= item < size)
