@@ -38,6 +38,7 @@ def facts_of(path: str, found: DiscoveredModel | None) -> dict[str, Any]:
         "quantisation": found.quantisation or None if found else None,
         "quant_bits": found.quant_bits if found else None,
         "quant_group": found.quant_group if found else None,
+        "parts": _uses(found),
         **dict.fromkeys(_KEYS),
     }
 
@@ -45,6 +46,16 @@ def facts_of(path: str, found: DiscoveredModel | None) -> dict[str, Any]:
     with contextlib.suppress(CoreError):
         facts |= _of_gguf(found.path if found else path) if form == "gguf" else _of_config(location)
     return facts
+
+
+def _uses(found: DiscoveredModel | None) -> dict[str, str]:
+    """Return what becomes of each part that a name of Ollama's store stands for."""
+    if found is None or not found.parts:
+        return {}
+    from core.models.ollama import ADAPTER, unapplied
+
+    adapters = {ADAPTER: "\n".join(found.adapters)} if found.adapters else {}
+    return adapters | {kind: use for kind, use, _ in unapplied(found)}
 
 
 def _of_config(directory: str) -> dict[str, object]:
