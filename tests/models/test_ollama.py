@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import struct
 from pathlib import Path
 
@@ -199,6 +200,17 @@ def test_every_layer_of_ollamas_is_known() -> None:
     # server/images.go, manifest/layer.go and server/create.go of ollama, August 2026
     published = "model draft embed adapter projector prompt template system params messages license"
     assert known == {*published.split(), "tensor", "json"}
+
+
+def test_the_page_has_every_layer() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "model_files_gguf.md").read_text()
+    table = page.split("| layer | what", 1)[1].split("\n\n", 1)[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+    listed = {kind: row[1] for row in rows for kind in re.findall(r"`(\w+)`", row[0])}
+    assert listed.keys() == {*ollama.LAYERS, *ollama._SILENT}
+    for kind, use in ollama.LAYERS.items():
+        said = listed[kind].replace("refused", "not read")
+        assert said.split(":")[0].split(",")[0] in use, kind
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ _READS = "llama.cpp reads it for other architectures alone"
 _KIND = "llama.cpp reads it for other kinds of tokenizers alone"
 _FILL = "it marks places in code to fill in, which no chat or classification uses"
 
+_STRIPPING = ("phi-3", "phi3")
 HARMLESS: Mapping[str, str] = {
     ".vocab_size": "the embedding's rows are counted",
     ".tensor_data_layout": "the order of rows that every file of this architecture has",
@@ -68,6 +69,12 @@ NEUTRAL: Mapping[str, tuple[object, str]] = {
 
 def check_keys(meta: Metadata) -> None:
     """Raise `ConversionError` for the first key that was neither read nor is listed here."""
+    name = meta.text("general.name", "")
+    if any(mark in name.lower() for mark in _STRIPPING):
+        raise meta.error(
+            f"by its name {name!r:.60} llama.cpp knows that its special tokens strip the white "
+            "space after them, for which there is no code here"
+        )
     for key, value in meta.unread():
         own = key.removeprefix(meta.architecture)
         if not key.startswith((f"{meta.architecture}.", "tokenizer.")) or own in HARMLESS:
