@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import core
 from core.chat import RenderedPrompt
-from core.errors import ChatTemplateError
+from core.errors import ChatTemplateError, TokenizerError
 from core.types import Message
 from core_llama_cpp.model import LlamaModel
 
@@ -218,9 +218,14 @@ def test_generations_end_at_what_llama_cpp_ends_them_at(
 
 
 def test_generations_end_at_what_ollama_ends_them_at(tiny_gguf: TinyGguf) -> None:
-    keys = _vocabulary("gpt2", eos_token_ids=[1, 4, 5, 1000])
-    with _loaded(tiny_gguf, keys) as model:
+    with _loaded(tiny_gguf, _vocabulary("gpt2", eos_token_ids=[1, 4, 5])) as model:
         assert model._loaded.stop_ids == {1, 4, 5}
+    for broken in ([4, 1000], "4", [1.5]):
+        with (
+            pytest.raises(TokenizerError, match="eos_token_ids is"),
+            _loaded(tiny_gguf, _vocabulary("gpt2", eos_token_ids=broken)),
+        ):
+            pass
 
 
 def test_suppressed_tokens_are_never_chosen(tiny_gguf: TinyGguf) -> None:
@@ -242,6 +247,14 @@ def test_suppressed_tokens_are_never_chosen(tiny_gguf: TinyGguf) -> None:
         expected = [-math.inf if i in never else value for i, value in enumerate(logits or ())]
         assert list(result.logits or ()) == expected
         assert model.batch_generate(["ab", "ab"], max_tokens=20)[1].tokens[0].id == greedy[0]
+
+
+@pytest.mark.parametrize("key", ["tokenizer.chat_template", "tokenizer.chat_template.x"])
+def test_a_template_that_is_not_a_text_is_refused(tiny_gguf: TinyGguf, key: str) -> None:
+    with _loaded(tiny_gguf, {**_vocabulary("gpt2", {"<|im_start|>": 3}), key: 5}) as model:
+        assert list(model.generate("ab", max_tokens=1))
+        with pytest.raises(ChatTemplateError, match=f"{key} is 5, not a text"):
+            model.chat([Message("user", "a")])
 
 
 @pytest.mark.parametrize("name", ["tool_use", "chat"])

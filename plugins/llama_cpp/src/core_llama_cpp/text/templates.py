@@ -18,11 +18,16 @@ def chosen_template(metadata: Mapping[str, GgufValue]) -> tuple[str | None, str]
 
     The one without a name is the model's default; of others, only a single one can be meant.
     """
-    templates = {key: text for key, text in metadata.items() if isinstance(text, str) and text}
-    if default := templates.get(_DEFAULT):
+    templates: dict[str, str] = {}
+    for key, text in metadata.items():
+        if key == _DEFAULT or key.startswith(_NAMED):
+            if not isinstance(text, str):
+                return None, f"The model's {key} is {text!r:.60}, not a text. Convert it again."
+            templates[key] = text
+    if default := templates.pop(_DEFAULT, ""):
         return default, ""
 
-    named = {key: text for key, text in templates.items() if key.startswith(_NAMED)}
+    named = {key: text for key, text in templates.items() if text}
     if len(named) > 1:
         names = ", ".join(repr(key.removeprefix(_NAMED)) for key in named)
         return None, (

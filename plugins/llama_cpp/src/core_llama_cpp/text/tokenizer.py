@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from core import validate
 from core.chat import RenderedPrompt, continued, family_template
 from core.clock import Check, never_stop
-from core.errors import ChatTemplateError
+from core.errors import ChatTemplateError, TokenizerError
 from core.models.gguf import GgufValue
 from core.text_stream import StreamDetokenizer
 from core.types import Conversation
@@ -19,6 +19,7 @@ from core_runtime.text.special_texts import SpecialTexts
 
 _QUICK = 2**17  # characters that are tokenised in no time
 _NAMES = ("bos", "eos", "pad")
+_ENDS = "tokenizer.ggml.eos_token_ids"
 
 
 class Tokenizer:
@@ -57,7 +58,8 @@ class Tokenizer:
         """Make the tokenizer of a loaded model.
 
         Its chat format is the family's where its file has no template. Of several that have names,
-        and none without, a chat refuses to choose; other operations work.
+        and none without, a chat refuses to choose; other operations work. Raises `TokenizerError`
+        for a list of ends that is broken.
         """
         vocabulary = Vocabulary(session.lib, session.vocab)
         template, undecided = chosen_template(metadata)
@@ -141,6 +143,11 @@ class Tokenizer:
 
 def _listed_ends(metadata: Mapping[str, GgufValue], size: int) -> frozenset[int]:
     """Return the ids in a list that Ollama's converter writes, and llama.cpp does not read."""
-    listed = metadata.get("tokenizer.ggml.eos_token_ids")
-    ids = listed if isinstance(listed, list) else []
-    return frozenset(item for item in ids if isinstance(item, int) and 0 <= item < size)
+    listed = metadata.get(_ENDS, [])
+    ids = listed if isinstance(listed, list) else [listed]
+    if not all(isinstance(item, int) and 0 <= item < size for item in ids):
+        raise TokenizerError(
+            f"The model's {_ENDS} is {listed!r:.60}, not a list of ids below {size}. Convert the "
+            "model again."
+        )
+    return frozenset(item for item in ids if isinstance(item, int))
