@@ -75,6 +75,8 @@ def _damaged(location: str, found: DiscoveredModel) -> ModelError:
 def _again(model: DiscoveredModel) -> str:
     if model.problem == NO_PERMISSION:
         return "Change its permissions, or run as a user who may read it."
+    if model.adapters:
+        return "Create or pull it again with Ollama, or give its parts by their paths."
     if model.problem.startswith("no safetensors"):
         return "Get it in safetensors, or as a GGUF file."
     if model.problem != INCOMPLETE:

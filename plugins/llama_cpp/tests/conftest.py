@@ -70,7 +70,7 @@ def lora_gguf(tmp_path: Path) -> LoraGguf:
     """Writes a LoRA adapter as llama.cpp's convert_lora_to_gguf.py does, and returns its file.
 
     ``tensors``: A [rank, in] and B [out, rank] by the weight's name, which becomes
-    W + ``alpha`` / rank * B A. Without them, an adapter of the tiny model.
+    W + ``alpha`` / rank * B A. Without them, an adapter of the tiny model. ``more``: metadata.
     """
 
     def write(
@@ -78,8 +78,11 @@ def lora_gguf(tmp_path: Path) -> LoraGguf:
         tensors: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None,
         alpha: float = 4.0,
         architecture: str = "llama",
+        more: Mapping[str, object] | None = None,
     ) -> Path:
         writer = gguf.GGUFWriter(tmp_path / f"{name}.gguf", architecture)
+        for key, value in (more or {}).items():
+            _add(writer, key, value)
         writer.add_string("general.type", "adapter")
         writer.add_string("adapter.type", "lora")
         writer.add_float32("adapter.lora.alpha", alpha)

@@ -205,6 +205,21 @@ def test_an_alpha_of_another_width(tiny_gguf: Write, tmp_path: Path) -> None:
         find_adapter(tmp_path / "a.gguf", read_header(tiny_gguf()))
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("adapter.alora.invocation_tokens", [3, 4], "aLoRA"),
+        ("adapter.lora.other", 1.0, r"adapter\.lora\.other.*not known"),
+    ],
+)
+def test_what_an_adapter_says_and_nobody_honours_is_refused(
+    tiny_gguf: Write, lora_gguf: Write, key: str, value: object, words: str
+) -> None:
+    adapter, header = lora_gguf(more={key: value}), read_header(tiny_gguf())
+    with pytest.raises(UnsupportedModelError, match=words):
+        find_adapter(adapter, header)
+
+
 def test_an_embedding_that_is_the_output_as_well(smollm2_gguf: Path, lora_gguf: Write) -> None:
     first, second = pair(49152, 576)
     adapter = lora_gguf(tensors={"token_embd.weight": (second, first.T.copy())})

@@ -18,6 +18,11 @@ from core_llama_cpp.checkpoint.files import find_files
 from core_llama_cpp.checkpoint.header import ModelHeader
 
 _ALPHA, _FLOAT32 = "adapter.lora.alpha", 6
+_KEYS = ("adapter.type", _ALPHA, "adapter.lora.task_name", "adapter.lora.prompt_prefix")
+_REASONS = {
+    "adapter.alora.invocation_tokens": "it is an activated LoRA (aLoRA), which counts from these "
+    "tokens of a prompt on. llama-server --lora runs it"
+}
 # What llama.cpp's convert_lora_to_gguf.py writes; there is no product for whole numbers.
 _TYPES = {0: "F32", 1: "F16", 8: "Q8_0", 30: "BF16"}
 _EMBEDDING, _EXPERTS = "token_embd.weight", "_exps."
@@ -97,8 +102,9 @@ def _is_tied(model: ModelHeader) -> bool:
 def find_adapter(path: str | os.PathLike[str] | None, header: ModelHeader) -> Path | None:
     """The adapter's file: ``path`` itself, or the only ``*.gguf`` in that directory.
 
-    Raises `ModelNotFoundError`, `ModelAccessError`, and `InvalidModelError` for a file that is no
-    LoRA adapter in GGUF, or one for another architecture; and what `check_adapter` raises.
+    Raises `ModelNotFoundError`, `ModelAccessError`, and `InvalidModelError` for a file that is not
+    a LoRA adapter in GGUF, or one for another architecture, `UnsupportedModelError` for one that
+    says what this plugin does not honour; and what `check_adapter` raises.
     """
     if path is None:
         return None
@@ -113,6 +119,13 @@ def find_adapter(path: str | os.PathLike[str] | None, header: ModelHeader) -> Pa
             "llama.cpp's convert_lora_to_gguf.py makes one."
         )
 
+    if unknown := sorted(
+        key for key in metadata if key.startswith("adapter.") and key not in _KEYS
+    ):
+        raise UnsupportedModelError(
+            f"The adapter {file} says {unknown[0]}, which this plugin does not honour: "
+            f"{_REASONS.get(unknown[0], 'the key is not known here')}."
+        )
     made_for = metadata.get("general.architecture")
     if made_for != header.architecture:
         raise InvalidModelError(
