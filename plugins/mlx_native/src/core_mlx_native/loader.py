@@ -129,10 +129,10 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
 
     # The tokenizer, and the tokens that end a generation.
     tokenizer = Tokenizer.from_directory(directory, files)
-    if tokenizer.vocab_size > config.vocab_size:
+    if tokenizer.trained_beyond(config.vocab_size):
         raise InvalidModelError(
-            f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens and the model only "
-            f"{config.vocab_size}. They do not belong together."
+            f"{directory}: its tokenizer has {tokenizer.vocab_size} tokens, its embedding only "
+            f"{config.vocab_size} rows: they do not belong together. Fetch the model again."
         )
     stop_ids = stop_tokens(directory, tokenizer.library, config.vocab_size, files)
 

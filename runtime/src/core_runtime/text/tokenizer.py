@@ -47,6 +47,10 @@ class ServedTokenizer(ContinuingTokenizer, Protocol):
         """What warns of special tokens that plain prompts spell."""
         ...
 
+    def token_text(self, token_id: int, /) -> str:
+        """The text of one token by itself, that of a special one too; empty for unknown ids."""
+        ...
+
     def fewest_tokens(self, text: str) -> int:
         """How many tokens a text has at least, from its length alone; 0 where that tells nothing.
 

@@ -85,8 +85,8 @@ def stop_tokens(
 
     # By id, in the files of the model.
     found = {
-        *_eos_ids(_fields(files, "generation_config.json"), vocab_size),
-        *_eos_ids(_holding_eos(config), vocab_size),
+        *_eos_ids(_fields(files, "generation_config.json"), library, vocab_size),
+        *_eos_ids(_holding_eos(config), library, vocab_size),
     }
 
     # By text, in those of the tokenizer.
@@ -95,8 +95,8 @@ def stop_tokens(
         *_special_ids(library, END_MARKS),
     }
 
-    # The vocabulary of the tokenizer may go beyond that of the model.
-    return frozenset(found | {id for id in named if id < vocab_size})
+    # The vocabulary of the tokenizer may go beyond that of the model, which never writes these.
+    return frozenset(id for id in found | named if id < vocab_size)
 
 
 def _fields(files: JsonFiles, name: str) -> Fields:
@@ -109,11 +109,13 @@ def _holding_eos(config: Fields) -> Fields:
     return config if text is None or config.values.get("eos_token_id") is not None else text
 
 
-def _eos_ids(fields: Fields, vocab_size: int) -> frozenset[int]:
+def _eos_ids(fields: Fields, library: Library, vocab_size: int) -> frozenset[int]:
     value = fields.values.get("eos_token_id")
     ids = value if isinstance(value, list) else [] if value is None else [value]
+    added = library.get_added_tokens_decoder()
     for id in ids:
-        if isinstance(id, bool) or not isinstance(id, int) or not 0 <= id < vocab_size:
+        number = isinstance(id, int) and not isinstance(id, bool)
+        if not number or not (0 <= id < vocab_size or id in added):
             raise fields.error(f"eos_token_id has {id!r:.60}, not a token id below {vocab_size}")
     return frozenset(ids)
 

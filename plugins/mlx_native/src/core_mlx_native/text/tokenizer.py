@@ -116,7 +116,7 @@ class Tokenizer:
         return self._texts[id]
 
     def _token_text(self, id: int) -> str:
-        token = self.library.id_to_token(id)
+        token = self.library.id_to_token(id) if id < _ID_LIMIT else None
         if token is None or token in self._ids:
             return token or ""
         # Behind another token: some decoders strip the space that a first one begins with.
@@ -152,6 +152,14 @@ class Tokenizer:
     @cached_property
     def _cuts(self) -> bool:
         return can_cut(self.library)  # a large vocabulary takes 0.1 s
+
+    def trained_beyond(self, rows: int) -> bool:
+        """Return True if there are tokens beyond so many rows which nobody has added later."""
+        library = self.library
+        if library.get_vocab_size(with_added_tokens=False) <= rows:
+            return False
+        ids = library.get_vocab(with_added_tokens=False).values()
+        return any(id >= rows for id in ids - library.get_added_tokens_decoder().keys())
 
     def _plain(self, texts: list[str]) -> list[list[int]]:
         """The ids of plain texts; what is common to them is added to what is their own."""
