@@ -24,6 +24,7 @@ from core.types import Conversation
 from core_mlx_native.checkpoint.fields import JsonFiles
 from core_mlx_native.text.detokenizer import TokenBytes
 from core_mlx_native.text.files import TokenizerFiles, read_tokenizer_files
+from core_mlx_native.text.library import continuing_reader, prepends, prompt_reader
 from core_mlx_native.text.text_bound import TextBound, text_bound
 from core_mlx_native.text.word_cuts import can_cut, common_ends, last_cut
 from core_runtime.chat.prompts import ChatPrompts
@@ -40,7 +41,8 @@ class Tokenizer:
     """
 
     def __init__(self, files: TokenizerFiles) -> None:
-        self.library = _plain_text_reader(files.library)
+        self.library = prompt_reader(files.library)
+        self._skipped = int(prepends(files.library))  # characters before texts from a cut on
         self._ids = _special_ids(files.library)
 
         template = files.chat_template or family_template(files.model_type, self._ids.keys())
@@ -78,7 +80,7 @@ class Tokenizer:
         no BOS is added to the template's own. Raises `RequestError` for lone surrogates.
         """
         if isinstance(text, RenderedPrompt):
-            return self._chat.encode(text, self._pieces)
+            return self._chat.encode(text, self._between)
         return self._batch([text], add_special=True)[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -98,8 +100,13 @@ class Tokenizer:
         return self.encode_batch(continued(prompt, continuations, self.special))
 
     def last_cut(self, text: str) -> int:
-        """The last place near a text's end where its tokens part, whatever follows; 0: nowhere."""
-        return last_cut(text) if type(text) is str and self._cuts else 0
+        """The last place near a text's end from which on its tokens are the rest's own; 0: none.
+
+        That is so whatever follows. Where the library puts a space before every text, the place is
+        after the space that it stands for.
+        """
+        place = last_cut(text) if type(text) is str and self._cuts else 0
+        return place and place + self._skipped
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of these ids, special tokens left out, unknown ids too.
@@ -153,6 +160,10 @@ class Tokenizer:
     def _cuts(self) -> bool:
         return can_cut(self.library)  # a large vocabulary takes 0.1 s
 
+    @cached_property
+    def _continuing(self) -> Library:
+        return continuing_reader(self.library)  # where it is another one, a second and more
+
     def trained_beyond(self, rows: int) -> bool:
         """Return True if there are tokens beyond so many rows which nobody has added later."""
         library = self.library
@@ -169,16 +180,30 @@ class Tokenizer:
 
         first = texts[0]
         [head] = self._batch([first[:begin]], add_special=True)
-        [tail] = self._pieces([first[len(first) - end :]])
-        own = self._pieces([text[begin : len(text) - end] for text in texts])
+        [tail] = self._from_cuts([first[len(first) - end :]])
+        middles = [text[begin : len(text) - end] for text in texts]
+        own = self._from_cuts(middles) if begin else self._batch(middles, add_special=False)
         return [head + ids + tail for ids in own]
 
-    def _pieces(self, texts: list[str]) -> list[list[int]]:
+    def _from_cuts(self, texts: list[str]) -> list[list[int]]:
+        """The ids of texts that begin at a cut, which is a space, or are empty."""
+        if self._skipped:
+            texts = [text[self._skipped :] for text in texts]
         return self._batch(texts, add_special=False)
 
-    def _batch(self, texts: Sequence[str], *, add_special: bool) -> list[list[int]]:
+    def _between(self, texts: list[str]) -> list[list[int]]:
+        """The ids of what stands before, between and after the special tokens of a prompt."""
+        if self._continuing is self.library:
+            return self._batch(texts, add_special=False)
+        [first] = self._batch(texts[:1], add_special=False)
+        return [first, *self._batch(texts[1:], add_special=False, reader=self._continuing)]
+
+    def _batch(
+        self, texts: Sequence[str], *, add_special: bool, reader: Library | None = None
+    ) -> list[list[int]]:
+        reader = reader or self.library
         try:
-            found = self.library.encode_batch_fast(list(texts), add_special_tokens=add_special)
+            found = reader.encode_batch_fast(list(texts), add_special_tokens=add_special)
         except TypeError:  # what the library says of anything that has no UTF-8 form
             for wrong in filter(None, map(unicode_error, texts)):
                 raise wrong from None
@@ -192,13 +217,6 @@ class Tokenizer:
             ) from None
 
         return [encoding.ids for encoding in found]
-
-
-def _plain_text_reader(library: Library) -> Library:
-    library.no_truncation()
-    library.no_padding()
-    library.encode_special_tokens = True  # special tokens in a text are plain text
-    return library
 
 
 def _special_ids(library: Library) -> dict[str, int]:

@@ -1,0 +1,1 @@
+"""Model directories in the shape in which publishers ship them (README.md)."""
