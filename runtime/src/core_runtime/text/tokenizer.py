@@ -31,10 +31,9 @@ class ContinuingTokenizer(Protocol):
         ...
 
     def last_cut(self, text: str) -> int:
-        """A place near the end of a text where its tokens part; 0 where none is known.
+        """A place near the end of a text from which on its tokens are the rest's own; 0: none.
 
-        What stands in front has the same tokens whatever follows, and what stands behind as if
-        nothing stood in front.
+        The rest has the tokens that it has by itself, whatever follows it.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The tokenizer of a model directory, gathered from up to five files.
+"""The tokenizer of a model directory, gathered from its files.
 
 Which tokens end a generation is read from them and from the vocabulary. One check comes before the
 ``tokenizers`` library reads a tokenizer.json: a ``Precompiled`` normalizer holds SentencePiece's
@@ -24,14 +24,13 @@ from core.errors import InvalidModelError, ModelNotFoundError, TokenizerError
 from core.models.files import read_model_file
 from core.support import unicode_error
 from core_mlx_native.checkpoint.fields import Fields, JsonFiles
+from core_mlx_native.text.templates import read_templates
 from core_runtime.text.special_texts import END_MARKS
 
 _KEY = "precompiled_charsmap"
 _MAY_HOLD_KEY = re.compile(rb"charsmap|\\u00[4-7]")  # as it stands, or a letter of it escaped
 MAX_TOKENIZER_BYTES = 512 * 2**20
 """The most bytes of a tokenizer.json; Gemma's, with 262,144 tokens, has 33 MB."""
-MAX_TEMPLATE_BYTES = 2**20
-"""The most bytes of a chat_template.jinja; the longest in use are below 20 KB."""
 
 
 def check_charsmaps(data: bytes) -> None:
@@ -143,12 +142,13 @@ def _special_ids(library: Library, texts: tuple[str, ...]) -> frozenset[int]:
 class TokenizerFiles:
     """The contents of a directory's tokenizer files.
 
-    ``special_texts`` are the template variables ``bos_token``, ``eos_token`` and so on.
+    ``templates``: those for chats, by name. ``special_texts`` are their variables ``bos_token``,
+    ``eos_token`` and so on.
     """
 
     library: Library
     model_type: str
-    chat_template: str | None
+    templates: Mapping[str, str]
     special_texts: Mapping[str, str]
 
 
@@ -161,18 +161,21 @@ def read_tokenizer_files(directory: Path, files: JsonFiles | None = None) -> Tok
     return TokenizerFiles(
         library=library,
         model_type=str(model.get("model_type", "")),
-        chat_template=_chat_template(directory, own),
+        templates=read_templates(directory, files),
         special_texts=_special_texts(own, directory / "tokenizer_config.json"),
     )
 
 
 def _library(path: Path) -> Library:
-    data = _read(path, MAX_TOKENIZER_BYTES)
-    if data is None:
+    try:
+        data = read_model_file(path, MAX_TOKENIZER_BYTES)
+    except ModelNotFoundError:
         raise TokenizerError(
             f"The model has no tokenizer: there is no file {path}. Fetch or convert the model "
             "again with its tokenizer.json."
-        )
+        ) from None
+    except InvalidModelError as error:
+        raise TokenizerError(str(error)) from error
 
     try:
         check_charsmaps(data)
@@ -183,15 +186,6 @@ def _library(path: Path) -> Library:
         raise TokenizerError(
             f"{path} is broken: {error!s:.200}. Fetch or convert the model again."
         ) from error
-
-
-def _read(path: Path, limit: int) -> bytes | None:
-    try:
-        return read_model_file(path, limit)
-    except ModelNotFoundError:
-        return None
-    except InvalidModelError as error:
-        raise TokenizerError(str(error)) from error
 
 
 def _json(files: JsonFiles, name: str) -> Mapping[str, Any]:
@@ -216,27 +210,3 @@ def _special_texts(own: Mapping[str, Any], where: Path) -> dict[str, str]:
                 )
             texts[name] = value
     return texts
-
-
-def _chat_template(directory: Path, own: Mapping[str, Any]) -> str | None:
-
-    # A file of its own comes first.
-    path = directory / "chat_template.jinja"
-    data = _read(path, MAX_TEMPLATE_BYTES)
-    if data is not None:
-        try:
-            return data.decode()
-        except UnicodeDecodeError as error:
-            raise TokenizerError(f"{path} is not UTF-8: {error}. Save it as UTF-8.") from error
-
-    found = own.get("chat_template")
-    if isinstance(found, list):  # several by name, as in older tokenizer_config.json files
-        named = {item.get("name"): item.get("template") for item in found if isinstance(item, dict)}
-        found = named.get("default")
-
-    if found is not None and not isinstance(found, str):
-        raise TokenizerError(
-            f"{directory / 'tokenizer_config.json'}: chat_template is {json.dumps(found)[:60]}, "
-            "neither a text nor a list with one called 'default'."
-        )
-    return found

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer as Library
 from core import validate
 from core.chat import RenderedPrompt, continued, family_template
 from core.clock import Check, never_stop
-from core.errors import TokenizerError
+from core.errors import ChatTemplateError, TokenizerError
 from core.support import unicode_error
 from core.text_stream import StreamDetokenizer
 from core.types import Conversation
@@ -25,6 +25,7 @@ from core_mlx_native.checkpoint.fields import JsonFiles
 from core_mlx_native.text.detokenizer import TokenBytes
 from core_mlx_native.text.files import TokenizerFiles, read_tokenizer_files
 from core_mlx_native.text.library import continuing_reader, prepends, prompt_reader
+from core_mlx_native.text.templates import chosen_template
 from core_mlx_native.text.text_bound import TextBound, text_bound
 from core_mlx_native.text.word_cuts import can_cut, common_ends, last_cut
 from core_runtime.chat.prompts import ChatPrompts
@@ -40,13 +41,18 @@ class Tokenizer:
     ``special``: the texts of its special tokens.
     """
 
-    def __init__(self, files: TokenizerFiles) -> None:
+    def __init__(self, files: TokenizerFiles, template: str | None = None) -> None:
         self.library = prompt_reader(files.library)
         self._skipped = int(prepends(files.library))  # characters before texts from a cut on
         self._ids = _special_ids(files.library)
 
-        template = files.chat_template or family_template(files.model_type, self._ids.keys())
-        self._chat = ChatPrompts(template, files.special_texts, self._ids)
+        self._no_chat, source = "", None
+        try:
+            source = chosen_template(files.templates, template)
+        except ChatTemplateError as error:  # all but a chat is possible
+            self._no_chat = str(error)
+        source = source or family_template(files.model_type, self._ids.keys())
+        self._chat = ChatPrompts(source, files.special_texts, self._ids)
 
         self._token_bytes = TokenBytes(files.library)
         self._texts: dict[int, str] = {}  # of tokens that were asked for
@@ -57,13 +63,16 @@ class Tokenizer:
         self.vocab_size: int = files.library.get_vocab_size(with_added_tokens=True)
 
     @classmethod
-    def from_directory(cls, directory: Path, files: JsonFiles | None = None) -> Tokenizer:
+    def from_directory(
+        cls, directory: Path, files: JsonFiles | None = None, template: str | None = None
+    ) -> Tokenizer:
         """Read a model directory; ``files``: its JSON files, which others of the load read too.
 
-        Raises `TokenizerError` when tokenizer.json is missing or any of its files is broken,
-        `ModelAccessError` when one may not be read.
+        ``template``: the name of the chat template to use. Raises `TokenizerError` when
+        tokenizer.json is missing or any of its files is broken, `ModelAccessError` when one may
+        not be read, `InvalidOptionError` for a template that is not there.
         """
-        return cls(read_tokenizer_files(directory, files))
+        return cls(read_tokenizer_files(directory, files), template)
 
     def fewest_tokens(self, text: str) -> int:
         """The number of tokens that a text has at least, from its bytes; 0 where nothing tells."""
@@ -140,11 +149,18 @@ class Tokenizer:
         Raises `ChatTemplateError` when the model has no template, or its template fails or asks
         for too much time or memory.
         """
-        return self._chat.render(messages, check)
+        return self._rendered(messages, check)
 
     def render_said(self, messages: Conversation) -> RenderedPrompt:
         """A conversation to its last message's end; nothing asks for another turn."""
-        return self._chat.render(messages, asks=False)
+        return self._rendered(messages, asks=False)
+
+    def _rendered(
+        self, messages: Conversation, check: Check = never_stop, *, asks: bool = True
+    ) -> RenderedPrompt:
+        if self._no_chat:
+            raise ChatTemplateError(self._no_chat)
+        return self._chat.render(messages, check, asks=asks)
 
     def share(self) -> Self:
         """The same tokenizer for another model; each closes its own."""
