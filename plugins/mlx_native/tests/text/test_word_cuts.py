@@ -116,6 +116,26 @@ def test_what_is_alike_is_tokenised_once(
     assert sum(map(len, read)) < 0.6 * sum(map(len, texts))
 
 
+def test_labels_are_tokenised_once_for_prompts_that_end_alike(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row costs as much with a published tokenizer as with a converted one."""
+    prompts = [f"Goal number {i} was made on a {'long ' * i}day. It is about" for i in range(40)]
+    ids = tokenizer.encode_batch(prompts)
+    labels = LabelTokens(tokenizer, ["science", "sports"], " ")
+    read: list[str] = []
+    real = tokenizer._batch
+
+    def noted(some: list[str], *, add_special: bool) -> list[list[int]]:
+        read.extend(some)
+        return real(some, add_special=add_special)
+
+    monkeypatch.setattr(tokenizer, "_batch", noted)
+    questions = list(labels.behind(prompts, ids))
+    assert len({id(question.trie) for question in questions}) == 1
+    assert len(read) <= 3  # the end, and the end with each label
+
+
 @given(st.lists(some_text, min_size=1, max_size=6), some_text, some_text)
 @settings(deadline=None)
 def test_what_texts_have_in_common(middles: list[str], start: str, end: str) -> None:
