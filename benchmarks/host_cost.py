@@ -183,8 +183,8 @@ def with_tokenizer(model: Any, tokenizer: Tokenizer) -> None:
 
 
 def compare(arguments: argparse.Namespace, texts: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Microseconds a labelled row of each shape's tokenizers, by turns, and their ratio."""
-    found: dict[str, dict[str, float]] = {}
+    """Print the microseconds a labelled row of each shape's tokenizers, and their ratio."""
+    figures: dict[str, dict[str, float]] = {}
     options = CASES["four labels"]
     with without_a_device(arguments.model) as model:
         for pair in pairs(arguments.gemma, arguments.model):
@@ -194,14 +194,14 @@ def compare(arguments: argparse.Namespace, texts: Sequence[str]) -> dict[str, di
                     with_tokenizer(model, getattr(pair, name))
                     runs[name].append(measure(model, texts, options)["all"])
             best = {name: min(times[1:]) for name, times in runs.items()}
-            found[pair.shape] = {**best, "ratio": best["published"] / best["converted"]}
-            shown = "  ".join(f"{name} {value:6.2f}" for name, value in found[pair.shape].items())
+            figures[pair.shape] = {**best, "ratio": best["published"] / best["converted"]}
+            shown = "  ".join(f"{name} {value:6.2f}" for name, value in figures[pair.shape].items())
             print(f"{pair.shape:10} ({FAMILIES[pair.shape]:12})  {shown}", flush=True)
-    return found
+    return figures
 
 
 def profile(arguments: argparse.Namespace, texts: Sequence[str]) -> dict[str, Times]:
-    """The times of one model in each case, the least of some runs."""
+    """Print the times of one model in each case, the least of some runs."""
     found: dict[str, list[Times]] = {name: [] for name in CASES}
     with without_a_device(arguments.model) as model:
         for _ in range(arguments.runs + 1):
@@ -220,9 +220,9 @@ def main() -> int:
     """Measure and print."""
     arguments = parse_arguments()
     texts = prompts(arguments.workload, arguments.prompts)
-    found = (compare if arguments.tokenizers else profile)(arguments, texts)
+    figures = (compare if arguments.tokenizers else profile)(arguments, texts)
     if arguments.json:
-        report = {"model": arguments.model.name, **vars(arguments), "microseconds": found}
+        report = {"model": arguments.model.name, **vars(arguments), "microseconds": figures}
         arguments.json.write_text(json.dumps(report, indent=2, default=str) + "\n")
     return 0
 

@@ -46,10 +46,10 @@ class Pair:
 def pairs(gemma: Path, smollm: Path) -> Iterator[Pair]:
     """Make the tokenizers of each shape from the directories of two converted models."""
     for shape in FAMILIES:
-        made: Json = json.loads(
+        content: Json = json.loads(
             ((smollm if shape in _BYTES else gemma) / "tokenizer.json").read_text()
         )
-        vocabulary = _vocabulary(shape, made)
+        vocabulary = _vocabulary(shape, content)
         yield Pair(
             shape,
             _tokenizer(converted(shape, vocabulary)),
@@ -57,11 +57,13 @@ def pairs(gemma: Path, smollm: Path) -> Iterator[Pair]:
         )
 
 
-def _vocabulary(shape: str, made: Json) -> Vocabulary:
-    """The vocabulary of a converted model, with the added tokens of a family of this shape."""
-    tokens: dict[str, int] = made["model"]["vocab"]
-    merges = [(left, right) for left, right in made["model"]["merges"]]
-    own = [Added(each["id"], each["content"], each["special"]) for each in made["added_tokens"]]
+def _vocabulary(shape: str, content: Json) -> Vocabulary:
+    """Return a converted model's vocabulary, with the added tokens of a family of this shape."""
+    tokens: dict[str, int] = content["model"]["vocab"]
+    merges = [(left, right) for left, right in content["model"]["merges"]]
+    own = [
+        Added(token["id"], token["content"], token["special"]) for token in content["added_tokens"]
+    ]
     if shape in ("gemma2", "gemma3"):
         return Vocabulary(tokens, merges, _of_gemma(own, len(tokens)))
     if shape in _BYTES:
@@ -73,7 +75,7 @@ def _vocabulary(shape: str, made: Json) -> Vocabulary:
 
 
 def _of_gemma(own: Sequence[Added], size: int) -> list[Added]:
-    """Gemma's: unused tokens are not special, and one follows the embedding's last row."""
+    """Return Gemma's: unused tokens are not special, and one follows the embedding's last row."""
     flagged = [
         Added(token.id, token.content, token.special and not token.content.startswith("<unused"))
         for token in own
@@ -81,5 +83,5 @@ def _of_gemma(own: Sequence[Added], size: int) -> list[Added]:
     return [*flagged, Added(size, "<image_soft_token>")]
 
 
-def _tokenizer(made: Json) -> Tokenizer:
-    return Tokenizer(TokenizerFiles(Library.from_str(json.dumps(made)), "", {}, {}))
+def _tokenizer(content: Json) -> Tokenizer:
+    return Tokenizer(TokenizerFiles(Library.from_str(json.dumps(content)), "", {}, {}))

@@ -196,7 +196,7 @@ def _asked(
 
 
 def _labels_errors(model: ServedModel, rows: Sequence[Row]) -> dict[int, CoreError | None]:
-    """What keeps the labels of each row from being scored; many rows share a trie."""
+    """Return what keeps the labels of each row from being scored; many rows share a trie."""
     asked = {row.index: row.question for row in rows if row.question}
     tries = {id(question.trie): question.trie for question in asked.values()}
     depths = {key: max(map(len, trie.prefixes)) for key, trie in tries.items()}
@@ -213,17 +213,17 @@ def _labels_errors(model: ServedModel, rows: Sequence[Row]) -> dict[int, CoreErr
 
 
 def _label_error(model: ServedModel, trie: LabelTrie) -> CoreError | None:
-    """The first label with a token that the embedding has no row for."""
+    """Return the error of the first label with a token that the embedding has no row for."""
     tokenizer, size = model.tokenizer, model.info.vocab_size
-    found = (
+    errors = (
         token_error(tokenizer, size, path, f"The label {label!r:.60}")
         for label, path in zip(trie.labels, trie.paths, strict=True)
     )
-    return next(filter(None, found), None)
+    return next(filter(None, errors), None)
 
 
 def _depth_error(model: ServedModel, length: int) -> CoreError | None:
-    """A label of several tokens that does not fit after its prompt; its last one is not fed."""
+    """Return the error of a label that does not fit after its prompt; its last token is not fed."""
     limit = model.info.context_length
     if length <= limit:
         return None

@@ -39,7 +39,7 @@ MARGIN = 1e-3  # between the best two logits: nearer ones would be a matter of r
 
 
 def record(publication: Publication, directory: Path) -> dict[str, Any]:
-    """Everything about one directory."""
+    """Compute everything about one directory."""
     texts: dict[str, str] = json.loads((HERE / "texts.json").read_text(encoding="utf-8"))
     exact = PreTrainedTokenizerFast.from_pretrained(directory)  # tokenizer.json as it stands
     chosen = AutoTokenizer.from_pretrained(directory)
@@ -77,7 +77,7 @@ def record(publication: Publication, directory: Path) -> dict[str, Any]:
 
 
 def encoded(tokenizer: Any, text: str, *, split: bool) -> Ids:
-    """The ids of a prompt; with ``split``, special tokens in it are plain text."""
+    """Return the ids of a prompt; with ``split``, special tokens in it are plain text."""
     library = tokenizer._tokenizer
     before, library.encode_special_tokens = library.encode_special_tokens, split
     try:
@@ -88,17 +88,17 @@ def encoded(tokenizer: Any, text: str, *, split: bool) -> Ids:
 
 
 def computed(model: Any, ids: Ids) -> dict[str, Any]:
-    """Logits at the end of a prompt, and the tokens that greedy decoding adds to it."""
-    found, chosen, steps = [*ids], [], []
+    """Compute logits at the end of a prompt, and the tokens that greedy decoding adds to it."""
+    context, chosen, steps = [*ids], [], []
     with torch.no_grad():
         for _ in range(TOKENS):
-            logits = model(torch.tensor([found])).logits[0, -1]
+            logits = model(torch.tensor([context])).logits[0, -1]
             steps.append(logits)
             best = logits.topk(2).values
             if best[0] - best[1] < MARGIN:
                 raise SystemExit("Two logits are equal but for rounding: choose another seed.")
             chosen.append(int(logits.argmax()))
-            found.append(chosen[-1])
+            context.append(chosen[-1])
     first = steps[0]
     places = [place * len(first) // SAMPLED for place in range(SAMPLED)]
     return {
@@ -124,10 +124,10 @@ def main() -> None:
 
 
 def _shown(value: Any) -> str:
-    """JSON with one entry a line."""
+    """Return JSON with one entry a line."""
     if not isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False)
-    lines = [f"  {json.dumps(name)}: {json.dumps(each)}" for name, each in value.items()]
+    lines = [f"  {json.dumps(name)}: {json.dumps(item)}" for name, item in value.items()]
     return "{\n" + ",\n".join(lines) + "\n }" if lines else "{}"
 
 

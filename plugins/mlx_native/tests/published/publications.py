@@ -1,7 +1,7 @@
-"""What each publisher ships beside the vocabulary: configs, flags, templates, other files.
+"""Files that each publisher ships beside the vocabulary: configs, flags, templates, others.
 
 Keys and values are as published, but for sizes, and for ids of tokens, which follow the small
-vocabularies. README.md says what was taken from where.
+vocabularies. README.md names the sources.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ class Publication:
 
     @property
     def text_config(self) -> Json:
-        """The config of the text model."""
+        """Return the config of the text model."""
         text: Json = self.config.get("text_config", self.config)
         return text
 
 
 def _token(content: str, *, normalized: bool = False, typed: bool = False) -> Json:
-    """A token with its flags, in special_tokens_map.json and older tokenizer_config.json."""
+    """Return a token with its flags, as older files have it."""
     decoded = Added(0, content, normalized=normalized).decoded()
     del decoded["special"]
     return {"__type": "AddedToken", **decoded} if typed else decoded
 
 
 def _map(tokens: Json) -> Json:
-    """The special_tokens_map.json of these tokens, each with its flags."""
+    """Return the special_tokens_map.json of these tokens, with their flags."""
     return {name: _token(text) if isinstance(text, str) else text for name, text in tokens.items()}
 
 

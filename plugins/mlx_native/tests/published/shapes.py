@@ -1,6 +1,6 @@
 """tokenizer.json in the shape of each publisher, over any vocabulary.
 
-What is published and what is not is in README.md.
+README.md says which parts are published.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Added:
     normalized: bool = False
 
     def entry(self) -> Json:
-        """The token in tokenizer.json."""
+        """Return the token as tokenizer.json has it."""
         flags = {"single_word": False, "lstrip": False, "rstrip": False}
         return {
             "id": self.id,
@@ -45,7 +45,7 @@ class Added:
         }
 
     def decoded(self) -> Json:
-        """The token in ``added_tokens_decoder`` of tokenizer_config.json."""
+        """Return the token as ``added_tokens_decoder`` of tokenizer_config.json has it."""
         names = ("content", "lstrip", "normalized", "rstrip", "single_word", "special")
         return {name: self.entry()[name] for name in names}
 
@@ -63,7 +63,7 @@ Shape = dict[str, Any]
 
 
 def shaped(name: str, vocabulary: Vocabulary) -> Json:
-    """The contents of tokenizer.json as the publisher called ``name`` writes them."""
+    """Return the contents of tokenizer.json in the shape called ``name``."""
     shape = SHAPES[name](vocabulary)
     pairs = shape.pop("pairs")
     merges: list[Any] = [list(merge) for merge in vocabulary.merges]
@@ -85,17 +85,17 @@ def shaped(name: str, vocabulary: Vocabulary) -> Json:
 
 
 def converted(name: str, vocabulary: Vocabulary) -> Json:
-    """The same vocabulary as ``infer-cli convert`` writes one of its kind.
+    """Return the contents of tokenizer.json that ``infer-cli convert`` would write.
 
-    SentencePiece's as that of Gemma 3, byte-level ones as that of Llama 3 or SmolLM2: the kinds
-    that it has code for.
+    SentencePiece's are like that of Gemma 3, byte-level ones like that of Llama 3 or SmolLM2: the
+    kinds that it has code for.
     """
-    made = shaped(name, vocabulary)
-    kept = {key: made[key] for key in ("added_tokens", "model", "post_processor", "decoder")}
+    published = shaped(name, vocabulary)
+    kept = {key: published[key] for key in ("added_tokens", "model", "post_processor", "decoder")}
     head = {"version": "1.0", "truncation": None, "padding": None, "normalizer": None}
-    if made["model"]["byte_fallback"]:
+    if published["model"]["byte_fallback"]:
         return {**head, **kept, "normalizer": _REPLACE, "pre_tokenizer": None}
-    splitter = made["pre_tokenizer"] if name == "smollm2" else _byte_level(LLAMA_3)
+    splitter = published["pre_tokenizer"] if name == "smollm2" else _byte_level(LLAMA_3)
     return {**head, **kept, "pre_tokenizer": splitter}
 
 
@@ -200,7 +200,7 @@ def _byte_level(pattern: str, *, trims: bool = True) -> Json:
 
 
 def _leading(token: str, vocabulary: Vocabulary) -> Json:
-    """The post-processor that puts one token before a text, and before each of a pair."""
+    """Return the post-processor that puts one token before a text, and before each of a pair."""
     [index] = [added.id for added in vocabulary.added if added.content == token]
 
     def special(kind: int) -> Json:
@@ -230,19 +230,19 @@ SHAPES = {
 
 
 def byte_alphabet() -> list[str]:
-    """GPT-2's letters for the 256 bytes: the printable bytes first, as tiktoken ranks them."""
+    """Return GPT-2's letters for the 256 bytes: printable bytes first, as tiktoken ranks them."""
     own = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in own]
     return [*map(chr, own), *(chr(256 + place) for place in range(len(others)))]
 
 
 def byte_tokens() -> list[str]:
-    """SentencePiece's tokens for the 256 bytes."""
+    """Return SentencePiece's tokens for the 256 bytes."""
     return [f"<0x{byte:02X}>" for byte in range(256)]
 
 
 def chains(words: Iterable[str]) -> list[tuple[str, str]]:
-    """Merges that build each word letter by letter, from its left."""
+    """Return merges that build each word letter by letter, from its left."""
     merges: dict[tuple[str, str], None] = {}
     for word in words:
         for end in range(1, len(word)):

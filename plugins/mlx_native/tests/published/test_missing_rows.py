@@ -1,4 +1,4 @@
-"""Tokens that the embedding has no row for: each is its prompt's error, in every operation."""
+"""Tokens without a row of the embedding: an error of their prompt, in every operation."""
 
 from __future__ import annotations
 
@@ -184,8 +184,8 @@ def test_rows_beyond_the_tokenizer_are_the_models_own(tmp_path: Path) -> None:
         assert isinstance(model, MlxModel)
         last = model.info.vocab_size - 1
         assert model.decode([last]) == ""
-        found, beyond = model.generate_tokens([[5, last], [5, last + 1]], max_tokens=2)
-        assert found.error is None
+        inside, beyond = model.generate_tokens([[5, last], [5, last + 1]], max_tokens=2)
+        assert inside.error is None
         assert f"token id {last + 1}, for which" in str(beyond.error)
         [score] = model.score_tokens([[5]], [[last]])
         assert score.error is None

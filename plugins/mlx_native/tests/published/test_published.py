@@ -31,8 +31,8 @@ def record_of(publication: Publication) -> Record:
 
 @pytest.fixture(scope="module", params=PUBLICATIONS, ids=lambda publication: publication.name)
 def publication(request: pytest.FixtureRequest) -> Publication:
-    found: Publication = request.param
-    return found
+    one: Publication = request.param
+    return one
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +71,8 @@ def test_logits_and_greedy_tokens_are_those_of_transformers(
 ) -> None:
     prompts = {**record["plain"], "chat": record["chat"]}
     for name, wanted in record["computed"].items():
-        [found] = model.generate_tokens([prompts[name]], max_tokens=len(wanted["greedy"]))
-        assert [*found.ids][len(prompts[name]) :] == wanted["greedy"], name
+        [sequence] = model.generate_tokens([prompts[name]], max_tokens=len(wanted["greedy"]))
+        assert [*sequence.ids][len(prompts[name]) :] == wanted["greedy"], name
     texts = {**TEXTS, "chat": core.RenderedPrompt(record["prompt"])}
     for name, wanted in record["computed"].items():
         [result] = model.classify([texts[name]], return_logits=True)

@@ -1,4 +1,4 @@
-"""Small vocabularies with the added tokens of each publisher, and larger ones from a text.
+"""Small vocabularies with the added tokens of each publisher.
 
 The added tokens and their ids are as published (README.md), where they stand before the words; the
 words are few.
@@ -20,7 +20,7 @@ _LETTERS = [*map(chr, range(33, 127)), SPACE, *"éüß日本語中Ω"]
 
 
 def _words(space: str, *, digits: bool) -> list[str]:
-    """Each word alone and after a space, as a vocabulary has them; some have no numbers."""
+    """Return each word alone and after a space, as a vocabulary has them; some have no numbers."""
     words = [word for word in WORDS if digits or not word.isdigit()]
     return [word for plain in words for word in (space + plain, plain)]
 
@@ -31,7 +31,7 @@ def sentence_piece(
     beyond: Sequence[Added] = (),
     special: Sequence[str] = (),
 ) -> Vocabulary:
-    """A vocabulary of SentencePiece: ``leading`` tokens, bytes, words, ``trailing`` tokens.
+    """Make a vocabulary of SentencePiece: ``leading`` tokens, bytes, words, ``trailing`` tokens.
 
     ``beyond`` are added tokens that follow the vocabulary; ``special``: which trailing ones are.
     """
@@ -46,7 +46,7 @@ def sentence_piece(
 
 
 def byte_level(leading: Sequence[str], trailing: Sequence[Added]) -> Vocabulary:
-    """A vocabulary of bytes and words; ``leading`` tokens are special, and a part of it.
+    """Make a vocabulary of bytes and words; ``leading`` tokens are special, and a part of it.
 
     The ids of the ``trailing`` tokens count from its end.
     """
@@ -62,7 +62,7 @@ def byte_level(leading: Sequence[str], trailing: Sequence[Added]) -> Vocabulary:
 
 
 def _known(merges: Iterable[tuple[str, str]], letters: Iterable[str]) -> list[tuple[str, str]]:
-    """The merges whose letters exist."""
+    """Return the merges whose letters exist."""
     known = set(letters)
     return [merge for merge in merges if set("".join(merge)) <= known]
 
@@ -92,7 +92,7 @@ _IMAGE = ("<start_of_image>", "<end_of_image>")
 
 
 def _gemma(own: Sequence[str], html: Sequence[str]) -> list[Added]:
-    """The tokens from 0 to the bytes; of ``own``, those that stand before the unused ones."""
+    """Return the tokens from 0 to the bytes; ``own`` are those before the unused ones."""
     tokens = ["<pad>", "<eos>", "<bos>", "<unk>", *own, *(f"<unused{i}>" for i in range(99))]
     tokens += [*_TURNS, *_LINES, *_SPACES, *(f"<{name}>" for name in html)]
     special = {*tokens[:4], *_TURNS}
@@ -100,12 +100,12 @@ def _gemma(own: Sequence[str], html: Sequence[str]) -> list[Added]:
 
 
 def gemma_2() -> Vocabulary:
-    """Gemma 2's."""
+    """Make Gemma 2's."""
     return sentence_piece(_gemma(["<mask>", "<2mass>", "[@BOS@]"], _HTML))
 
 
 def gemma_3() -> Vocabulary:
-    """Gemma 3's: six of its 6,143 last unused tokens, and ``<image_soft_token>`` after them."""
+    """Make Gemma 3's, with six of its 6,143 last unused tokens."""
     last = [*_TABS, *_IMAGE, *(f"<unused{i}>" for i in range(99, 105))]
     leading = _gemma(["<mask>", "[multimodal]"], [*_HTML, *_MORE_HTML])
     return sentence_piece(leading, last, [Added(0, "<image_soft_token>")], _IMAGE)
@@ -122,25 +122,25 @@ _TEKKEN_CONTROL += ["[PREFIX]", "[MIDDLE]", "[SUFFIX]"]
 
 
 def llama_2() -> Vocabulary:
-    """Llama 2's, and that of Mistral 7B to 0.2."""
+    """Make Llama 2's, and that of Mistral 7B to 0.2."""
     return sentence_piece([Added(index, token) for index, token in enumerate(_UNK_BOS_EOS)])
 
 
 def mistral_3() -> Vocabulary:
-    """That of Mistral 7B 0.3, with all its control tokens."""
+    """Make that of Mistral 7B 0.3, with all its control tokens."""
     control = [*_MISTRAL_CONTROL, *(f"[control_{number}]" for number in range(8, 769))]
     tokens = [*_UNK_BOS_EOS, *control]
     return sentence_piece([Added(index, token) for index, token in enumerate(tokens)])
 
 
 def tekken() -> Vocabulary:
-    """That of Mistral Nemo, with all its 1,000 special tokens."""
+    """Make that of Mistral Nemo, with all its 1,000 special tokens."""
     named = [*_UNK_BOS_EOS, *_TEKKEN_CONTROL]
     return byte_level([*named, *(f"<SPECIAL_{i}>" for i in range(len(named), 1000))], ())
 
 
 def llama_3() -> Vocabulary:
-    """That of Llama 3.1 and 3.2, with all its 256 special tokens."""
+    """Make that of Llama 3.1 and 3.2, with all its 256 special tokens."""
     names = ["begin_of_text", "end_of_text", _reserved(0), _reserved(1), "finetune_right_pad_id"]
     names += [_reserved(2), "start_header_id", "end_header_id", "eom_id", "eot_id", "python_tag"]
     names += [_reserved(number) for number in range(3, 248)]
@@ -176,15 +176,15 @@ def _qwen(plain: Sequence[str]) -> Vocabulary:
 
 
 def qwen_2() -> Vocabulary:
-    """Qwen2.5's."""
+    """Make Qwen2.5's."""
     return _qwen(_QWEN_PLAIN)
 
 
 def qwen_3() -> Vocabulary:
-    """Qwen3's."""
+    """Make Qwen3's."""
     return _qwen([*_QWEN_PLAIN, *_QWEN_3])
 
 
 def smollm_2() -> Vocabulary:
-    """SmolLM2's."""
+    """Make SmolLM2's."""
     return byte_level(_SMOLLM_2, ())

@@ -51,7 +51,7 @@ def write(publication: Publication, directory: Path) -> Path:
 
 
 def template_of(publication: Publication) -> str:
-    """The source of its chat template."""
+    """Read the source of its chat template."""
     name = f"{publication.template}.jinja"
     [path] = [place / name for place in _TEMPLATES if (place / name).exists()]
     return path.read_bytes().decode()
@@ -63,7 +63,7 @@ def _rows(publication: Publication, vocabulary: Vocabulary) -> int:
 
 
 def _with_ids(config: Json, vocabulary: Vocabulary) -> Json:
-    """A copy in which the tokens that are named are ids."""
+    """Return a copy in which the tokens that are named are ids."""
     ids = {token.content: token.id for token in vocabulary.added}
 
     def replaced(value: Any) -> Any:
@@ -73,8 +73,8 @@ def _with_ids(config: Json, vocabulary: Vocabulary) -> Json:
             return [replaced(item) for item in value]
         return ids.get(value, value) if isinstance(value, str) else value
 
-    found: Json = replaced(config)
-    return found
+    copied: Json = replaced(config)
+    return copied
 
 
 def _write_json(path: Path, value: Json) -> None:
@@ -107,8 +107,8 @@ def _write_weights(publication: Publication, rows: int, directory: Path) -> None
     for file, some in zip(files, shards, strict=True):
         _save(publication, {name: tensors[name] for name in some}, directory / file)
     if count > 1:
-        held = {name: file for file, some in zip(files, shards, strict=True) for name in some}
-        index = {"metadata": {"total_size": 0}, "weight_map": held}
+        files_of = {name: file for file, some in zip(files, shards, strict=True) for name in some}
+        index = {"metadata": {"total_size": 0}, "weight_map": files_of}
         _write_json(directory / "model.safetensors.index.json", index)
     if "consolidated.safetensors" in publication.others:  # Mistral's own names
         other = {"tok_embeddings.weight": text["model.embed_tokens.weight"]}
@@ -116,7 +116,7 @@ def _write_weights(publication: Publication, rows: int, directory: Path) -> None
 
 
 def _shapes(publication: Publication, rows: int) -> dict[str, Shape]:
-    """The shapes of the text model's tensors by their names in transformers."""
+    """Return the shapes of the text model's tensors by their names in transformers."""
     config, family = publication.text_config, publication.family
     hidden, inner = config["hidden_size"], config["intermediate_size"]
     heads = config.get("num_attention_heads", 8)  # Gemma 3's defaults, as its 4B one has none
@@ -153,7 +153,7 @@ def _shapes(publication: Publication, rows: int) -> dict[str, Shape]:
 
 
 def _vision(config: Mapping[str, Any], hidden: int) -> dict[str, Shape]:
-    """The tensors of SigLIP and of the projector, by their names in Gemma 3's checkpoints."""
+    """Return the shapes of SigLIP and of the projector, by their names in Gemma 3's checkpoints."""
     width, inner, patch = config["hidden_size"], config["intermediate_size"], config["patch_size"]
     places = (config["image_size"] // patch) ** 2
     model, layer = "vision_tower.vision_model.", "vision_tower.vision_model.encoder.layers.0."
@@ -181,12 +181,12 @@ def _vision(config: Mapping[str, Any], hidden: int) -> dict[str, Shape]:
 
 
 def _around(name: str, family: str) -> float:
-    """What the values of a tensor lie around: norms multiply, Gemma's by one more than they say."""
+    """Return the mean of a tensor: norms multiply, Gemma's by one more than they say."""
     return 1.0 if name.endswith("norm.weight") and not family.startswith("gemma") else 0.0
 
 
 def _drawn(shape: Shape, draw: np.random.RandomState, around: float = 0.0) -> NDArray[np.float32]:
-    """Random values, large enough for a mistake to show."""
+    """Draw random values, large enough for a mistake to show."""
     return np.asarray(around + 0.2 * draw.standard_normal(shape), np.float32)
 
 

@@ -1,4 +1,4 @@
-"""What a tokenizer's post-processor puts after a text is left out: a prompt is to be continued."""
+"""Tokens that a post-processor puts after a text are left out: a prompt is to be continued."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def test_what_leads_stays_and_what_follows_goes(name: str) -> None:
 
 def test_a_token_of_several_ids_keeps_them() -> None:
     library = bytes_with(template("<s>", "$A", "</s>"))
-    made: Json = json.loads(library.to_str())
-    made["post_processor"]["special_tokens"]["<s>"] |= {
+    content: Json = json.loads(library.to_str())
+    content["post_processor"]["special_tokens"]["<s>"] |= {
         "ids": [256, 257],
         "tokens": ["<s>", "</s>"],
     }
-    assert prompt_reader(Library.from_str(json.dumps(made))).encode("").ids == [256, 257]
+    assert prompt_reader(Library.from_str(json.dumps(content))).encode("").ids == [256, 257]
 
 
 def ending(directory: Path, publication: Publication) -> Path:
@@ -81,10 +81,10 @@ def ending(directory: Path, publication: Publication) -> Path:
     end = publication.tokenizer_config["eos_token"]
     name = end["content"] if isinstance(end, dict) else end
     file = directory / "tokenizer.json"
-    made: Json = json.loads(file.read_text())
-    index = next(token["id"] for token in made["added_tokens"] if token["content"] == name)
+    content: Json = json.loads(file.read_text())
+    index = next(token["id"] for token in content["added_tokens"] if token["content"] == name)
     known = {name: {"id": name, "ids": [index], "tokens": [name]}}
-    own = made["post_processor"] or {"type": "Sequence", "processors": []}
+    own = content["post_processor"] or {"type": "Sequence", "processors": []}
     steps = own.get("processors", [own])
     lead = [step for step in steps if step["type"] == "TemplateProcessing"]
     text = [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": name, "type_id": 0}}]
@@ -96,17 +96,17 @@ def ending(directory: Path, publication: Publication) -> Path:
         "pair": [*text, {"Sequence": {"id": "B", "type_id": 0}}],
         "special_tokens": special,
     }
-    made["post_processor"] = {
+    content["post_processor"] = {
         "type": "Sequence",
         "processors": [step for step in steps if step not in lead] + [added],
     }
-    file.write_text(json.dumps(made))
+    file.write_text(json.dumps(content))
     assert Library.from_file(str(file)).encode("the").ids[-1] == index
     return directory
 
 
 def everything(model: MlxModel) -> list[Any]:
-    """What each operation gives, computed anew."""
+    """Run each operation."""
     prompts = ["The team won. This news is about", "a", "The stocks fell"]
     labels = ["science", "sports", "it is"]
     examples = [
@@ -129,7 +129,7 @@ def everything(model: MlxModel) -> list[Any]:
 
 @pytest.mark.parametrize("publication", PUBLICATIONS, ids=lambda publication: publication.name)
 def test_an_end_after_the_text_changes_nothing(publication: Publication, tmp_path: Path) -> None:
-    found = []
+    results = []
     for name in ("published", "ending"):
         (tmp_path / name).mkdir()
         directory = write(publication, tmp_path / name)
@@ -137,8 +137,8 @@ def test_an_end_after_the_text_changes_nothing(publication: Publication, tmp_pat
             ending(directory, publication)
         with core.load_model(directory, backend="mlx_cpu") as model:
             assert isinstance(model, MlxModel)
-            found.append(everything(model))
-    assert found[0] == found[1]
+            results.append(everything(model))
+    assert results[0] == results[1]
 
 
 def test_an_end_that_is_wanted_is_written_as_such(tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
 
 def published(publication: Publication, **changes: object) -> Tokenizer:
     """Its tokenizer; keywords change parts of its tokenizer.json."""
-    made = {**shaped(publication.shape, publication.vocabulary()), **changes}
-    return of(Library.from_str(json.dumps(made)))
+    content = {**shaped(publication.shape, publication.vocabulary()), **changes}
+    return of(Library.from_str(json.dumps(content)))
 
 
 def of(library: Library) -> Tokenizer:

@@ -31,7 +31,7 @@ class ContinuingTokenizer(Protocol):
         ...
 
     def last_cut(self, text: str) -> int:
-        """A place near the end of a text from which on its tokens are the rest's own; 0: none.
+        """Return a place near a text's end from which on its tokens are the rest's own; 0: none.
 
         The rest has the tokens that it has by itself, whatever follows it.
         """
@@ -47,7 +47,7 @@ class ServedTokenizer(ContinuingTokenizer, Protocol):
         ...
 
     def token_text(self, token_id: int, /) -> str:
-        """The text of one token by itself, that of a special one too; empty for unknown ids."""
+        """Return the text of one token by itself, a special one's too; empty for unknown ids."""
         ...
 
     def fewest_tokens(self, text: str) -> int:

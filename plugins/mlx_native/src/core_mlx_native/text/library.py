@@ -75,7 +75,7 @@ def _cuts_nothing(library: Library) -> bool:
 def _append_nothing(library: Library) -> None:
     """Leave out the special tokens that the post-processor puts after a text, an EOS say.
 
-    A prompt is to be continued. What it puts before a text stays.
+    A prompt is to be continued. Tokens that it puts before a text stay.
     """
     processors = steps(library.post_processor, "processors")
     if not any(map(_appends, processors)):
@@ -116,6 +116,6 @@ def _leading(leads: list[Mapping[str, Any]]) -> TemplateProcessing:
         "pair": [*single, first, second],
         "special_tokens": {lead["id"]: lead for lead in leads},
     }
-    made = TemplateProcessing()
-    made.__setstate__(json.dumps(state).encode())
-    return made
+    processor = TemplateProcessing()
+    processor.__setstate__(json.dumps(state).encode())
+    return processor

@@ -31,10 +31,10 @@ _DEFAULT = "default"
 
 def read_templates(directory: Path, files: JsonFiles) -> dict[str, str]:
     """Read a directory's templates, by their names. Raises `TokenizerError` for a broken file."""
-    found = {_DEFAULT: directory / "chat_template.jinja"} | {
+    paths = {_DEFAULT: directory / "chat_template.jinja"} | {
         path.stem: path for path in sorted(directory.glob("additional_chat_templates/*.jinja"))
     }
-    texts = {name: text for name, path in found.items() if (text := _text(path)) is not None}
+    texts = {name: text for name, path in paths.items() if (text := _text(path)) is not None}
     return texts or _named(files, "tokenizer_config.json") or _named(files, "chat_template.json")
 
 
@@ -69,13 +69,13 @@ def _text(path: Path) -> str | None:
 
 
 def _named(files: JsonFiles, file: str) -> dict[str, str]:
-    """The templates in a file of JSON: one text, a list of pairs, or an object."""
+    """Read the templates in a file of JSON: one text, a list of pairs, or an object."""
     try:
-        found: Any = files.read_if_there(file).get("chat_template")
+        value: Any = files.read_if_there(file).get("chat_template")
     except InvalidModelError as error:
         raise TokenizerError(str(error)) from error
 
-    pairs: Any = {_DEFAULT: found} if isinstance(found, str) else found or {}
+    pairs: Any = {_DEFAULT: value} if isinstance(value, str) else value or {}
     if isinstance(pairs, list):  # as in older tokenizer_config.json files
         items = [item if isinstance(item, dict) else {} for item in pairs]
         pairs = {item.get("name"): item.get("template") for item in items}
@@ -83,7 +83,7 @@ def _named(files: JsonFiles, file: str) -> dict[str, str]:
         isinstance(text, str) for pair in pairs.items() for text in pair
     ):
         raise TokenizerError(
-            f"{files.directory / file}: chat_template is {json.dumps(found)[:60]}, neither a text "
+            f"{files.directory / file}: chat_template is {json.dumps(value)[:60]}, neither a text "
             "nor texts with names. Fetch the model again."
         )
     return pairs

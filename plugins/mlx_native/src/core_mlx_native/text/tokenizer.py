@@ -109,10 +109,10 @@ class Tokenizer:
         return self.encode_batch(continued(prompt, continuations, self.special))
 
     def last_cut(self, text: str) -> int:
-        """The last place near a text's end from which on its tokens are the rest's own; 0: none.
+        """Return the last place near a text's end from which on its tokens are the rest's own.
 
-        That is so whatever follows. Where the library puts a space before every text, the place is
-        after the space that it stands for.
+        They are so whatever follows; 0 where there is none. Where the library puts a space before
+        every text, the place is after the space that it stands for.
         """
         place = last_cut(text) if type(text) is str and self._cuts else 0
         return place and place + self._skipped
@@ -202,13 +202,13 @@ class Tokenizer:
         return [head + ids + tail for ids in own]
 
     def _from_cuts(self, texts: list[str]) -> list[list[int]]:
-        """The ids of texts that begin at a cut, which is a space, or are empty."""
+        """Return the ids of texts that begin at a cut, which is a space, or are empty."""
         if self._skipped:
             texts = [text[self._skipped :] for text in texts]
         return self._batch(texts, add_special=False)
 
     def _between(self, texts: list[str]) -> list[list[int]]:
-        """The ids of what stands before, between and after the special tokens of a prompt."""
+        """Return the ids of texts before, between and after the special tokens of a prompt."""
         if self._continuing is self.library:
             return self._batch(texts, add_special=False)
         [first] = self._batch(texts[:1], add_special=False)

@@ -107,26 +107,27 @@ def _first_cut(text: str) -> int:
     return len(text)
 
 
-def _normalize_locally(found: Sequence[dict[str, Any]]) -> bool:
+def _normalize_locally(normalizers: Sequence[dict[str, Any]]) -> bool:
     """Return True for normalizers that do to both parts what they do to the whole.
 
     NFC joins nothing to ASCII. A space that is put before every text stands for the one that the
     second part begins with, which is then left out.
     """
-    if [step["type"] for step in found] == ["Prepend", "Replace"]:
-        return found[0]["prepend"] == SPACE and replaces_spaces(found[1])
-    return all(step["type"] == "NFC" or replaces_spaces(step) for step in found)
+    match normalizers:
+        case [{"type": "Prepend", "prepend": letter}, step]:
+            return letter == SPACE and replaces_spaces(step)
+    return all(step["type"] == "NFC" or replaces_spaces(step) for step in normalizers)
 
 
-def _split_locally(found: Sequence[dict[str, Any]]) -> bool:
+def _split_locally(splitters: Sequence[dict[str, Any]]) -> bool:
     """Return True for pre-tokenizers that are known, and look at nothing across.
 
     Metaspace puts a space before a text that begins with none, which the second part does.
     """
-    match found:
+    match splitters:
         case [{"type": "Metaspace", "replacement": letter}]:
             return bool(letter == SPACE)
-    return all(map(_splits, found))
+    return all(map(_splits, splitters))
 
 
 def _splits(step: dict[str, Any]) -> bool:
