@@ -1,1 +1,0 @@
-"""Model directories in the shape in which publishers ship them (README.md)."""
