@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from core_mlx_native.model import MlxModel
 
 _OWN_OPTIONS = {
+    "chat_template": "the name of the chat template to use, where a model has several",
     "dequantize": "whether packed weights are made dense at the load",
     "dtype": "float32, float16 or bfloat16: what is computed in",
     "length_step": "rows of classify and score are padded to a multiple of so many tokens",

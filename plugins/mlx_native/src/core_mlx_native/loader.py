@@ -28,6 +28,7 @@ from core_mlx_native.chosen import (
     kept_prefixes,
     layers_in_flight,
     pass_tokens,
+    template_name,
     token_budget,
 )
 from core_mlx_native.cpu.lanes import usable_lanes
@@ -128,11 +129,11 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
     stored = None if path is None else read_adapter(path, config)
 
     # The tokenizer, and the tokens that end a generation.
-    tokenizer = Tokenizer.from_directory(directory, files)
-    if tokenizer.vocab_size > config.vocab_size:
+    tokenizer = Tokenizer.from_directory(directory, files, template_name(options))
+    if tokenizer.trained_beyond(config.vocab_size):
         raise InvalidModelError(
-            f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens and the model only "
-            f"{config.vocab_size}. They do not belong together."
+            f"{directory}: its tokenizer has {tokenizer.vocab_size} tokens, its embedding only "
+            f"{config.vocab_size} rows: they do not belong together. Fetch the model again."
         )
     stop_ids = stop_tokens(directory, tokenizer.library, config.vocab_size, files)
 
