@@ -160,6 +160,10 @@ def _again(model: DiscoveredModel) -> str:
         return "Change its permissions, or run as a user who may read it."
     if model.problem.startswith("no safetensors"):
         return "Get it in safetensors, or as a GGUF file."
+    if model.problem.startswith("no weights"):
+        return "Get the model's own files: config.json and model*.safetensors."
+    if model.problem.startswith("two sets"):
+        return "Move one of them out of the directory."
     if model.problem != INCOMPLETE:
         return "Download or convert it again."
     if model.source == "huggingface":

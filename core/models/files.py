@@ -93,7 +93,8 @@ def model_formats(path: str | os.PathLike[str]) -> tuple[ModelFormat, ...]:
     That of a model behind an address is ``http``, and the server is not asked.
 
     Raises `ModelNotFoundError` (nothing there, or nothing that is a model), `ModelAccessError`
-    (no permission) and `InvalidModelError` (called .gguf and is not GGUF).
+    (no permission) and `InvalidModelError` (called .gguf and is not GGUF, an adapter, a publisher's
+    own format).
     """
     location = resolve_path(path)
     if is_address(location):
@@ -187,6 +188,16 @@ def _directory_formats(location: str, names: list[str]) -> tuple[ModelFormat, ..
         return ("safetensors", "gguf") if has_gguf else ("safetensors",)
     if has_gguf:
         return ("gguf",)
+    if "adapter_config.json" in names:
+        raise InvalidModelError(
+            f"{location!r} is a LoRA adapter, not a model. Load the model that it belongs to, with "
+            f"adapter_path={location!r}."
+        )
+    if "params.json" in names:  # beside consolidated.safetensors, or consolidated.00.pth
+        raise InvalidModelError(
+            f"{location!r} is in the publisher's own format (params.json), which is not read. Get "
+            "the model in transformers' layout (config.json, model*.safetensors), or as GGUF."
+        )
     raise ModelNotFoundError(f"There is no model in {location!r}. {_MODEL_DIRECTORY}")
 
 

@@ -12,38 +12,38 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from core.errors import InvalidModelError, ModelError
-from core.models.files import open_model_file, read_json_object
+from core.models.files import open_model_file, typed_errors
+from core.models.weight_files import INDEX, WeightFiles, weight_files
 from core_mlx_native.checkpoint.names import plain_name
 
 Shape = tuple[int, ...]
 Header = dict[str, tuple[str, Shape]]  # dtype and shape by tensor name
 
-_INDEX = "model.safetensors.index.json"
-
 
 def tensor_files(directory: Path) -> list[Path]:
-    """The files that hold the weights: those of the index, or all that are there.
+    """List the files that hold the weights (`core.models.weight_files`).
 
     Raises `InvalidModelError` when there are none, or the index is broken.
     """
-    index = directory / _INDEX
-    if not index.exists():
-        files = sorted(directory.glob("*.safetensors"))
-        if not files:
-            raise InvalidModelError(f"{directory} holds no *.safetensors file, so no weights.")
-        return files
+    return [directory / name for name in chosen_files(directory).own]
 
-    # Sharded weights: the index names the files.
-    try:
-        shards = set(read_json_object(index)["weight_map"].values())  # type: ignore[attr-defined]
-        files = [directory / shard for shard in sorted(shards)]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidModelError(f"{index} is not a weight index: {error!r:.120}") from error
 
-    for path in files:
-        if path.parent != directory or not os.path.isfile(path):
-            raise InvalidModelError(f"{index} names {path.name!r}, which is not there.")
-    return files
+def chosen_files(directory: Path) -> WeightFiles:
+    """Tell the files that hold the weights from the others. Raises like `tensor_files`."""
+    where = os.fspath(directory)
+    with typed_errors(where):
+        chosen = weight_files(where, os.listdir(where))
+    if chosen.problem:
+        raise InvalidModelError(
+            f"{directory} cannot be loaded: {chosen.problem}. Weights are read from the files of "
+            f"{INDEX}, model.safetensors, or model-00001-of-0000N.safetensors."
+        )
+    if chosen.missing:
+        raise InvalidModelError(
+            f"{directory}: {chosen.missing[0]!r} is not there, which {INDEX} or the names of its "
+            "shards call for. Download the model again."
+        )
+    return chosen
 
 
 def read_header(files: list[Path]) -> Header:
