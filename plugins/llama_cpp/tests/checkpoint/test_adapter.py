@@ -205,6 +205,50 @@ def test_an_alpha_of_another_width(tiny_gguf: Write, tmp_path: Path) -> None:
         find_adapter(tmp_path / "a.gguf", read_header(tiny_gguf()))
 
 
+def written(file: Path, tokens: list[int], norms: bool) -> Path:
+    """A LoRA of one weight, with the tokens that it works from, or with a norm beside it."""
+    writer = gguf.GGUFWriter(file, "llama")
+    writer.add_string("general.type", "adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", 4.0)
+    if tokens:
+        writer.add_array("adapter.alora.invocation_tokens", tokens)
+    writer.add_tensor(f"{QUERY}.lora_a", A)
+    writer.add_tensor(f"{QUERY}.lora_b", B)
+    if norms:
+        writer.add_tensor("blk.0.attn_norm.weight", np.ones(HIDDEN, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+@pytest.mark.parametrize(
+    ("tokens", "norms", "words"),
+    [
+        ([5, 6], False, r"adapter\.alora\.invocation_tokens=\[5, 6\]"),
+        ([], True, r"passes over blk\.0\.attn_norm\.weight"),
+    ],
+)
+def test_what_llama_cpp_would_pass_over_is_refused(
+    tiny_gguf: Write, tmp_path: Path, tokens: list[int], norms: bool, words: str
+) -> None:
+    adapter = written(tmp_path / "a.gguf", tokens, norms)
+    with pytest.raises(UnsupportedModelError, match=words):
+        find_adapter(adapter, read_header(tiny_gguf()))
+    plain = written(tmp_path / "b.gguf", [], False)
+    assert find_adapter(plain, read_header(tiny_gguf())) == plain
+
+
+def test_an_adapter_in_safetensors_is_to_be_converted(tiny_gguf: Write, tmp_path: Path) -> None:
+    directory = tmp_path / "peft"
+    directory.mkdir()
+    (directory / "adapter_config.json").write_text("{}")
+    with pytest.raises(InvalidModelError, match="infer-cli lora export --gguf"):
+        find_adapter(directory, read_header(tiny_gguf()))
+
+
 def test_an_embedding_that_is_the_output_as_well(smollm2_gguf: Path, lora_gguf: Write) -> None:
     first, second = pair(49152, 576)
     adapter = lora_gguf(tensors={"token_embd.weight": (second, first.T.copy())})
