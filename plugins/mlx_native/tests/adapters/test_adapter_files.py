@@ -116,7 +116,7 @@ def changed(key: str, change: Callable[[mx.array], mx.array]) -> Callable[[Tenso
             lambda t: {**t, "model.embed_tokens.lora_a": mx.zeros((32, 2))},
             "adapters are for q_",
         ),
-        (lambda t: {**t, "lm_head.weight": mx.zeros((3, 2))}, "is none of an adapter's"),
+        (lambda t: {**t, "lm_head.weight": mx.zeros((3, 2))}, "it replaces the whole head"),
         (lambda t: {**t, f"{QUERY}.m": mx.ones(32)}, "is DoRA's"),
     ],
 )

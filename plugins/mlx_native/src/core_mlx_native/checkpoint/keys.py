@@ -1,0 +1,101 @@
+"""The keys of a model's JSON files: a table says what is done with each.
+
+So none is passed over in silence. What changes results and has no code here is refused by its name,
+and a key that no table knows is refused or reported. docs/model_files.md is made from the tables.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from core.errors import UnsupportedModelError
+from core_mlx_native.checkpoint.fields import Fields
+
+Verdict = Literal["honoured", "refused", "harmless", "reported"]
+_LOG = logging.getLogger("core_mlx_native")
+_EMPTY: tuple[object, ...] = (None, False, [], {}, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The treatment of one key, and the reason for it.
+
+    ``neutral``: the values that change nothing, besides null, false and what is empty.
+    """
+
+    verdict: Verdict
+    why: str
+    neutral: tuple[object, ...] = ()
+
+    def is_neutral(self, value: object) -> bool:
+        """True for a value that changes nothing."""
+        return any(_same(value, plain) for plain in (*_EMPTY, *self.neutral))
+
+
+def honoured(why: str) -> Key:
+    """Make the entry of a key that is read."""
+    return Key("honoured", why)
+
+
+def refused(why: str, *neutral: object) -> Key:
+    """Make the entry of a key that is refused, but with a neutral value."""
+    return Key("refused", why, neutral)
+
+
+def harmless(why: str) -> Key:
+    """Make the entry of a key that changes no result here."""
+    return Key("harmless", why)
+
+
+def reported(why: str, *neutral: object) -> Key:
+    """Make the entry of a key that a log line names, but with a neutral value."""
+    return Key("reported", why, neutral)
+
+
+def each(names: str, key: Key) -> dict[str, Key]:
+    """Make one entry for several names, separated by spaces."""
+    return dict.fromkeys(names.split(), key)
+
+
+UNKNOWN = reported("no table has it")
+
+
+def check_keys(
+    fields: Fields, keys: Mapping[str, Key], remedy: str, unknown: Key = UNKNOWN
+) -> tuple[str, ...]:
+    """Return the keys to report, as ``name=value``; ``unknown`` is the entry of those without one.
+
+    Raises `UnsupportedModelError` for a key that is refused; ``remedy`` is the next step.
+    """
+    notes = []
+    for name, value in fields.values.items():
+        key = keys.get(name, unknown)
+        if key.is_neutral(value):
+            continue
+        if key.verdict == "refused":
+            raise UnsupportedModelError(
+                f"{fields.where}: {name}={value!r:.60} has no code here: {key.why}. {remedy}"
+            )
+        if key.verdict == "reported":
+            notes.append(f"{name}={value!r:.60}")
+    return tuple(notes)
+
+
+def report(notes: tuple[str, ...], where: str) -> None:
+    """Log what `check_keys` has found, once for each file of this process."""
+    if notes:
+        _warn(f"{where}: not known here, and passed over: {', '.join(notes)}")
+
+
+@cache
+def _warn(text: str) -> None:
+    _LOG.warning("%s. docs/model_files.md lists what is read.", text)
+
+
+def _same(value: object, plain: object) -> bool:
+    """Compare as JSON does: 0 is not false."""
+    return isinstance(value, bool) == isinstance(plain, bool) and value == plain
