@@ -22,6 +22,7 @@ from core.models.damage import INCOMPLETE, NO_PERMISSION
 from core.models.files import model_formats, read_config_json, resolve_path
 from core.models.gguf import read_gguf
 from core.models.stores import model_at
+from core.models.weight_files import next_step
 from core.protocols import Backend, Capability
 from core.types import DiscoveredModel, ModelFormat
 
@@ -160,10 +161,8 @@ def _again(model: DiscoveredModel) -> str:
         return "Change its permissions, or run as a user who may read it."
     if model.problem.startswith("no safetensors"):
         return "Get it in safetensors, or as a GGUF file."
-    if model.problem.startswith("no weights"):
-        return "Get the model's own files: config.json and model*.safetensors."
-    if model.problem.startswith("two sets"):
-        return "Move one of them out of the directory."
+    if step := next_step(model.problem):
+        return step
     if model.problem != INCOMPLETE:
         return "Download or convert it again."
     if model.source == "huggingface":

@@ -19,6 +19,7 @@ from core.models.files import read_json_object
 INDEX = "model.safetensors.index.json"
 _SINGLE, _SUFFIX = "model.safetensors", ".safetensors"
 _SHARD = re.compile(r"(?P<stem>.*)-\d{5}-of-(?P<count>\d{5})\.safetensors")
+_NONE, _TWO = "no weights", "two sets of weights"  # problems begin so
 _MAX_SHARDS = 10_000  # which no model has; the number is from a file's name
 
 STRANGERS: Mapping[str, str] = {
@@ -68,12 +69,21 @@ def weight_files(directory: str, names: Iterable[str]) -> WeightFiles:
     indexed = _indexed(index) if os.path.lexists(index) else set()
     own, problem = (indexed, "") if indexed else _called(there)
     if indexed and _SINGLE in there - indexed and indexed <= there:
-        problem = f"two sets of weights, {_SINGLE} and the files of {INDEX}"
+        problem = f"{_TWO}, {_SINGLE} and the files of {INDEX}"
 
     others = {name: _stranger(name) for name in sorted(there - own)}
     if not own and not problem:
         problem = _nothing(others)
     return WeightFiles(tuple(sorted(own)), tuple(sorted(own - there)), others, problem)
+
+
+def next_step(problem: str) -> str:
+    """Return what to do about the ``problem`` of a directory's weight files; empty for others."""
+    if problem.startswith(_TWO):
+        return "Move one of them out of the directory."
+    if problem.startswith(_NONE):
+        return f"Get the model's own: the files of {INDEX}, {_SINGLE}, or numbered shards."
+    return ""
 
 
 def _indexed(index: str) -> set[str]:
@@ -97,7 +107,7 @@ def _called(there: set[str]) -> tuple[set[str], str]:
         if shard and shard["stem"] == "model"
     }
     if len(numbered) > 1:
-        return set(), f"two sets of weights, of {' and '.join(map(str, sorted(numbered)))} shards"
+        return set(), f"{_TWO}, of {' and '.join(map(str, sorted(numbered)))} shards"
     for count in numbered:
         last = min(count, _MAX_SHARDS)
         return {f"model-{n:05}-of-{count:05}{_SUFFIX}" for n in range(1, last + 1)}, ""
@@ -117,6 +127,6 @@ def _stranger(name: str) -> str:
 def _nothing(others: Mapping[str, str]) -> str:
     """The words for a directory that has no weights of a model."""
     if not others:
-        return "no weights"
+        return _NONE
     name, what = next(iter(others.items()))
-    return f"no weights of a model, only {name} ({what})"
+    return f"{_NONE} of a model, only {name} ({what})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ import pytest
 
 import core
 from core_mlx_native.adapters.files import read_adapter
-from core_mlx_native.adapters.mlx_lm import KEYS, PARAMETERS
+from core_mlx_native.adapters.mlx_lm_keys import MLX_LM_KEYS, MLX_LM_PARAMETERS
 from core_mlx_native.adapters.peft_keys import INITIALISATIONS, PEFT_KEYS
 from core_mlx_native.checkpoint.config import load_config
+from core_mlx_native.convert.exporting import export_directory
+from core_mlx_native.convert.lora_gguf import export_gguf
+from core_mlx_native.convert.merging import merge
 from plugins.mlx_native.tests.adapters.conftest import QUERY, Write, drawn
 from plugins.mlx_native.tests.conftest import Checkpoint
 
@@ -57,6 +61,23 @@ def test_an_initialisation_is_refused_where_peft_changes_the_weights(
     with pytest.raises(core.UnsupportedModelError, match=f"init_lora_weights='{value}'") as caught:
         read_adapter(adapter, load_config(path))
     assert "path_initial_model_for_weight_conversion" in str(caught.value)
+
+
+def test_merge_and_export_refuse_what_a_load_does(
+    checkpoint: Checkpoint, peft: Write, tmp_path: Path
+) -> None:
+    path = checkpoint()
+    adapter = peft(drawn(path), init_lora_weights="pissa")
+    out = tmp_path / "out"
+    writers: list[Callable[[], object]] = [
+        lambda: merge(path, adapter, out),
+        lambda: export_directory(path, adapter, out, "peft"),
+        lambda: export_gguf(path, adapter, out),
+    ]
+    for write in writers:
+        with pytest.raises(core.UnsupportedModelError, match="init_lora_weights='pissa'"):
+            write()
+        assert not out.exists()
 
 
 @pytest.mark.parametrize(
@@ -188,8 +209,8 @@ def test_other_tensors_are_refused_as_what_they_are(
 def test_every_key_that_mlx_lm_writes_is_in_the_table() -> None:
     lora = pytest.importorskip("mlx_lm.lora")
     written = {option.dest for option in lora.build_parser()._actions} | set(lora.CONFIG_DEFAULTS)
-    assert written - {"help"} - set(KEYS) == set()
-    assert set(lora.CONFIG_DEFAULTS["lora_parameters"]) <= set(PARAMETERS)
+    assert written - {"help"} - set(MLX_LM_KEYS) == set()
+    assert set(lora.CONFIG_DEFAULTS["lora_parameters"]) <= set(MLX_LM_PARAMETERS)
 
 
 def test_keys_of_mlx_lm(
@@ -205,9 +226,7 @@ def test_keys_of_mlx_lm(
         for _ in range(2):  # said once
             assert read_adapter(lora(tensors, train_mode="cpo"), config).layers
     (record,) = caplog.records
-    assert (
-        "adapter_config.json: not known here, and passed over: train_mode='cpo'" in record.message
-    )
+    assert "adapter_config.json: passed over here: train_mode='cpo'" in record.message
 
     for name, value in (("alpha", 16), ("alpha", 2.0), ("use_rslora", True), ("bits", 4)):
         adapter = lora(tensors, lora_parameters={**parameters, name: value})

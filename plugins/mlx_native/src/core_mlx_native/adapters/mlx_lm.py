@@ -14,53 +14,13 @@ import mlx.core as mx
 
 from core.errors import UnsupportedModelError
 from core_mlx_native.adapters.layers import LowRank
+from core_mlx_native.adapters.mlx_lm_keys import check_mlx_lm, check_parameters
 from core_mlx_native.checkpoint.fields import Fields
-from core_mlx_native.checkpoint.keys import (
-    Key,
-    check_keys,
-    each,
-    harmless,
-    honoured,
-    refused,
-    report,
-)
 
 NAME = "mlx-lm"
 WEIGHTS = "adapters.safetensors"
 TRANSPOSED = False  # A is [in, rank], as `LowRank` holds it
 PARTS = {"lora_a": "a", "lora_b": "b", "m": "magnitude"}
-
-_TENSORS = harmless("the tensors tell which layers are adapted, and each must fit the model")
-KEYS: Mapping[str, Key] = {
-    "fine_tune_type": honoured("lora and dora; full is refused"),
-    "lora_parameters": honoured("see below"),
-    **each("num_layers lora_layers", _TENSORS),
-    "use_dora": refused("mlx-lm before 0.18.2 wrote it for fine_tune_type: dora"),
-    **each(
-        "model train test data hf_dataset seed iters batch_size val_batches test_batches "
-        "learning_rate lr_schedule optimizer optimizer_config max_seq_length mask_prompt "
-        "grad_checkpoint grad_accumulation_steps clear_cache_threshold steps_per_report "
-        "steps_per_eval save_every resume_adapter_file adapter_path config report_to "
-        "project_name wandb trust_remote_code prompt_feature completion_feature",
-        harmless("how it was trained"),
-    ),
-    "core_training": harmless("notes of `infer-cli lora train`"),
-}
-"""What is done with each key of adapter_config.json, which has the whole command line in it."""
-
-PARAMETERS: Mapping[str, Key] = {
-    "rank": honoured("which the tensors must have"),
-    "scale": honoured("the factor of B A"),
-    "dropout": harmless("used in training alone"),
-    "keys": _TENSORS,
-    "alpha": refused(
-        "mlx-lm before 0.14.2 multiplied the scale by alpha / rank, later ones pass over it"
-    ),
-}
-"""What is done with each key of ``lora_parameters``; one that is not here is refused."""
-
-_REMEDY = "Merge the adapter with the mlx-lm that made it (mlx_lm.fuse), and load that."
-_UNKNOWN = refused("mlx-lm 0.32 reads no such key")
 
 Said = Callable[[str], tuple[int, float]]
 Named = Callable[[str], bool]
@@ -83,11 +43,11 @@ def read_config(fields: Fields) -> tuple[Said, bool, Named]:
             f"{fields.where}: fine_tune_type is {kind!r:.60}, and only lora and dora are adapters. "
             "Whole weights are a model: make its directory with mlx_lm.fuse, and load that."
         )
-    report(check_keys(fields, KEYS, _REMEDY), fields.where)
+    check_mlx_lm(fields)
     parameters = fields.section("lora_parameters")
     if parameters is None:
         raise fields.error("lora_parameters is missing")
-    check_keys(parameters, PARAMETERS, _REMEDY, _UNKNOWN)
+    check_parameters(parameters)
     rank, scale = parameters.integer("rank"), parameters.number("scale")
     return lambda layer: (rank, scale), kind == "dora", lambda layer: True
 

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from core.errors import InvalidModelError, ModelError
 from core.models.files import open_model_file, typed_errors
-from core.models.weight_files import INDEX, WeightFiles, weight_files
+from core.models.weight_files import INDEX, WeightFiles, next_step, weight_files
 from core_mlx_native.checkpoint.names import plain_name
 
 Shape = tuple[int, ...]
@@ -34,10 +34,8 @@ def chosen_files(directory: Path) -> WeightFiles:
     with typed_errors(where):
         chosen = weight_files(where, os.listdir(where))
     if chosen.problem:
-        raise InvalidModelError(
-            f"{directory} cannot be loaded: {chosen.problem}. Weights are read from the files of "
-            f"{INDEX}, model.safetensors, or model-00001-of-0000N.safetensors."
-        )
+        step = next_step(chosen.problem)
+        raise InvalidModelError(f"{directory} cannot be loaded: {chosen.problem}. {step}")
     if chosen.missing:
         raise InvalidModelError(
             f"{directory}: {chosen.missing[0]!r} is not there, which {INDEX} or the names of its "

@@ -17,23 +17,24 @@ from core_mlx_native.checkpoint.fields import Fields
 
 Verdict = Literal["honoured", "refused", "harmless", "reported"]
 _LOG = logging.getLogger("core_mlx_native")
-_EMPTY: tuple[object, ...] = (None, False, [], {}, "")
+EMPTY: tuple[object, ...] = (None, False, [], {}, "")
+"""The values that change nothing, unless a key says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
     """The treatment of one key, and the reason for it.
 
-    ``neutral``: the values that change nothing, besides null, false and what is empty.
+    ``neutral``: the values that change nothing.
     """
 
     verdict: Verdict
     why: str
-    neutral: tuple[object, ...] = ()
+    neutral: tuple[object, ...] = EMPTY
 
     def is_neutral(self, value: object) -> bool:
         """True for a value that changes nothing."""
-        return any(_same(value, plain) for plain in (*_EMPTY, *self.neutral))
+        return any(_same(value, plain) for plain in self.neutral)
 
 
 def honoured(why: str) -> Key:
@@ -42,8 +43,8 @@ def honoured(why: str) -> Key:
 
 
 def refused(why: str, *neutral: object) -> Key:
-    """Make the entry of a key that is refused, but with a neutral value."""
-    return Key("refused", why, neutral)
+    """Make the entry of a key that is refused, but with an empty or ``neutral`` value."""
+    return Key("refused", why, (*EMPTY, *neutral))
 
 
 def harmless(why: str) -> Key:
@@ -52,8 +53,8 @@ def harmless(why: str) -> Key:
 
 
 def reported(why: str, *neutral: object) -> Key:
-    """Make the entry of a key that a log line names, but with a neutral value."""
-    return Key("reported", why, neutral)
+    """Make the entry of a key that a log line names, but with an empty or ``neutral`` value."""
+    return Key("reported", why, (*EMPTY, *neutral))
 
 
 def each(names: str, key: Key) -> dict[str, Key]:
@@ -88,11 +89,12 @@ def check_keys(
 def report(notes: tuple[str, ...], where: str) -> None:
     """Log what `check_keys` has found, once for each file of this process."""
     if notes:
-        _warn(f"{where}: not known here, and passed over: {', '.join(notes)}")
+        warn_once(f"{where}: passed over here: {', '.join(notes)}")
 
 
 @cache
-def _warn(text: str) -> None:
+def warn_once(text: str) -> None:
+    """Log a warning that ends without a full stop, unless it was logged before."""
     _LOG.warning("%s. docs/model_files.md lists what is read.", text)
 
 

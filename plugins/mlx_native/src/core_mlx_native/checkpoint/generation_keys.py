@@ -1,0 +1,91 @@
+"""The keys of generation_config.json, and what is done with each.
+
+Read from transformers 5.24, generation/configuration_utils.py. The file has a publisher's defaults
+for ``generate``. Here the options of a call are the caller's, and without any it is greedy, so what
+an option exists for is passed over; what no caller can ask for is refused where it forbids tokens
+or forces them, and else reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from core_mlx_native.checkpoint.fields import Fields, JsonFiles
+from core_mlx_native.checkpoint.keys import (
+    Key,
+    check_keys,
+    each,
+    harmless,
+    honoured,
+    refused,
+    report,
+    reported,
+)
+
+FILE = "generation_config.json"
+_NO_OPTION = "no option here does that"
+
+GENERATION_KEYS: Mapping[str, Key] = {
+    "eos_token_id": honoured("generation ends at these tokens"),
+    **each(
+        "do_sample temperature top_k top_p min_p typical_p repetition_penalty max_length "
+        "max_new_tokens num_return_sequences",
+        harmless("the caller's options; without them generation is greedy"),
+    ),
+    **each(
+        "bos_token_id pad_token_id decoder_start_token_id",
+        harmless("tokenizer.json says what a prompt begins with, and nothing is padded by a token"),
+    ),
+    **each(
+        "suppress_tokens begin_suppress_tokens bad_words_ids sequence_bias",
+        refused("it keeps tokens out of a text, and no option here does"),
+    ),
+    **each(
+        "forced_bos_token_id forced_eos_token_id forced_decoder_ids force_words_ids constraints",
+        refused("it forces tokens into a text, and no option here does"),
+    ),
+    "stop_strings": reported("give them as the option `stop`"),
+    **each("min_length min_new_tokens", reported(_NO_OPTION, 0)),
+    **each("num_beams num_beam_groups", reported(_NO_OPTION, 1)),
+    **each("length_penalty encoder_repetition_penalty guidance_scale", reported(_NO_OPTION, 1.0)),
+    **each(
+        "no_repeat_ngram_size encoder_no_repeat_ngram_size diversity_penalty penalty_alpha "
+        "epsilon_cutoff eta_cutoff",
+        reported(_NO_OPTION, 0.0),
+    ),
+    **each(
+        "top_h exponential_decay_length_penalty watermarking_config token_healing dola_layers "
+        "assistant_ensemble_weight",
+        reported(_NO_OPTION),
+    ),
+    "max_time": reported("give it as the option `timeout`"),
+    "early_stopping": harmless("it counts only with num_beams"),
+    **each("renormalize_logits remove_invalid_values", harmless("it changes no probability")),
+    **each(
+        "is_assistant num_assistant_tokens num_assistant_tokens_schedule "
+        "assistant_confidence_threshold assistant_early_exit assistant_lookbehind "
+        "target_lookbehind prompt_lookup_num_tokens max_matching_ngram_size use_mtp "
+        "speculation_type",
+        harmless("it makes the same text faster"),
+    ),
+    **each(
+        "use_cache cache_implementation cache_config max_cache_len low_memory prefill_chunk_size "
+        "compile_config disable_compile continuous_batching_config",
+        harmless("how transformers computes, and not what"),
+    ),
+    **each(
+        "output_attentions output_hidden_states output_scores output_logits "
+        "return_dict_in_generate",
+        harmless("what transformers returns"),
+    ),
+    **each("transformers_version _from_model_config _commit_hash", harmless("how it was saved")),
+}
+"""What is done with each key; one that is not here is reported."""
+
+_REMEDY = f"Remove the key from {FILE} if texts may be without it."
+
+
+def check_generation(files: JsonFiles) -> None:
+    """Raise `UnsupportedModelError` for a key that is refused, and log those to report."""
+    fields = Fields(files.read_if_there(FILE), str(files.directory / FILE))
+    report(check_keys(fields, GENERATION_KEYS, _REMEDY), fields.where)
