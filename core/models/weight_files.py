@@ -1,8 +1,7 @@
-"""The safetensors files of a model directory: which of them hold the model, and what the rest are.
+"""The safetensors files of a model directory: those that hold the model, and the others.
 
-Read are the files that transformers and mlx-lm read: those of the index, else model.safetensors,
-else the numbered shards, else ``model*.safetensors``, as mlx-lm takes them. A name alone never
-makes a file a part of the model.
+The model's are those that transformers and mlx-lm read: the files of the index, else
+model.safetensors, else the numbered shards, else ``model*.safetensors``, as mlx-lm takes them.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ STRANGERS: Mapping[str, str] = {
     "mtp*.safetensors": "layers that draft tokens",
     "model.*.safetensors": "a variant of the weights (such as fp16), read only where it is alone",
 }
-"""The files that are known not to be the model's, by pattern, and what each is."""
+"""The kinds of files that are not the model's, by pattern."""
 
 UNKNOWN_FILE = "neither in the index nor called as a model's weights are"
 ADAPTERS = ("adapters.safetensors", "adapter_model.safetensors")
@@ -48,8 +47,8 @@ class WeightFiles:
     """The safetensors files of one directory, by name.
 
     ``own``: the files of the model, in order; ``missing``: those among them that are not there;
-    ``others``: each other file, with what it is; ``problem``: the reason why no set of weights can
-    be told, in a few words.
+    ``others``: each other file, with its kind; ``problem``: what is wrong with the set, in a few
+    words.
     """
 
     own: tuple[str, ...] = ()
@@ -59,7 +58,7 @@ class WeightFiles:
 
 
 def weight_files(directory: str, names: Iterable[str]) -> WeightFiles:
-    """Tell the model's weights among the ``names`` of a directory's safetensors files.
+    """Separate the model's weights from the other ``names`` in a directory.
 
     Raises `InvalidModelError` for an index that is broken, `ModelAccessError` for one that may not
     be read.

@@ -145,7 +145,7 @@ def test_an_unknown_key_is_refused_unless_it_is_empty(checkpoint: Checkpoint, pe
             read_adapter(peft(tensors, use_zora=value), config)
 
 
-def test_tensors_that_target_modules_does_not_name_are_refused(
+def test_tensors_of_a_layer_that_is_not_a_target_are_refused(
     checkpoint: Checkpoint, peft: Write
 ) -> None:
     path = checkpoint()
@@ -160,8 +160,15 @@ def test_tensors_that_target_modules_does_not_name_are_refused(
         None,
     ):
         assert read_adapter(peft(tensors, target_modules=targets), config).layers
+    more: list[dict[str, Any]] = [{"exclude_modules": ["o_proj"]}, {"layers_to_transform": [0, 1]}]
+    for changes in more:
+        assert read_adapter(peft(tensors, **changes), config).layers
+    fewer: list[dict[str, Any]] = [{"layers_to_transform": [0]}, {"layers_to_transform": 1}]
+    for changes in (*fewer, {"exclude_modules": ["down_proj"]}):
+        with pytest.raises(core.InvalidModelError, match="has tensors and is not a target"):
+            read_adapter(peft(tensors, **changes), config)
     for targets in (["q_proj", "v_proj"], ["proj", "q_proj", "v_proj"], [QUERY]):
-        with pytest.raises(core.InvalidModelError, match="down_proj has tensors, and target_mod"):
+        with pytest.raises(core.InvalidModelError, match="down_proj has tensors and is not a"):
             read_adapter(peft(tensors, target_modules=targets), config)
 
 
@@ -226,7 +233,7 @@ def test_keys_of_mlx_lm(
         for _ in range(2):  # said once
             assert read_adapter(lora(tensors, train_mode="cpo"), config).layers
     (record,) = caplog.records
-    assert "adapter_config.json: passed over here: train_mode='cpo'" in record.message
+    assert "adapter_config.json: keys without effect here: train_mode='cpo'" in record.message
 
     for name, value in (("alpha", 16), ("alpha", 2.0), ("use_rslora", True), ("bits", 4)):
         adapter = lora(tensors, lora_parameters={**parameters, name: value})

@@ -83,7 +83,7 @@ def read_adapter(path: str | os.PathLike[str], config: ModelConfig) -> StoredAda
     names, problems = _named(header, layout, config)
     for layer, parts in names.items():
         if not targeted(layer):
-            problems.append(f"{layer} has tensors, and target_modules does not name it")
+            problems.append(f"{layer} has tensors and is not a target of {CONFIG}")
         problems += _problems(layer, parts, header, config, layout.TRANSPOSED, dora)
         if not problems and (wanted := said(layer)[0]) != (found := _rank(parts, header, layout)):
             problems.append(f"{layer} has rank {found}, and {CONFIG} says {wanted}")

@@ -33,7 +33,7 @@ def part_of(tensor: str) -> tuple[str, str] | None:
 
 
 def read_config(fields: Fields) -> tuple[Said, bool, Named]:
-    """Return a layer's rank and scale, whether it is DoRA, and which layers are to be adapted.
+    """Return a layer's rank and scale, whether it is DoRA, and whether a layer is a target.
 
     Raises `InvalidModelError`, and `UnsupportedModelError` for whole weights.
     """

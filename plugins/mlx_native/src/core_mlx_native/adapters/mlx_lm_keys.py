@@ -20,7 +20,7 @@ from core_mlx_native.checkpoint.keys import (
     report,
 )
 
-_TENSORS = harmless("the tensors tell which layers are adapted, and each must fit the model")
+_TENSORS = harmless("the tensors show which layers are adapted, and each must fit the model")
 MLX_LM_KEYS: Mapping[str, Key] = {
     "fine_tune_type": honoured("lora and dora; full is refused"),
     "lora_parameters": honoured("see below"),
@@ -39,12 +39,12 @@ MLX_LM_KEYS: Mapping[str, Key] = {
 """What is done with each key of adapter_config.json, which has the whole command line in it."""
 
 MLX_LM_PARAMETERS: Mapping[str, Key] = {
-    "rank": honoured("which the tensors must have"),
+    "rank": honoured("the tensors must have it"),
     "scale": honoured("the factor of B A"),
     "dropout": harmless("used in training alone"),
     "keys": _TENSORS,
     "alpha": refused(
-        "mlx-lm before 0.14.2 multiplied the scale by alpha / rank, later ones pass over it"
+        "mlx-lm before 0.14.2 multiplied the scale by alpha / rank, later versions ignore it"
     ),
 }
 """What is done with each key of ``lora_parameters``; one that is not here is refused."""

@@ -47,7 +47,7 @@ def part_of(tensor: str) -> tuple[str, str] | None:
 
 
 def read_config(fields: Fields) -> tuple[Said, bool, Named]:
-    """Return a layer's rank and scale, whether it is DoRA, and which layers are to be adapted.
+    """Return a layer's rank and scale, whether it is DoRA, and whether a layer is a target.
 
     Raises `InvalidModelError`, and `UnsupportedModelError` for what is no plain LoRA.
     """
@@ -79,15 +79,31 @@ def read_config(fields: Fields) -> tuple[Said, bool, Named]:
 
 
 def _targets(fields: Fields) -> Named:
-    """Tell the layers that ``target_modules`` names; PEFT passes over the tensors of others.
+    """Return a test of whether PEFT would adapt a layer; it ignores the tensors of others.
 
-    All of them where it is an expression, which is not run, or a word for several.
+    ``target_modules`` may also be an expression, which is not run, or a word for several modules.
     """
-    targets = fields.values.get("target_modules")
-    if not isinstance(targets, list):
-        return lambda layer: True
-    plain = [plain_name(target) or target for target in targets if isinstance(target, str)]
-    return lambda layer: any(f".{layer}".endswith(f".{target}") for target in plain)
+    targets = _listed(fields, "target_modules")
+    excluded = _listed(fields, "exclude_modules") or []
+    indices = fields.values.get("layers_to_transform")
+    numbers = indices if isinstance(indices, list) else [indices]
+
+    def named(layer: str, modules: list[str]) -> bool:
+        return any(f".{layer}".endswith(f".{module}") for module in modules)
+
+    def adapts(layer: str) -> bool:
+        if named(layer, excluded) or (targets is not None and not named(layer, targets)):
+            return False
+        return indices is None or int(layer.split(".")[2]) in numbers
+
+    return adapts
+
+
+def _listed(fields: Fields, name: str) -> list[str] | None:
+    found = fields.values.get(name)
+    if not isinstance(found, list):
+        return None
+    return [plain_name(module) or module for module in found if isinstance(module, str)]
 
 
 def files_of(

@@ -14,7 +14,6 @@ from core.errors import UnsupportedModelError
 from core_mlx_native.checkpoint.fields import Fields
 from core_mlx_native.checkpoint.keys import Key, check_keys, each, harmless, honoured, refused
 
-_TENSORS = harmless("the tensors tell which layers are adapted, and each must fit the model")
 _INITIAL = harmless("the settings of an initialisation: see `init_lora_weights`")
 _TRAINING = harmless("used in training alone")
 _OWN_TENSORS = "it has tensors and a forward pass of its own"
@@ -29,8 +28,11 @@ PEFT_KEYS: Mapping[str, Key] = {
     "init_lora_weights": honoured(
         "refused are the values for which PEFT changes the model's own weights"
     ),
-    "target_modules": honoured("a layer with tensors must be in it where it is a list"),
-    **each("layers_to_transform layers_pattern exclude_modules", _TENSORS),
+    **each(
+        "target_modules exclude_modules layers_to_transform",
+        honoured("where they are lists, each layer with tensors must be a target"),
+    ),
+    "layers_pattern": harmless("the name of the list of layers, which the tensors have"),
     "task_type": refused(
         "such an adapter belongs to a head of its own", "CAUSAL_LM", "FEATURE_EXTRACTION"
     ),
@@ -42,7 +44,7 @@ PEFT_KEYS: Mapping[str, Key] = {
     "target_parameters": refused("parameters that are not linear maps are adapted"),
     **each(
         "alora_invocation_tokens invocation_string",
-        refused("the adapter works from a mark in the prompt on"),
+        refused("the adapter is active only after a mark in the prompt"),
     ),
     "layer_replication": refused("the model has other layers"),
     "megatron_config": refused("its layers are Megatron's"),
@@ -54,16 +56,14 @@ PEFT_KEYS: Mapping[str, Key] = {
     **each("loftq_config eva_config corda_config lora_ga_config", _INITIAL),
     "lora_dropout": _TRAINING,
     "merge_weights": harmless("whether loralib merges before it computes"),
-    "ensure_weight_tying": harmless(
-        "it is about modules_to_save and embeddings, which are refused"
-    ),
+    "ensure_weight_tying": harmless("a setting of modules_to_save and of embeddings"),
     "megatron_core": harmless("it counts only with megatron_config"),
     "qalora_group_size": harmless("it counts only with use_qalora"),
-    "runtime_config": harmless("PEFT passes over it in a file"),
+    "runtime_config": harmless("PEFT ignores it in a file"),
     **each("inference_mode peft_version auto_mapping", harmless("how it was saved")),
     **each(
         "base_model_name_or_path revision",
-        harmless("the model is the one that is loaded; names and shapes must fit it"),
+        harmless("the adapter is used with the model that is loaded, and must fit it"),
     ),
     "core_training": harmless("notes of `infer-cli lora train`"),
 }
@@ -111,6 +111,6 @@ def check_peft(fields: Fields) -> None:
     known = INITIALISATIONS.get(kind, _NO_SUCH_VALUE)
     if known.verdict == "refused":
         raise UnsupportedModelError(
-            f"{fields.where}: init_lora_weights={value!r:.60} has no code here: {known.why}. "
+            f"{fields.where}: init_lora_weights={value!r:.60} is not supported: {known.why}. "
             f"{_REMEDIES.get(kind, MERGE)}"
         )

@@ -1,8 +1,8 @@
-"""The keys of config.json, and what is done with each.
+"""The keys of config.json, and the treatment of each.
 
 Read from transformers 5.24 (configuration_utils.py, and configuration_*.py and modeling_*.py of the
 families here), and from the files that publishers, mlx-lm and fine-tuning tools write. A key that
-is not here is reported once for each model: transformers, too, keeps it and computes without it.
+is not here is reported once for each model: transformers stores it as well, and does not use it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from core_mlx_native.checkpoint.keys import (
     reported,
 )
 
-_MULTIPLIER = refused("a factor that this family's code does not have", 1, 1.0)
-_OTHER_PLACES = "positions count in another way than this family's code has"
+_MULTIPLIER = refused("this family has no such factor", 1, 1.0)
+_OTHER_PLACES = "positions are encoded otherwise than in this family"
 
 CONFIG_KEYS: Mapping[str, Key] = {
     # What is computed.
     "model_type": honoured("the family; where it is missing, Qwen 2 or 3 by the tensors"),
     "architectures": honoured("only language models: names that end in ForCausalLM, and Gemma 3's"),
-    "text_config": honoured("its keys go before those outside it"),
+    "text_config": honoured("its keys take precedence over those outside it"),
     **each(
         "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads "
         "num_key_value_heads head_dim",
@@ -46,15 +46,15 @@ CONFIG_KEYS: Mapping[str, Key] = {
     ),
     **each(
         "sliding_window use_sliding_window max_window_layers layer_types",
-        honoured("which layers see how much, as transformers reads it for the family"),
+        honoured("the layers with a sliding window, as transformers reads it for the family"),
     ),
-    "original_max_position_embeddings": honoured("it goes before that of a llama3 rope"),
+    "original_max_position_embeddings": honoured("it takes precedence over that of a llama3 rope"),
     **each("quantization quantization_config", honoured("MLX's affine packing, and no other")),
     "eos_token_id": honoured("generation ends at these tokens"),
     # What would be computed otherwise.
     **each(
         "attn_logit_softcapping final_logit_softcapping",
-        refused("this family's code has no cap of scores or logits"),
+        refused("this family has no cap of scores or logits"),
     ),
     "query_pre_attn_scalar": refused("this family divides scores by the root of head_dim"),
     **each(
@@ -78,13 +78,13 @@ CONFIG_KEYS: Mapping[str, Key] = {
     "transformers_weights": refused("it names another file for the weights"),
     "model_file": refused("it names code of the model's own, which is never run"),
     "compression_config": refused("a packing that is not MLX's"),
-    # What is said, for a reader may expect it.
+    # What somebody may expect to count.
     "auto_map": reported("code of the model's own is never run; the family's is"),
     # What changes no result.
     "hidden_activation": harmless("transformers reads hidden_act for this family"),
     **each("dtype torch_dtype", harmless("the dtype to compute in is an option")),
-    "pretraining_tp": harmless("products in parts come to the same"),
-    "chunk_size_feed_forward": harmless("products in parts come to the same"),
+    "pretraining_tp": harmless("it splits a product, with the same result"),
+    "chunk_size_feed_forward": harmless("it splits a product, with the same result"),
     "num_nextn_predict_layers": harmless("layers that draft tokens; their tensors are refused"),
     **each(
         "attention_dropout hidden_dropout embd_pdrop resid_pdrop initializer_range "
@@ -94,19 +94,19 @@ CONFIG_KEYS: Mapping[str, Key] = {
     **each(
         "bos_token_id pad_token_id unk_token_id sep_token_id cls_token_id decoder_start_token_id "
         "tokenizer_class prefix",
-        harmless("the tokenizer's own files say it"),
+        harmless("the tokenizer's own files decide"),
     ),
     **each(
         "attn_implementation _attn_implementation _attn_implementation_autoset "
         "_flash_attn_2_enabled use_flash_attn use_cache cache_implementation torchscript "
         "output_hidden_states output_attentions return_dict return_dict_in_generate "
         "output_scores use_bfloat16 tf_legacy_loss",
-        harmless("how transformers computes, and what it returns"),
+        harmless("how transformers runs, and what it returns"),
     ),
     **each(
         "id2label label2id num_labels problem_type finetuning_task task_specific_params "
         "is_decoder cross_attention_hidden_size tie_encoder_decoder",
-        harmless("about heads and encoders that a language model has not"),
+        harmless("settings of heads and encoders that a language model lacks"),
     ),
     **each(
         "transformers_version _name_or_path name_or_path _commit_hash transformers.js_config "
@@ -115,42 +115,45 @@ CONFIG_KEYS: Mapping[str, Key] = {
         harmless("how it was made or saved"),
     ),
 }
-"""What is done with each key, in any family that does not say otherwise."""
+"""The treatment of each key, unless `FAMILY_KEYS` has another."""
 
-_GENERATION = harmless("an option of generate; transformers 5 passes over it in config.json")
+_GENERATION = harmless("an option of generate; transformers 5 ignores it in config.json")
 _OLDER: Mapping[str, Key] = {
     name: _GENERATION for name in GENERATION_KEYS if name not in CONFIG_KEYS
 }
 
-LLAMA_KEYS: Mapping[str, Key] = each(
-    "sliding_window use_sliding_window max_window_layers",
-    harmless("transformers' Llama sees everything whatever they say"),
-)
-MISTRAL_KEYS: Mapping[str, Key] = each(
-    "use_sliding_window max_window_layers",
-    harmless("transformers' Mistral does not read it"),
-)
 _GEMMA: Mapping[str, Key] = {
     "hidden_activation": honoured("gelu_pytorch_tanh"),
-    "query_pre_attn_scalar": honoured("scores are divided by its root"),
     "hidden_act": harmless("transformers reads hidden_activation for this family"),
+    "query_pre_attn_scalar": honoured("scores are divided by its root"),
     **each("sliding_window_pattern _sliding_window_pattern", honoured("without layer_types")),
     **each(
         "use_sliding_window max_window_layers", harmless("transformers' Gemma does not read it")
     ),
 }
-GEMMA2_KEYS: Mapping[str, Key] = {
-    **_GEMMA,
-    **each("attn_logit_softcapping final_logit_softcapping", honoured("cap * tanh(x / cap)")),
-}
-GEMMA3_KEYS: Mapping[str, Key] = {
-    **_GEMMA,
-    **each(
-        "vision_config mm_tokens_per_image boi_token_index eoi_token_index image_token_index "
-        "image_token_id boi_token_id eoi_token_id",
-        harmless("about images, which are not read"),
+FAMILY_KEYS: Mapping[str, Mapping[str, Key]] = {
+    "llama": each(
+        "sliding_window use_sliding_window max_window_layers",
+        harmless("transformers' Llama has no sliding window"),
     ),
+    "mistral": each(
+        "use_sliding_window max_window_layers",
+        harmless("transformers' Mistral does not read it"),
+    ),
+    "gemma2": {
+        **_GEMMA,
+        **each("attn_logit_softcapping final_logit_softcapping", honoured("cap * tanh(x / cap)")),
+    },
+    "gemma3": {
+        **_GEMMA,
+        **each(
+            "vision_config mm_tokens_per_image boi_token_index eoi_token_index image_token_index "
+            "image_token_id boi_token_id eoi_token_id",
+            harmless("settings for images, which are not read"),
+        ),
+    },
 }
+"""The keys that one family treats otherwise."""
 
 ROPE_KEYS: Mapping[str, Key] = {
     **each("rope_type type", honoured("default, linear or llama3")),
@@ -165,7 +168,7 @@ ROPE_KEYS: Mapping[str, Key] = {
     ),
     **each("full_attention sliding_attention", honoured("one rope each")),
 }
-"""What is done with each key of ``rope_scaling`` and ``rope_parameters``."""
+"""The treatment of each key of ``rope_scaling`` and ``rope_parameters``."""
 
 _REMEDY = "Run the model with a program that has it, such as transformers."
 _MULTIMODAL = "Gemma3ForConditionalGeneration"
@@ -198,8 +201,8 @@ def _check_architectures(fields: Fields) -> None:
         raise fields.error(f"architectures is {names!r:.60}, not a list")
     if names and not any(_is_language_model(name) for name in names):
         raise UnsupportedModelError(
-            f"{fields.where}: architectures={names!r:.60} is not a language model: it ends in "
-            "another head, or in none. Give a checkpoint whose architecture ends in ForCausalLM."
+            f"{fields.where}: architectures={names!r:.60} is not a language model: it has "
+            "another head, or none. Give a checkpoint whose architecture ends in ForCausalLM."
         )
 
 

@@ -6,12 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from core_mlx_native.checkpoint.config_keys import (
-    GEMMA2_KEYS,
-    GEMMA3_KEYS,
-    LLAMA_KEYS,
-    MISTRAL_KEYS,
-)
+from core_mlx_native.checkpoint.config_keys import FAMILY_KEYS
 from core_mlx_native.checkpoint.keys import Key
 
 
@@ -48,13 +43,15 @@ class Family:
 
 
 # transformers.LlamaConfig
-_LLAMA = Family(runs_float16=True, keys=LLAMA_KEYS, defaults={"max_position_embeddings": 2048})
+_LLAMA = Family(
+    runs_float16=True, keys=FAMILY_KEYS["llama"], defaults={"max_position_embeddings": 2048}
+)
 
 # transformers.MistralConfig
 _MISTRAL = Family(
     runs_float16=True,
     windows="all",
-    keys=MISTRAL_KEYS,
+    keys=FAMILY_KEYS["mistral"],
     defaults={
         "max_position_embeddings": 131_072,
         "num_key_value_heads": 8,
@@ -88,7 +85,7 @@ _GEMMA2 = Family(
     windows="patterned",
     window_pattern=2,
     softcaps=True,
-    keys=GEMMA2_KEYS,
+    keys=FAMILY_KEYS["gemma2"],
     defaults={
         "vocab_size": 256_000,
         "num_attention_heads": 8,
@@ -110,7 +107,7 @@ _GEMMA3 = replace(
     window_pattern=6,
     local_rope=True,
     softcaps=False,
-    keys=GEMMA3_KEYS,
+    keys=FAMILY_KEYS["gemma3"],
     defaults={
         "vocab_size": 262_208,
         "num_attention_heads": 8,

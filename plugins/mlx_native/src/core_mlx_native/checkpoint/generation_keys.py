@@ -1,9 +1,9 @@
-"""The keys of generation_config.json, and what is done with each.
+"""The keys of generation_config.json, and the treatment of each.
 
 Read from transformers 5.24, generation/configuration_utils.py. The file has a publisher's defaults
-for ``generate``. Here the options of a call are the caller's, and without any it is greedy, so what
-an option exists for is passed over; what no caller can ask for is refused where it forbids tokens
-or forces them, and else reported.
+for ``generate``. Here the options of a call are the caller's, and the default is greedy, so a key
+that an option exists for is harmless. One without an option is refused where it bans or forces
+tokens, else reported.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ GENERATION_KEYS: Mapping[str, Key] = {
     ),
     **each(
         "bos_token_id pad_token_id decoder_start_token_id",
-        harmless("tokenizer.json says what a prompt begins with, and nothing is padded by a token"),
+        harmless("the tokenizer adds the first token, and padding needs none"),
     ),
     **each(
         "suppress_tokens begin_suppress_tokens bad_words_ids sequence_bias",
-        refused("it keeps tokens out of a text, and no option here does"),
+        refused("it bans tokens, and no option here does"),
     ),
     **each(
         "forced_bos_token_id forced_eos_token_id forced_decoder_ids force_words_ids constraints",
-        refused("it forces tokens into a text, and no option here does"),
+        refused("it forces tokens, and no option here does"),
     ),
     "stop_strings": reported("give them as the option `stop`"),
     **each("min_length min_new_tokens", reported(_NO_OPTION, 0)),
@@ -71,7 +71,7 @@ GENERATION_KEYS: Mapping[str, Key] = {
     **each(
         "use_cache cache_implementation cache_config max_cache_len low_memory prefill_chunk_size "
         "compile_config disable_compile continuous_batching_config",
-        harmless("how transformers computes, and not what"),
+        harmless("how transformers runs, with the same result"),
     ),
     **each(
         "output_attentions output_hidden_states output_scores output_logits "
@@ -80,9 +80,9 @@ GENERATION_KEYS: Mapping[str, Key] = {
     ),
     **each("transformers_version _from_model_config _commit_hash", harmless("how it was saved")),
 }
-"""What is done with each key; one that is not here is reported."""
+"""The treatment of each key; one that is not here is reported."""
 
-_REMEDY = f"Remove the key from {FILE} if texts may be without it."
+_REMEDY = f"Remove the key from {FILE} to generate without it."
 
 
 def check_generation(files: JsonFiles) -> None:

@@ -1,7 +1,7 @@
-"""The keys of a model's JSON files: a table says what is done with each.
+"""The treatment of the keys of a model's JSON files, as tables of entries.
 
-So none is passed over in silence. What changes results and has no code here is refused by its name,
-and a key that no table knows is refused or reported. docs/model_files.md is made from the tables.
+No key is ignored in silence: one that changes results and is not supported is refused by name, and
+one that is in no table is refused or reported. docs/model_files.md is made from the tables.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from core_mlx_native.checkpoint.fields import Fields
 Verdict = Literal["honoured", "refused", "harmless", "reported"]
 _LOG = logging.getLogger("core_mlx_native")
 EMPTY: tuple[object, ...] = (None, False, [], {}, "")
-"""The values that change nothing, unless a key says otherwise."""
+"""The values that change nothing, unless an entry has others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def honoured(why: str) -> Key:
 
 
 def refused(why: str, *neutral: object) -> Key:
-    """Make the entry of a key that is refused, but with an empty or ``neutral`` value."""
+    """Make the entry of a key that is refused, unless it is empty or ``neutral``."""
     return Key("refused", why, (*EMPTY, *neutral))
 
 
@@ -53,7 +53,7 @@ def harmless(why: str) -> Key:
 
 
 def reported(why: str, *neutral: object) -> Key:
-    """Make the entry of a key that a log line names, but with an empty or ``neutral`` value."""
+    """Make the entry of a key that is logged, unless it is empty or ``neutral``."""
     return Key("reported", why, (*EMPTY, *neutral))
 
 
@@ -62,7 +62,7 @@ def each(names: str, key: Key) -> dict[str, Key]:
     return dict.fromkeys(names.split(), key)
 
 
-UNKNOWN = reported("no table has it")
+UNKNOWN = reported("it is in no table")
 
 
 def check_keys(
@@ -79,7 +79,7 @@ def check_keys(
             continue
         if key.verdict == "refused":
             raise UnsupportedModelError(
-                f"{fields.where}: {name}={value!r:.60} has no code here: {key.why}. {remedy}"
+                f"{fields.where}: {name}={value!r:.60} is not supported: {key.why}. {remedy}"
             )
         if key.verdict == "reported":
             notes.append(f"{name}={value!r:.60}")
@@ -89,7 +89,7 @@ def check_keys(
 def report(notes: tuple[str, ...], where: str) -> None:
     """Log what `check_keys` has found, once for each file of this process."""
     if notes:
-        warn_once(f"{where}: passed over here: {', '.join(notes)}")
+        warn_once(f"{where}: keys without effect here: {', '.join(notes)}")
 
 
 @cache

@@ -14,7 +14,7 @@ HARMLESS: Mapping[str, str] = {
     "rotary_emb.cos_cached": "computed from config.json",
     "rotary_emb.sin_cached": "computed from config.json",
 }
-"""The tensors that are passed over, by the beginning of their name, or by its end, and why."""
+"""The tensors that are skipped, by the beginning or the end of their names, and the reason."""
 
 STRANGERS: Mapping[str, str] = {
     "score.": "a classification head",
@@ -31,7 +31,7 @@ STRANGERS: Mapping[str, str] = {
     "mtp.": "layers that draft tokens",
     "experts.": "a mixture of experts",
 }
-"""What tensors are that a model here has not, by a part of their name: each is refused."""
+"""The kinds of tensors that no model here has, by a part of their names; they are refused."""
 
 
 def plain_name(name: str) -> str | None:
@@ -44,6 +44,6 @@ def plain_name(name: str) -> str | None:
 
 
 def stranger(name: str) -> str:
-    """Return what a tensor is that no model here has, in brackets; empty where nothing tells."""
+    """Return the kind of a tensor that no model here has, in brackets; empty if unknown."""
     known = (f" ({what})" for part, what in STRANGERS.items() if part in name)
     return next(known, "")

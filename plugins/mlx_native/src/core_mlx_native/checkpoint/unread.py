@@ -1,4 +1,4 @@
-"""Files beside a model's own that a load does not read: they are shown, and some are logged."""
+"""The safetensors files that a load does not read: all are listed, and some are logged."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _SHOWN = 3
 def report_unread(directory: Path, *, with_adapter: bool) -> list[Choice]:
     """Return a choice for each kind of safetensors file that is not read.
 
-    Logged are an adapter beside the model, unless one is loaded, and a file that nothing knows:
-    whoever put it there may expect it to count.
+    An adapter beside the model, unless one is loaded, and a file of no known kind are logged:
+    a user may expect them to count.
     """
     kinds: dict[str, list[str]] = {}
     for name, what in chosen_files(directory).others.items():
