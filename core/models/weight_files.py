@@ -128,4 +128,5 @@ def _nothing(others: Mapping[str, str]) -> str:
     if not others:
         return _NONE
     name, what = next(iter(others.items()))
-    return f"{_NONE} of a model, only {name} ({what})"
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    return f"{_NONE} of a model, only {name} ({what}){more}"
