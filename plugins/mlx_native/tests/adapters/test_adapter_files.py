@@ -216,7 +216,6 @@ def test_wrong_configurations_are_refused(
         ({"peft_type": "LOHA"}, "only LORA"),
         ({"bias": "all"}, "bias='all'"),
         ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
-        ({"fan_in_fan_out": True}, "fan_in_fan_out"),
         ({"lora_bias": True}, "lora_bias"),
     ],
     ids=str,

@@ -38,7 +38,6 @@ PEFT_KEYS: Mapping[str, Key] = {
     ),
     "bias": refused("the model's biases are replaced", "none"),
     "lora_bias": refused("B has a bias"),
-    "fan_in_fan_out": refused("weights are stored transposed"),
     "modules_to_save": refused("whole modules are replaced"),
     "trainable_token_indices": refused("rows of the embedding are replaced"),
     "target_parameters": refused("parameters that are not linear maps are adapted"),
@@ -55,6 +54,7 @@ PEFT_KEYS: Mapping[str, Key] = {
     "enable_lora": refused("a fused linear map is adapted in part"),  # loralib, PEFT before 0.3
     **each("loftq_config eva_config corda_config lora_ga_config", _INITIAL),
     "lora_dropout": _TRAINING,
+    "fan_in_fan_out": harmless("PEFT turns it off for the linear maps of these models"),
     "merge_weights": harmless("whether loralib merges before it computes"),
     "ensure_weight_tying": harmless("a setting of modules_to_save and of embeddings"),
     "megatron_core": harmless("it counts only with megatron_config"),
