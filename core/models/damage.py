@@ -105,7 +105,7 @@ _UNITS = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What is wrong with the safetensors files of a model, and how most weights are stored."""
+    """The problem of a model's safetensors files, and the type that most weights have."""
 
     problem: str = ""
     stored: str = ""

@@ -26,14 +26,14 @@ CONFIGS = (
 
 def main() -> None:
     """Write them, one family a line."""
-    found = {
+    keys = {
         config.model_type: sorted(
             {field.name for field in fields(config)} | set(config().to_dict()) - {"model_type"}
         )
         for config in CONFIGS
     }
-    found["generation_config"] = sorted(vars(GenerationConfig()))
-    lines = (f"{json.dumps(name)}: {json.dumps(keys)}" for name, keys in found.items())
+    keys["generation_config"] = sorted(vars(GenerationConfig()))
+    lines = (f"{json.dumps(name)}: {json.dumps(names)}" for name, names in keys.items())
     FILE.write_text("{" + ",\n ".join(lines) + "}\n")
 
 

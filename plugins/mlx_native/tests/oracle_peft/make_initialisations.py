@@ -101,22 +101,22 @@ def saved(model: Any, directory: Path) -> Path:
     model.save_pretrained(directory)
     (directory / "README.md").unlink(missing_ok=True)
     config = directory / "adapter_config.json"
-    said = json.loads(config.read_text())
-    said["base_model_name_or_path"] = None
-    config.write_text(json.dumps(said, indent=2, sort_keys=True) + "\n")
+    settings = json.loads(config.read_text())
+    settings["base_model_name_or_path"] = None
+    config.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
     return config
 
 
 def beside(config: Path, directory: Path) -> Any:
     """The untouched model with the adapter beside it, as a reader makes it who ignores the key."""
-    said = json.loads(config.read_text())
-    config.write_text(json.dumps({**said, "init_lora_weights": True}))
+    settings = json.loads(config.read_text())
+    config.write_text(json.dumps({**settings, "init_lora_weights": True}))
     return PeftModel.from_pretrained(load(directory), config.parent).eval()
 
 
 def main() -> None:
     """Measure all values, and write the keys that PEFT has."""
-    found = {}
+    moved_by = {}
     with tempfile.TemporaryDirectory() as name:
         directory = assembled(CHECKPOINT, Path(name) / "model")
         for value in VALUES:
@@ -128,9 +128,9 @@ def main() -> None:
                 shutil.copytree(place, DATA / "eva", dirs_exist_ok=True)
                 write_reference("eva", CHECKPOINT, rows.tolist())
             other = torch.tensor(logits(beside(config, directory)))
-            found[json.dumps(value).strip('"')] = round(float((rows - other).abs().max()), 6)
+            moved_by[json.dumps(value).strip('"')] = round(float((rows - other).abs().max()), 6)
     keys = sorted(LoraConfig().to_dict())
-    parts = (f'"moved_by": {json.dumps(found)}', f'"keys": {json.dumps(keys)}')
+    parts = (f'"moved_by": {json.dumps(moved_by)}', f'"keys": {json.dumps(keys)}')
     FILE.write_text("{" + ",\n ".join(parts) + "}\n")
 
 

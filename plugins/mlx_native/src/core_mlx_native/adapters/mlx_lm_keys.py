@@ -1,4 +1,4 @@
-"""The keys of mlx-lm's adapter_config.json, and what is done with each.
+"""The keys of mlx-lm's adapter_config.json, and the treatment of each.
 
 Read from mlx-lm 0.32.2, lora.py and tuner/utils.py, and from its history for what older versions
 wrote. The file has the whole command line of the training in it, of which mlx-lm reads three keys;
@@ -13,20 +13,20 @@ from core_mlx_native.checkpoint.fields import Fields
 from core_mlx_native.checkpoint.keys import (
     Key,
     check_keys,
-    each,
     harmless,
     honoured,
     refused,
     report,
+    same,
 )
 
 _TENSORS = harmless("the tensors show which layers are adapted, and each must fit the model")
 MLX_LM_KEYS: Mapping[str, Key] = {
     "fine_tune_type": honoured("lora and dora; full is refused"),
     "lora_parameters": honoured("see below"),
-    **each("num_layers lora_layers", _TENSORS),
+    **same("num_layers lora_layers", _TENSORS),
     "use_dora": refused("mlx-lm before 0.18.2 wrote it for fine_tune_type: dora"),
-    **each(
+    **same(
         "model train test data hf_dataset seed iters batch_size val_batches test_batches "
         "learning_rate lr_schedule optimizer optimizer_config max_seq_length mask_prompt "
         "grad_checkpoint grad_accumulation_steps clear_cache_threshold steps_per_report "
@@ -36,7 +36,7 @@ MLX_LM_KEYS: Mapping[str, Key] = {
     ),
     "core_training": harmless("notes of `infer-cli lora train`"),
 }
-"""What is done with each key of adapter_config.json, which has the whole command line in it."""
+"""The treatment of each key of adapter_config.json; one that is not here is reported."""
 
 MLX_LM_PARAMETERS: Mapping[str, Key] = {
     "rank": honoured("the tensors must have it"),
@@ -47,7 +47,7 @@ MLX_LM_PARAMETERS: Mapping[str, Key] = {
         "mlx-lm before 0.14.2 multiplied the scale by alpha / rank, later versions ignore it"
     ),
 }
-"""What is done with each key of ``lora_parameters``; one that is not here is refused."""
+"""The treatment of each key of ``lora_parameters``; one that is not here is refused."""
 
 _REMEDY = "Merge the adapter with the mlx-lm that made it (mlx_lm.fuse), and load that."
 _UNKNOWN = refused("mlx-lm 0.32 reads no such key")

@@ -100,10 +100,10 @@ def _targets(fields: Fields) -> Named:
 
 
 def _listed(fields: Fields, name: str) -> list[str] | None:
-    found = fields.values.get(name)
-    if not isinstance(found, list):
+    modules = fields.values.get(name)
+    if not isinstance(modules, list):
         return None
-    return [plain_name(module) or module for module in found if isinstance(module, str)]
+    return [plain_name(module) or module for module in modules if isinstance(module, str)]
 
 
 def files_of(

@@ -1,4 +1,4 @@
-"""The keys of PEFT's adapter_config.json, and what is done with each.
+"""The keys of PEFT's adapter_config.json, and the treatment of each.
 
 Read from huggingface/peft 0.21: src/peft/config.py and src/peft/tuners/lora/config.py, and what
 each value does at a load in layer.py and variants.py beside it. A key that is not here is refused:
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from core.errors import UnsupportedModelError
 from core_mlx_native.checkpoint.fields import Fields
-from core_mlx_native.checkpoint.keys import Key, check_keys, each, harmless, honoured, refused
+from core_mlx_native.checkpoint.keys import Key, check_keys, harmless, honoured, refused, same
 
 _INITIAL = harmless("the settings of an initialisation: see `init_lora_weights`")
 _TRAINING = harmless("used in training alone")
@@ -23,12 +23,12 @@ PEFT_KEYS: Mapping[str, Key] = {
     "r": honoured("the rank, which the tensors must have"),
     "lora_alpha": honoured("the scale is lora_alpha / r"),
     "use_rslora": honoured("the scale is lora_alpha / sqrt(r)"),
-    **each("rank_pattern alpha_pattern", honoured("by the names of layers; no expression is run")),
+    **same("rank_pattern alpha_pattern", honoured("by the names of layers; no expression is run")),
     "use_dora": honoured("the lengths of rows are read"),
     "init_lora_weights": honoured(
         "refused are the values for which PEFT changes the model's own weights"
     ),
-    **each(
+    **same(
         "target_modules exclude_modules layers_to_transform",
         honoured("where they are lists, each layer with tensors must be a target"),
     ),
@@ -41,7 +41,7 @@ PEFT_KEYS: Mapping[str, Key] = {
     "modules_to_save": refused("whole modules are replaced"),
     "trainable_token_indices": refused("rows of the embedding are replaced"),
     "target_parameters": refused("parameters that are not linear maps are adapted"),
-    **each(
+    **same(
         "alora_invocation_tokens invocation_string",
         refused("the adapter is active only after a mark in the prompt"),
     ),
@@ -50,9 +50,9 @@ PEFT_KEYS: Mapping[str, Key] = {
     "use_qalora": refused("the inputs are pooled"),
     "use_bdlora": refused("A or B is block-diagonal"),
     "kasa_config": refused("PEFT cuts off singular values of the model's own weights"),
-    **each("arrow_config monteclora_config velora_config", refused(_OWN_TENSORS)),
+    **same("arrow_config monteclora_config velora_config", refused(_OWN_TENSORS)),
     "enable_lora": refused("a fused linear map is adapted in part"),  # loralib, PEFT before 0.3
-    **each("loftq_config eva_config corda_config lora_ga_config", _INITIAL),
+    **same("loftq_config eva_config corda_config lora_ga_config", _INITIAL),
     "lora_dropout": _TRAINING,
     "fan_in_fan_out": harmless("PEFT turns it off for the linear maps of these models"),
     "merge_weights": harmless("whether loralib merges before it computes"),
@@ -60,14 +60,14 @@ PEFT_KEYS: Mapping[str, Key] = {
     "megatron_core": harmless("it counts only with megatron_config"),
     "qalora_group_size": harmless("it counts only with use_qalora"),
     "runtime_config": harmless("PEFT ignores it in a file"),
-    **each("inference_mode peft_version auto_mapping", harmless("how it was saved")),
-    **each(
+    **same("inference_mode peft_version auto_mapping", harmless("how it was saved")),
+    **same(
         "base_model_name_or_path revision",
         harmless("the adapter is used with the model that is loaded, and must fit it"),
     ),
     "core_training": harmless("notes of `infer-cli lora train`"),
 }
-"""What is done with each key."""
+"""The treatment of each key; one that is not here is refused."""
 
 MERGE = "Merge the adapter into its model with PEFT (merge_and_unload), and load that."
 _CONVERT = (
@@ -90,7 +90,7 @@ INITIALISATIONS: Mapping[str, Key] = {
     "lora_ga": refused("a part is taken out of the weights, by gradients that no file has"),
     "loftq": refused("the weights are rounded to the bits of loftq_config"),
 }
-"""What is done with each value of ``init_lora_weights``."""
+"""The treatment of each value of ``init_lora_weights``."""
 
 _NO_SUCH_VALUE = refused("PEFT 0.21 has no such value")
 

@@ -34,7 +34,7 @@ class Key:
 
     def is_neutral(self, value: object) -> bool:
         """True for a value that changes nothing."""
-        return any(_same(value, plain) for plain in self.neutral)
+        return any(_equal(value, plain) for plain in self.neutral)
 
 
 def honoured(why: str) -> Key:
@@ -57,7 +57,7 @@ def reported(why: str, *neutral: object) -> Key:
     return Key("reported", why, (*EMPTY, *neutral))
 
 
-def each(names: str, key: Key) -> dict[str, Key]:
+def same(names: str, key: Key) -> dict[str, Key]:
     """Make one entry for several names, separated by spaces."""
     return dict.fromkeys(names.split(), key)
 
@@ -98,6 +98,6 @@ def warn_once(text: str) -> None:
     _LOG.warning("%s. docs/model_files.md lists what is read.", text)
 
 
-def _same(value: object, plain: object) -> bool:
+def _equal(value: object, plain: object) -> bool:
     """Compare as JSON does: 0 is not false."""
     return isinstance(value, bool) == isinstance(plain, bool) and value == plain
