@@ -13,6 +13,7 @@ from core.errors import InvalidModelError, TokenizerError, UnsupportedModelError
 from core.models.fingerprint import remember
 from core.models.names import locate
 from core.models.stores import discover_in, discover_stores
+from core.older import adapted
 from core.option_docs import options_named
 from core.options import LoadConfig, LoadOptions, resolve_load
 from core.protocols import Backend, TextModel
@@ -30,7 +31,9 @@ def load_model(
     """Load the model at ``path``: a directory with config.json and safetensors, or a GGUF file.
 
     It may also be a name that `discover` shows, ``org/name``, Ollama's ``name:tag``, or the
-    address of a server, ``http://host:port#model`` (docs/remote.md).
+    address of a server, ``http://host:port#model`` (docs/remote.md). A backend that is named gets
+    whatever is at the path, unless it is in a known format of others, and an address of any
+    scheme; what a backend describes as a model of its own (`core.ModelFinding`) loads by default.
 
     Keywords win over ``config``. Without ``backend`` the best one of this machine is taken
     (`default_backend`). Raises `ModelError`, `OptionError`, `BackendError`, and TypeError for what
@@ -57,6 +60,7 @@ def load_model(
         if choice.refusals and isinstance(model, TextModelBase):
             model.refusals = choice.refusals
 
+    model = adapted(model, backend)
     remember(model, location, resolved.adapter_path)
     log.loaded(location, backend.name, model, time.monotonic() - start)
     return model
@@ -96,6 +100,8 @@ def discover(
     base_dir: str | os.PathLike[str] | None = None, depth: int = 1
 ) -> list[DiscoveredModel]:
     """Models on disk, read from their headers; nothing is copied or written.
+
+    Those in formats that `core` does not know are described by the backends that read them.
 
     ``depth`` counts the levels of directories below ``base_dir``; a directory that is a store of
     Hugging Face, LM Studio or Ollama is searched as deep as that goes. Without ``base_dir``, the

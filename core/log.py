@@ -56,6 +56,14 @@ def closed(model: object, backend: str) -> None:
         logger.info("%s: a model was closed", backend)
 
 
+def misbehaved(backend: str, what: str) -> None:
+    """Log that a backend broke the contract where it may not raise; ``what`` is the fault."""
+    if logger := _hears("core", _WARNING):
+        logger.warning(
+            "backend %r: %s. Upgrade its distribution, or tell its authors", backend, what
+        )
+
+
 def _hears(package: str, level: int) -> logging.Logger | None:
     """The logger of a package, where somebody listens at this level.
 

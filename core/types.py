@@ -21,7 +21,8 @@ from core.records import error_record, html_table, number, numbers
 
 Role = Literal["system", "user", "assistant"]
 FinishReason = Literal["stop", "length", "cancelled", "error"]
-ModelFormat = Literal["safetensors", "gguf", "http"]
+ModelFormat: TypeAlias = str
+"""The name of a format: ``safetensors``, ``gguf``, ``http`` (a server's model), or any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +307,7 @@ class AttentionSnapshot:
 class DiscoveredModel:
     """A model found on disk, read from its headers alone. ``path`` is absolute.
 
+    ``format`` is an open name: ``safetensors``, ``gguf``, or what a backend calls its own.
     ``names`` are what it is called in the store that it was found in, the one to show first:
     `core.load_model` takes each of them. ``quantisation`` is how its weights are stored, as people
     say it (``Q4_K_M``, ``MXFP4``, ``BF16``); ``modified`` is in seconds since 1970; ``problem``

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from core.errors import ChatTemplateError, InvalidOptionError, UnsupportedOptionError
+from core.messages import checked_conversation, checked_messages
 from core.options import GenerateConfig, LoadConfig
 from core.protocols import Capability
 from core.registry import Registry
 from core.support import (
     OPTION_NEEDS,
-    checked_conversation,
     checked_layers,
-    checked_messages,
     checked_pairs,
     checked_prompts,
     checked_text,
@@ -33,11 +32,16 @@ SET: dict[str, Any] = {
     "return_logits": True,
     "return_logprobs": True,
     "seed": 0,
+    "chat_template_kwargs": {"enable_thinking": False},
+    "continue_final_message": True,
 }
 OF_CLASSIFY = {"labels", "return_logits"}
+OF_CHAT = {"chat_template_kwargs", "continue_final_message"}
 
 
 def operation_of(option: str) -> Capability:
+    if option in OF_CHAT:
+        return Capability.CHAT
     return Capability.CLASSIFY if option in OF_CLASSIFY else Capability.GENERATE
 
 

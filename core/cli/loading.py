@@ -14,12 +14,14 @@ from core.cli import output
 from core.cli.plugins import Hooks
 from core.errors import (
     InvalidModelError,
+    ModelNotFoundError,
     TokenizerError,
     UnsupportedModelError,
 )
 from core.extensions import Explaining
 from core.models.fingerprint import remember
 from core.models.names import locate
+from core.models.recognised import recognised
 from core.protocols import Capability
 from core.registry import REGISTRY
 from core.support import offered, unsupported
@@ -111,7 +113,8 @@ def choose(location: str, name: str = "", needed: Capability | None = None) -> B
     # One that is asked for by name must take the model, and offer what is needed.
     backend = REGISTRY.suited(name, location)
     if refused := choosing.refusal(backend, location):
-        raise UnsupportedModelError(f"Backend {name!r} does not load {location!r}: {refused}")
+        kind = UnsupportedModelError if recognised(location) else ModelNotFoundError
+        raise kind(f"Backend {name!r} does not load {location!r}: {refused}")
     if needed is not None and needed not in backend.capabilities:
         raise unsupported(needed, name)
     return BackendChoice(backend, "asked for by name")

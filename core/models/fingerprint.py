@@ -44,8 +44,9 @@ def fingerprint(
 ) -> str:
     """The fingerprint of a model's files, with those of its adapter. Raises `ModelError`.
 
-    Of a directory, weights, tokeniser and configuration count, with their names; a GGUF file's
-    name does not, and its other parts belong to it.
+    Of a directory, weights, tokeniser and configuration count, with their names, and every file of
+    one without safetensors or GGUF files; a file's own name does not, and the other parts of a
+    GGUF file belong to it.
     """
     digest = blake2b(digest_size=16)
     for place, whole in ((path, False), (adapter_path, True)):
@@ -128,9 +129,10 @@ def _files(location: str, whole: bool) -> Iterator[tuple[str, str]]:
         for place, name in enumerate(_parts(directory, own)):
             yield str(place), os.path.join(directory, name)
         return
-    names = set(os.listdir(location))
+    names = {name for name in os.listdir(location) if not name.startswith(".")}
+    known = any(name.endswith(".safetensors") or is_gguf_name(name) for name in names)
     for name in sorted(names if whole else names - _strangers(location, names)):
-        if name.endswith(_WEIGHTS) or name.startswith(_TEXT) or is_gguf_name(name):
+        if not known or name.endswith(_WEIGHTS) or name.startswith(_TEXT) or is_gguf_name(name):
             file = os.path.join(location, name)
             if os.path.isfile(file):
                 yield name, file

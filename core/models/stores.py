@@ -17,7 +17,8 @@ from core.errors import CoreError
 from core.models.damage import INCOMPLETE, finished_name
 from core.models.described import gguf_model
 from core.models.discovery import discover
-from core.models.files import open_model_file, read_json_object, resolve_path
+from core.models.files import is_address, open_model_file, read_json_object, resolve_path
+from core.models.finding import described_at, one_search
 from core.types import DiscoveredModel
 
 _OLLAMA_MODEL = "application/vnd.ollama.image.model"
@@ -30,6 +31,7 @@ def core_models_dir() -> str:
     return os.path.join(_cache_home(), "core", "models")
 
 
+@one_search()
 def discover_stores(examine: bool = True) -> list[DiscoveredModel]:
     """The models of all stores, store by store, each sorted by path; no file twice.
 
@@ -56,6 +58,7 @@ def _all_stores(examine: bool) -> Iterator[DiscoveredModel]:
     yield from _below(_llama_cpp_root(), 1, "llama.cpp", examine)
 
 
+@one_search()
 def discover_in(base_dir: str | os.PathLike[str], depth: int = 1) -> list[DiscoveredModel]:
     """The models in a directory: as deep as its layout goes where it is a store, else ``depth``.
 
@@ -75,6 +78,8 @@ def model_at(path: str | os.PathLike[str]) -> DiscoveredModel | None:
     Never raises for what it meets.
     """
     location = resolve_path(path)
+    if is_address(location):
+        return described_at(location, "address")
     repository = _repository_of(location)
     try:
         found = list(_repository(repository)) if repository else discover(location, 0)

@@ -12,18 +12,21 @@ from core.chat import RenderedPrompt
 from core.clock import RequestClock
 from core.errors import GenerationCancelled, RequestError
 from core.labels import label_texts, with_scores
+from core.messages import checked_conversation
 from core.options import (
+    ChatOptions,
     ClassifyOptions,
     GenerateConfig,
     GenerateOptions,
     RequestOptions,
+    TemplateOptions,
     resolve_classify,
     resolve_generate,
     resolve_request,
+    resolve_template,
 )
 from core.protocols import Capability, TokenStream
 from core.support import (
-    checked_conversation,
     checked_layers,
     checked_prompts,
     checked_stream,
@@ -70,7 +73,7 @@ _HONOURED = {
     *("labels", "label_prefix", "labels_only", "return_logits"),  # or their capability is missing
 }
 # An option that core gets later is refused until the fake honours it, and never ignored.
-_REFUSED = {*GenerateOptions.__annotations__, *ClassifyOptions.__annotations__} - _HONOURED
+_REFUSED = {*ChatOptions.__annotations__, *ClassifyOptions.__annotations__} - _HONOURED
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,7 @@ class FakeModel(TextModelBase):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> TokenStream:
         """The answer to the last message."""
         request = self._checked(Capability.CHAT, config, options)
@@ -252,9 +255,15 @@ class FakeModel(TextModelBase):
         self.check_open()
         return vocabulary.decode(ids)
 
-    def render_chat(self, messages: Conversation) -> RenderedPrompt:
-        """The prompt that ``chat`` would continue."""
+    def render_chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        **options: Unpack[TemplateOptions],
+    ) -> RenderedPrompt:
+        """Return the prompt that ``chat`` would continue."""
         self.check_open()
+        self._refuse_options(resolve_template(config, options), Capability.TOKENIZING)
         return vocabulary.render_chat(checked_conversation(messages))
 
     def _checked(
@@ -262,7 +271,7 @@ class FakeModel(TextModelBase):
     ) -> GenerateConfig:
         self.check_open()
         request = resolve_generate(config, options, operation.value)
-        refuse_options(request, operation, self._backend, self.capabilities, _REFUSED)
+        self._refuse_options(request, operation)
         return request
 
     def _checked_classify(
@@ -270,8 +279,13 @@ class FakeModel(TextModelBase):
     ) -> GenerateConfig:
         self.check_open()
         request = resolve_classify(config, options)
-        refuse_options(request, operation, self._backend, self.capabilities, _REFUSED)
+        self._refuse_options(request, operation)
         return request
+
+    def _refuse_options(self, request: GenerateConfig, operation: Capability) -> None:
+        refuse_options(
+            request, operation, self._backend, self.capabilities, _REFUSED, honours=_HONOURED
+        )
 
     def _noted(
         self, operation: str, prompts: Sequence[str], config: GenerateConfig, first: int = 0

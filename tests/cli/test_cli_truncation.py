@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -42,7 +42,7 @@ class Words:
     def decode(self, ids: Sequence[int]) -> str:
         raise NotImplementedError
 
-    def render_chat(self, messages: Conversation) -> str:
+    def render_chat(self, messages: Conversation, *_: Any, **__: Any) -> str:
         raise NotImplementedError
 
 

@@ -248,7 +248,8 @@ def ollama(root: Path, name: str, digest: str = "a" * 64, kind: str = "model") -
         {"mediaType": "application/vnd.ollama.image.license", "digest": f"sha256:{'1' * 64}"},
         {"mediaType": f"application/vnd.ollama.image.{kind}", "digest": f"sha256:{digest}"},
     ]
-    manifest.write_text(json.dumps({"schemaVersion": 2, "layers": layers}))
+    text = json.dumps({"schemaVersion": 2, "layers": layers}, indent=1).replace("\n", "\r\n")
+    manifest.write_text(text, encoding="utf-8-sig")  # as an editor may save it
     return root / "blobs" / f"sha256-{digest}"
 
 

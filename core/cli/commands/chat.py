@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core.cli import exits, output, settings
+from core.system.stdout import stream
 
 if TYPE_CHECKING:
     from core.cli.commands.conversation import Conversation
@@ -60,7 +61,7 @@ def chat(**flags: Any) -> None:
 
 
 def _piped() -> str:
-    text = sys.stdin.read().rstrip("\n")
+    text = sys.stdin.read().removeprefix("\ufeff").rstrip("\r\n")
     if not text:
         raise click.UsageError("No message. Give one as an argument, on stdin, or on a terminal.")
     return text
@@ -156,6 +157,7 @@ def _reader() -> Callable[[], str]:
     """Reads a message of one or several lines, with the history of this conversation."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+    from prompt_toolkit.output import create_output
 
     keys = KeyBindings()
 
@@ -168,6 +170,10 @@ def _reader() -> Callable[[], str]:
         event.current_buffer.insert_text("\n")
 
     session: PromptSession[str] = PromptSession(
-        "> ", multiline=True, key_bindings=keys, prompt_continuation="  "
+        "> ",
+        multiline=True,
+        key_bindings=keys,
+        prompt_continuation="  ",
+        output=create_output(stream() if output.is_terminal() else sys.stderr),
     )
     return session.prompt

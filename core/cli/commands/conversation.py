@@ -50,7 +50,7 @@ class Conversation:
         if len(text) > _LARGEST:
             raise ConversationError(f"{file} is longer than {_LARGEST} bytes, and no conversation.")
         try:
-            data = msgspec.json.decode(text, type=_Saved)
+            data = msgspec.json.decode(text.decode("utf-8-sig"), type=_Saved)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             message = f'{file} is no conversation: {error}. It is to be {{"messages": [...]}}.'
             raise ConversationError(message) from error

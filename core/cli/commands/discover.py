@@ -85,7 +85,9 @@ def record(model: DiscoveredModel, verdict: Verdict | None) -> dict[str, Any]:
 
 
 def modified(seconds: float) -> str | None:
-    """A time in ISO 8601, in UTC; None for what no calendar holds."""
+    """A time in ISO 8601, in UTC; None for an unknown one, and for what no calendar holds."""
+    if not seconds:
+        return None
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
     except (OverflowError, ValueError, OSError):

@@ -49,7 +49,7 @@ def info(given: str | None, wanted: bool, as_json: bool, **flags: Any) -> None:
         raise click.UsageError("Options of a load go with --load: nothing is loaded without it.")
     location = locate(model)
     found = model_at(location)
-    facts = facts_of(location, found) | _backend(location, found, config.backend)
+    facts = facts_of(location, found, config.backend) | _backend(location, found, config.backend)
     if wanted and facts["backend"] is not None:
         loaded = load(location, config)
         with loaded.model:
@@ -74,7 +74,8 @@ def _backend(path: str, found: DiscoveredModel | None, name: str) -> dict[str, A
     problem = found.problem if found else ""
     if problem == NO_PERMISSION:
         raise ModelAccessError(verdict.reason)
-    if problem or not (name or verdict.backends):
+    able = [each for each in verdict.backends if name in ("", each)]
+    if not able and (problem or not name):
         nobody: dict[str, Any] = {"backend": None, "backends": (), "problem": verdict.why_nobody}
         return {**nobody, "reason": verdict.reason, "skipped": {}}
 

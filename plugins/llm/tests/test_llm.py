@@ -207,6 +207,8 @@ def test_classify_prints_a_line_of_json_for_each_text(fake: Make) -> None:
     ]
     assert {"probabilities", "margin", "label_mass", "level"} <= rows[0].keys()
     assert run(*words, "--plain", given="bad\ngood\n").stdout == "bad\ngood\n"
+    from_an_editor = run(*words, given="\ufeffbad\r\ngood\r\n").stdout.splitlines()
+    assert [json.loads(line)["text"] for line in from_an_editor] == ["bad", "good"]
 
 
 def test_the_error_of_a_row_is_its_own(fake: Make) -> None:

@@ -230,7 +230,7 @@ def test_nobody_at_an_address() -> None:
         port = free.getsockname()[1]
     with pytest.raises(ModelNotFoundError, match="cannot be reached"):
         core.load_model(f"http://127.0.0.1:{port}")
-    for wrong in ("http://", "http://[", "http://host:port", "http://h:1?x=1"):
+    for wrong in ("http://", "http://[", "http://host:port", "http://h:1?x=1", "grpc://h:1/m"):
         with pytest.raises(CoreError):
             core.load_model(wrong, backend="remote")
     assert not [each for each in threading.enumerate() if each.name == "core-remote"]

@@ -55,6 +55,7 @@ _PROTOCOLS: dict[Capability, type] = {
 }
 _BACKEND_PROTOCOLS: dict[Capability, type] = {
     Capability.MODEL_PROBE: extensions.ModelProbe,
+    Capability.MODEL_FINDING: extensions.ModelFinding,
     Capability.DEVICE_REPORTING: extensions.DeviceReporting,
 }
 _OPERATIONS: dict[Capability, Callable[[Subject], object]] = {

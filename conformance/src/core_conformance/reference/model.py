@@ -7,7 +7,9 @@ from typing import Unpack
 
 from core.base import TextModelBase
 from core.chat import RenderedPrompt, render
+from core.messages import checked_conversation
 from core.options import (
+    ChatOptions,
     ClassifyOptions,
     GenerateConfig,
     GenerateOptions,
@@ -18,7 +20,11 @@ from core.options import (
     resolve_request,
 )
 from core.protocols import Capability, TokenStream
-from core.support import checked_conversation, checked_prompts, refuse_options, unsupported
+from core.support import (
+    checked_prompts,
+    refuse_options,
+    unsupported,
+)
 from core.types import BatchResult, ClassifyResult, Conversation, Message, ModelInfo
 from core_conformance.reference import vocabulary
 from core_conformance.reference.batch import Batch
@@ -30,6 +36,7 @@ from core_conformance.reference.meter import LEDGER, WEIGHTS_BYTES, Meter
 from core_conformance.reference.stream import ReferenceStream
 
 DEFAULT_SLOTS = 4
+HONOURS = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
 
 
 class ReferenceCore(TextModelBase):
@@ -92,7 +99,7 @@ class ReferenceCore(TextModelBase):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> TokenStream:
         """See `core.TextModel.chat`."""
         request = self.checked(Capability.CHAT, config, options)
@@ -156,7 +163,7 @@ class ReferenceCore(TextModelBase):
         request = resolve()
         if operation not in self.capabilities:
             raise unsupported(operation, self._backend)
-        refuse_options(request, operation, self._backend, self.capabilities)
+        refuse_options(request, operation, self._backend, self.capabilities, honours=HONOURS)
         return request
 
     def stream(self, prompt: str, config: GenerateConfig) -> ReferenceStream:

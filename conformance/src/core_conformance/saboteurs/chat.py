@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from core.chat import RenderedPrompt
-from core.options import GenerateConfig, GenerateOptions
+from core.messages import checked_conversation
+from core.options import (
+    ChatOptions,
+    GenerateConfig,
+)
 from core.protocols import Capability, TokenStream
-from core.support import checked_conversation
 from core.types import Conversation, Message
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
@@ -43,7 +46,7 @@ class ChatEatsMessages(ReferenceModel):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> TokenStream:
         stream = super().chat(messages, config, **options)
         if isinstance(messages, list):
@@ -58,7 +61,7 @@ class ChatTakesNoMappings(ReferenceModel):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> TokenStream:
         if any(isinstance(message, dict) for message in messages):
             raise TypeError("chat() takes core.Message only")
@@ -76,7 +79,7 @@ class ChatGuessesAtMappings(ReferenceModel):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> TokenStream:
         return super().chat([_guessed(message) for message in messages], config, **options)
 
@@ -108,7 +111,7 @@ class ChatHasTwoBos(ReferenceModel):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> TokenStream:
         request = self.checked(Capability.CHAT, config, options)
         prompt = self.rendered(checked_conversation(messages))

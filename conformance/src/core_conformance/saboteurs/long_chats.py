@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from core.chat import RenderedPrompt
-from core.options import GenerateConfig, GenerateOptions
+from core.messages import checked_conversation
+from core.options import (
+    ChatOptions,
+    GenerateConfig,
+)
 from core.protocols import TokenStream
-from core.support import checked_conversation
 from core.types import Conversation, Message
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
@@ -37,7 +40,7 @@ class MessagesOf200Characters(ReferenceModel):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> TokenStream:
         turns = checked_conversation(messages)
         cut = [Message(turn.role, turn.content[:200]) for turn in turns]
@@ -55,7 +58,7 @@ class FirstTurnUnread(ReferenceModel):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> TokenStream:
         turns = checked_conversation(messages)
         return super().chat(turns[len(turns) > _REMEMBERED :], config, **options)

@@ -9,11 +9,15 @@ from typing import Any, Unpack
 from core.base import TextModelBase
 from core.chat import RenderedPrompt
 from core.errors import CoreError, RequestError
-from core.options import GenerateConfig, GenerateOptions, resolve_generate
+from core.messages import checked_conversation
+from core.options import (
+    ChatOptions,
+    GenerateConfig,
+    GenerateOptions,
+    resolve_generate,
+)
 from core.protocols import Capability
 from core.support import (
-    REFUSABLE,
-    checked_conversation,
     checked_prompts,
     refuse_options,
     text_error,
@@ -25,7 +29,6 @@ from core_mlx_lm_bridge.protocol import Chat, ChatTurn, Generate, Options
 from core_mlx_lm_bridge.stream import BridgeStream, Line
 
 _FIELDS = frozenset(Options.__struct_fields__) - {"id", "stop_tokens"}  # that are handed on as is
-_REFUSED = REFUSABLE - _FIELDS
 
 
 class BridgeModel(TextModelBase):
@@ -71,7 +74,7 @@ class BridgeModel(TextModelBase):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> BridgeStream:
         """Answer a conversation, through the model's own chat template."""
         request = self._checked(Capability.CHAT, config, options)
@@ -92,7 +95,7 @@ class BridgeModel(TextModelBase):
     ) -> GenerateConfig:
         self.check_open()
         request = resolve_generate(config, options, operation.value)
-        refuse_options(request, operation, self._backend, MODEL_CAPABILITIES, _REFUSED)
+        refuse_options(request, operation, self._backend, MODEL_CAPABILITIES, honours=_FIELDS)
         return request
 
     def _stream(

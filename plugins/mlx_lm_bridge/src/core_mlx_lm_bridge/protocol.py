@@ -1,6 +1,7 @@
 """The protocol of the caller's process and its worker: one JSON object a line.
 
-The caller writes `Request` lines to the worker's stdin and reads `Answer` lines from its stdout.
+The caller writes `Request` lines to one pipe and reads `Answer` lines from another, which nothing
+else uses.
 ``type`` names the message, ``id`` the request that it belongs to. Unknown fields are ignored, so
 that either side may learn new ones first. docs/mlx_lm_bridge.md has every message with an example.
 
@@ -99,7 +100,7 @@ class Cancel(Message):
 
 
 class Quit(Message):
-    """Exit. Has no answer; the end of stdin means the same."""
+    """Exit. Has no answer; the end of the requests means the same."""
 
 
 class Ok(Message):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import BackendUnavailableError, CoreError, UnsupportedOptionError
-from core.models.files import resolve_path
+from core.models.files import model_formats, resolve_path, typed_errors
 from core.options import LoadConfig
 from core.protocols import PROTOCOL_VERSION, Capability
 from core.support import chosen_backend, refuse_load_options
@@ -68,15 +68,21 @@ class MlxBackend(ABC):
     def refusal(self, path: str | os.PathLike[str]) -> str | None:
         """The reason why this plugin cannot load a model; else None.
 
-        It looks at config.json, and whether there is a tokenizer.json.
+        It looks at config.json, and whether there are weights and a tokenizer.json.
         """
         from core_mlx_native.checkpoint.config import load_config
 
-        directory = Path(resolve_path(path))
         try:
+            directory = _directory(path)
             load_config(directory, tensors=False)
+            with typed_errors(str(directory)):
+                names = os.listdir(directory)
         except CoreError as error:
             return str(error)
+        if not any(name.endswith(".safetensors") for name in names):
+            return (
+                f"no weights (there is no *.safetensors file in {directory}). Fetch them as well."
+            )
         if not os.path.lexists(directory / "tokenizer.json"):
             return f"no tokeniser (there is no file {directory}/tokenizer.json). Fetch it as well."
         return None
@@ -102,8 +108,7 @@ class MlxBackend(ABC):
         if not self.on_gpu:
             chosen.append(Choice("blas", blas.name, blas.reason))
 
-        directory = Path(resolve_path(path))
-        return open_model(self.name, directory, config, self.on_gpu, chosen)
+        return open_model(self.name, _directory(path), config, self.on_gpu, chosen)
 
     def _refuse_gpu_layers(self, layers: int) -> None:
         if layers != -1:
@@ -113,6 +118,12 @@ class MlxBackend(ABC):
                 "MLX keeps all layers on one device: leave it at -1"
                 + (", or compute on the CPU with backend 'mlx_cpu'." if self.on_gpu else " or 0."),
             )
+
+
+def _directory(path: str | os.PathLike[str]) -> Path:
+    """Return the model's directory. Raises `ModelError` for what is not a model at all."""
+    model_formats(path)
+    return Path(resolve_path(path))
 
 
 class Metal(MlxBackend):

@@ -19,7 +19,15 @@ from core.options import GenerateConfig, RequestOptions
 from core.protocols import Capability
 from core.support import checked_layers, checked_pairs, checked_prompts
 from core.token_ids import TokenIds, token_pairs
-from core.training import TrainConfig, TrainingExample, TrainStep
+from core.training import (
+    Examples,
+    TrainConfig,
+    TrainingExample,
+    TrainingRun,
+    TrainStep,
+    checked_examples,
+    resolve_train,
+)
 from core.types import AttentionSnapshot, ClassifyResult, HiddenResult, MemoryReport, Score
 from core_mlx_native import memory
 from core_mlx_native.capabilities import MODEL_CAPABILITIES
@@ -88,6 +96,7 @@ def _heads(keys: mx.array) -> tuple[array[float], ...]:
 class MlxModel(ClassifyingModel):
     """A model on one MLX device. See `core.TextModel` for what every method promises."""
 
+    honours = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
     _engine: Engine
 
     def __init__(self, backend: str, loaded: LoadedModel, owner: OwnerThread) -> None:
@@ -185,19 +194,17 @@ class MlxModel(ClassifyingModel):
             except (MemoryError, RuntimeError) as error:
                 raise of_request(error, len(ids)) from error
 
-    def train(
-        self, examples: Sequence[TrainingExample], config: TrainConfig | None = None, /
-    ) -> Iterator[TrainStep]:
-        """Train a LoRA adapter in place, as the iterator is read; see `core.Trainable`.
+    def train(self, examples: Examples, config: TrainConfig | None = None, /) -> TrainingRun:
+        """Train a LoRA adapter in place, as its steps are read; see `core.Trainable`.
 
         Raises at the call what is wrong with options and examples.
         """
         self.check_open()
+        options, rows = resolve_train(config), checked_examples(examples)
         self._loaded = self._owner.run(lambda: with_own_base(self._loaded))
-        asked = config or TrainConfig()
-        training = begin(self._loaded, self._owner, examples, asked)
-        self._trained, self._training = asked, weakref.ref(training)
-        return _another_at_each(training.steps(), weakref.ref(self))
+        training = begin(self._loaded, self._owner, rows, options)
+        self._trained, self._training = options, weakref.ref(training)
+        return TrainingRun(_another_at_each(training.steps(), weakref.ref(self)), self)
 
     def training_rows(
         self, examples: Sequence[TrainingExample], config: TrainConfig

@@ -37,6 +37,8 @@ def test_what_is_written_is_read_again(layout: Layout, checkpoint: Checkpoint, l
     stored = read_adapter(lora(drawn(path)), config)
     assert stored.layout == "mlx-lm"
     write_adapter(path.parent / "again", stored.layers, config, layout, dropout=0.1)
+    said = path.parent / "again" / "adapter_config.json"
+    said.write_bytes(said.read_text().replace("\n", "\r\n").encode("utf-8-sig"))  # as by an editor
     again = read_adapter(path.parent / "again", config)
     assert again.layout == ("mlx-lm" if layout == "mlx-lm" else "PEFT")
     assert list(again.layers) == list(stored.layers)

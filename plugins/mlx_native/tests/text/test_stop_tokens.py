@@ -71,6 +71,9 @@ def test_every_file_adds_its_own(tmp_path: Path) -> None:
         tokenizer_config={"eos_token": "w4"},
     )
     assert ids == {1, 2, 3, 4}
+    for file in tmp_path.glob("*.json"):  # as an editor may save it
+        file.write_text(file.read_text(), encoding="utf-8-sig")
+    assert found(tmp_path) == ids
 
 
 @pytest.mark.parametrize(

@@ -326,6 +326,22 @@ def test_a_broken_file_beside_it_is_named(tmp_path: Path, name: str, content: by
         Tokenizer.from_directory(tmp_path)
 
 
+def test_a_byte_order_mark_and_line_ends_of_windows_say_nothing(tmp_path: Path) -> None:
+    """As an editor on Windows may save each of the files."""
+    template = "{% for m in messages %}\n{{ bos_token }}{{ m.content }}\n{% endfor %}"
+    files = tiny_directory(tmp_path, chat_template="not this one")
+    (files / "chat_template.jinja").write_text(template)
+    (files / "config.json").write_text('{"model_type": "llama"}')
+    hello = [Message("user", "hi")]
+    before = Tokenizer.from_directory(files)
+    assert before.render_chat(hello) == "<s>hi\n"
+    for file in files.iterdir():
+        file.write_bytes(file.read_text().replace("\n", "\r\n").encode("utf-8-sig"))
+    after = Tokenizer.from_directory(files)
+    assert after.render_chat(hello) == before.render_chat(hello)
+    assert after.encode("hi </s> é") == before.encode("hi </s> é")
+
+
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"])
 def test_a_file_without_permission(name: str) -> None:
     with tempfile.TemporaryDirectory() as place:  # pytest's own is closed to other users

@@ -17,7 +17,7 @@ from functools import partial
 from core.chat import RenderedPrompt, render
 from core.clock import Check, never_stop
 from core.errors import ChatTemplateError
-from core.support import checked_conversation
+from core.messages import checked_conversation
 from core.types import Conversation, Message
 from core_runtime.chat.frames import MAX_MEMORY_BYTES, NO_MEMORY, PROMPT, encoded
 from core_runtime.chat.pool import shared_processes

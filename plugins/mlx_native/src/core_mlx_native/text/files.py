@@ -13,6 +13,7 @@ import base64
 import binascii
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,6 +174,7 @@ def _library(path: Path) -> Library:
         )
 
     try:
+        data = data.removeprefix(BOM_UTF8)
         check_charsmaps(data)
         return Library.from_buffer(data)
     except (KeyboardInterrupt, SystemExit):
@@ -223,7 +225,7 @@ def _chat_template(directory: Path, own: Mapping[str, Any]) -> str | None:
     data = _read(path, MAX_TEMPLATE_BYTES)
     if data is not None:
         try:
-            return data.decode()
+            return data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise TokenizerError(f"{path} is not UTF-8: {error}. Save it as UTF-8.") from error
 

@@ -9,10 +9,16 @@ from typing import Unpack
 from core import validate
 from core.chat import RenderedPrompt
 from core.errors import CoreError
-from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, RequestOptions
+from core.messages import checked_conversation
+from core.options import (
+    ClassifyOptions,
+    GenerateConfig,
+    GenerateOptions,
+    RequestOptions,
+    TemplateOptions,
+)
 from core.protocols import Capability
 from core.support import (
-    checked_conversation,
     checked_layers,
     checked_pairs,
     checked_prompts,
@@ -59,9 +65,14 @@ class TokenizingMethods(ContractModel):
         """The text of these ids, special tokens left out."""
         return self.plan_decode(ids).run()
 
-    def render_chat(self, messages: Conversation) -> RenderedPrompt:
-        """The prompt that ``chat`` would continue."""
-        return self.plan_render_chat(messages).run()
+    def render_chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        **options: Unpack[TemplateOptions],
+    ) -> RenderedPrompt:
+        """Return the prompt that ``chat`` would continue."""
+        return self.plan_render_chat(messages, config, **options).run()
 
     def plan_encode(self, text: str) -> Plan[list[int]]:
         """``encode``, checked."""
@@ -77,9 +88,14 @@ class TokenizingMethods(ContractModel):
         given = validate.integers("ids", ids, 0)
         return Value(self.asked("decode", {"ids": given}), str, _PLAIN)
 
-    def plan_render_chat(self, messages: Conversation) -> Plan[RenderedPrompt]:
-        """``render_chat``, checked."""
-        self.check_usable()
+    def plan_render_chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        **options: Unpack[TemplateOptions],
+    ) -> Plan[RenderedPrompt]:
+        """Check a call of ``render_chat``."""
+        self.checked_template(config, options)
         turns = checked_conversation(messages)
         if error := wrong_turn(turns):
             raise error

@@ -10,9 +10,19 @@ from typing import TypeVar, Unpack
 from core.chat import RenderedPrompt
 from core.clock import RequestClock
 from core.errors import CoreError
-from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
+from core.messages import checked_conversation
+from core.options import (
+    ChatOptions,
+    ClassifyOptions,
+    GenerateConfig,
+    GenerateOptions,
+)
 from core.protocols import Capability
-from core.support import checked_conversation, checked_prompts, text_error, unicode_error
+from core.support import (
+    checked_prompts,
+    text_error,
+    unicode_error,
+)
 from core.types import (
     BatchResult,
     ClassifyResult,
@@ -70,7 +80,7 @@ class LlamaModel(RemoteModel):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> RemoteStream:
         """Answer a conversation, through the template of the server's model."""
         request = self.checked(Capability.CHAT, config, options)
