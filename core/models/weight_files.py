@@ -18,7 +18,7 @@ from core.models.files import read_json_object
 INDEX = "model.safetensors.index.json"
 _SINGLE, _SUFFIX = "model.safetensors", ".safetensors"
 _SHARD = re.compile(r"(?P<stem>.*)-\d{5}-of-(?P<count>\d{5})\.safetensors")
-_NONE, _TWO = "no weights", "two sets of weights"  # problems begin so
+NO_WEIGHTS, _TWO = "no weights", "two sets of weights"  # problems begin so
 _MAX_SHARDS = 10_000  # which no model has; the number is from a file's name
 
 STRANGERS: Mapping[str, str] = {
@@ -80,7 +80,7 @@ def next_step(problem: str) -> str:
     """Return what to do about the ``problem`` of a directory's weight files; empty for others."""
     if problem.startswith(_TWO):
         return "Move one of them out of the directory."
-    if problem.startswith(_NONE):
+    if problem.startswith(NO_WEIGHTS):
         return f"Get the model's own: the files of {INDEX}, {_SINGLE}, or numbered shards."
     return ""
 
@@ -126,7 +126,7 @@ def _stranger(name: str) -> str:
 def _nothing(others: Mapping[str, str]) -> str:
     """The words for a directory that has no weights of a model."""
     if not others:
-        return _NONE
+        return NO_WEIGHTS
     name, what = next(iter(others.items()))
     more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-    return f"{_NONE} of a model, only {name} ({what}){more}"
+    return f"{NO_WEIGHTS} of a model, only {name} ({what}){more}"

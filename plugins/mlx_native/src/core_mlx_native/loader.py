@@ -20,7 +20,7 @@ from core_mlx_native.checkpoint.config import ModelConfig, load_config
 from core_mlx_native.checkpoint.fields import JsonFiles
 from core_mlx_native.checkpoint.generation_keys import check_generation
 from core_mlx_native.checkpoint.keys import report
-from core_mlx_native.checkpoint.unread import report_unread
+from core_mlx_native.checkpoint.own_files import report_unread
 from core_mlx_native.checkpoint.weights import load_weights
 from core_mlx_native.chosen import (
     DTYPES,

@@ -5,16 +5,15 @@ Imports no MLX. Format: https://huggingface.co/docs/safetensors.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
 from core.errors import InvalidModelError, ModelError
-from core.models.files import open_model_file, typed_errors
-from core.models.weight_files import INDEX, WeightFiles, next_step, weight_files
+from core.models.files import open_model_file
 from core_mlx_native.checkpoint.names import plain_name
+from core_mlx_native.checkpoint.own_files import chosen_files
 
 Shape = tuple[int, ...]
 Header = dict[str, tuple[str, Shape]]  # dtype and shape by tensor name
@@ -26,22 +25,6 @@ def tensor_files(directory: Path) -> list[Path]:
     Raises `InvalidModelError` when there are none, or the index is broken.
     """
     return [directory / name for name in chosen_files(directory).own]
-
-
-def chosen_files(directory: Path) -> WeightFiles:
-    """Tell the files that hold the weights from the others. Raises like `tensor_files`."""
-    where = os.fspath(directory)
-    with typed_errors(where):
-        chosen = weight_files(where, os.listdir(where))
-    if chosen.problem:
-        step = next_step(chosen.problem)
-        raise InvalidModelError(f"{directory} cannot be loaded: {chosen.problem}. {step}")
-    if chosen.missing:
-        raise InvalidModelError(
-            f"{directory}: {chosen.missing[0]!r} is not there, which {INDEX} or the names of its "
-            "shards call for. Download the model again."
-        )
-    return chosen
 
 
 def read_header(files: list[Path]) -> Header:
