@@ -33,13 +33,14 @@ Pair = tuple[str, GgufTensor, GgufTensor]
 def check_adapter(path: Path, model: ModelHeader) -> None:
     """Check the shapes and types of all of an adapter's pairs; no data are read.
 
-    Raises `InvalidModelError`, and `UnsupportedModelError` for an embedding that is also the
-    output.
+    Raises `InvalidModelError`, and `UnsupportedModelError` for what is passed over, and for an
+    embedding that is also the output.
     """
     header = read_gguf(path, tensors=True)
     pairs = list(_pairs(header))
     reason = _alpha_reason(path, header) or (None if pairs else "it has no pair of tensors")
 
+    _refuse_passed_over(path, header)
     experts = model.metadata.get(f"{model.architecture}.expert_count", 1)
     for pair in pairs:
         reason = reason or _pair_reason(pair, experts if _EXPERTS in pair[0] else 1)
@@ -51,6 +52,16 @@ def check_adapter(path: Path, model: ModelHeader) -> None:
             f"llama.cpp cannot run {model.path} with the adapter {path}: it changes the token "
             "embedding, which is this model's output as well. Merge it into the model's weights."
         )
+
+
+def _refuse_passed_over(path: Path, header: GgufHeader) -> None:
+    """Refuse the tensors that llama.cpp passes over in silence."""
+    for tensor in header.tensors:
+        if tensor.name.endswith("_norm.weight"):
+            raise UnsupportedModelError(
+                f"{path}: llama.cpp passes over {tensor.name}, a norm that the adapter replaces. "
+                "Merge the adapter into its model before both are converted to GGUF."
+            )
 
 
 def _pairs(header: GgufHeader) -> Iterator[Pair]:
@@ -141,6 +152,11 @@ def _only_file(directory: Path) -> Path:
     files = sorted(path for path in directory.iterdir() if path.suffix.lower() == ".gguf")
     if len(files) != 1:
         names = ", ".join(file.name for file in files) or "none"
+        if not files and (directory / "adapter_config.json").exists():
+            raise InvalidModelError(
+                f"{directory} is an adapter in safetensors, and llama.cpp reads GGUF. Convert it: "
+                "infer-cli lora export --gguf -m MODEL ADAPTER OUT, with MODEL in safetensors."
+            )
         raise InvalidModelError(
             f"{directory} has to hold one *.gguf adapter, and holds {names}. Give its file."
         )
