@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -259,6 +260,31 @@ def test_what_is_too_unlikely_to_be_told_is_refused() -> None:
         known(Likely(3, -87.4), [])
     with pytest.raises(RequestError):
         known(Likely(3, -3.4e38), [])
+
+
+def test_null_in_the_place_of_a_log_probability_is_its_rows_error() -> None:
+    """JSON has no NaN: a server whose model computes it writes null."""
+    sound, broken = _PROMPTS[0], list[int]()
+
+    def nan(method: str, path: str, body: bytes) -> Answer | None:
+        prompt = json.loads(body).get("prompt", []) if path == "/completion" else []
+        if not broken or prompt[: len(broken)] != broken:
+            return None
+        status, kind, said = replayed(RECORDED)(method, path, body)
+        return status, kind, re.sub(r'"logprob":\s*[-+.0-9e]+', '"logprob": null', said)
+
+    with serving(_answering(nan)) as url, core.load_model(url) as loaded:
+        model: Any = loaded
+        broken += model.encode(_PROMPTS[1])
+        row, bad = model.classify([sound, _PROMPTS[1]], labels=_LABELS, return_logprobs=True)
+        [score] = model.score([_PROMPTS[1]], [" yes and no"])
+        stream = model.generate(_PROMPTS[1], max_tokens=16, return_logprobs=True)
+        assert row.error is None
+        for error in (bad.error, score.error):
+            assert isinstance(error, RequestError)
+            assert "log-probability None" in str(error)
+        with pytest.raises(RequestError, match="log-probability None"):
+            list(stream)
 
 
 def test_readings_that_were_left_out_are_found_or_none_is() -> None:
