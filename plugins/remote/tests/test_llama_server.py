@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -33,10 +33,12 @@ from core.errors import (
     UnsupportedOperationError,
     UnsupportedOptionError,
 )
+from core.options import GenerateConfig
 from core.types import Message
 from core_remote.failures import ServerBusyError, ServerError
 from core_remote.llama_cpp.events import Likely, Reading, matched
 from core_remote.llama_cpp.readings import Known, known
+from core_remote.llama_cpp.streams import TokenWire
 from plugins.remote.tests.replay import Answer, Ask, replayed, serving
 from plugins.remote.tests.serve_process import server
 from plugins.remote.tests.tiny_llama import write_model
@@ -172,6 +174,23 @@ def test_stops_are_cores_own(model: Any, inside: Any) -> None:
             _run(each.generate(_PROMPTS[1], max_tokens=12, **options)) for each in (model, inside)
         )
         assert found == wanted
+
+
+def test_a_stop_string_may_be_a_special_token(model: Any, inside: Any) -> None:
+    """Token by token, as the server tells them; it names the special tokens at the load."""
+    vocabulary = model._tokenizer.vocabulary
+    assert set(vocabulary.names.items()) >= {(2, "<|im_start|>"), (3, "<|im_end|>")}
+    ids = [*inside.encode("ab")[1:], 2, *inside.encode("b")[1:]]
+    for stop, left in (("<|im_start|>", "ab"), ("b<|im_start|>b", "a"), ("<|im_end|>", "abb")):
+        wire: Any = TokenWire(
+            *(cast("Any", None),) * 3,
+            GenerateConfig(stop=(stop,)),
+            model._tokenizer.detokenizer(),
+            vocabulary.names,
+        )
+        lines = [b'{"token": %d}' % id for id in ids] + [b'{"reason": "length"}']
+        text = "".join(token.text for line in lines for token in wire.feed(line))
+        assert (text, wire.reason) == (left, "length" if left == "abb" else "stop")
 
 
 def test_labels_are_those_of_the_model_in_process(model: Any, inside: Any) -> None:

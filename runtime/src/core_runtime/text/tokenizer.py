@@ -44,7 +44,7 @@ class ServedTokenizer(ContinuingTokenizer, Protocol):
 
     @property
     def special_texts(self) -> SpecialTexts:
-        """What warns of special tokens that plain prompts spell."""
+        """The special tokens, as far as prompts and stop strings spell them."""
         ...
 
     def fewest_tokens(self, text: str) -> int:
