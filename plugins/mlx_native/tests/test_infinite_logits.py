@@ -174,6 +174,17 @@ def test_labels_that_are_broken_behind_the_prompt_are_an_error(model: MlxModel) 
         assert sound.error is None
 
 
+def test_labels_only_judges_by_the_logits_of_labels(directory: Path) -> None:
+    """The head runs for their tokens alone; without that way, all logits count."""
+    for without, wrong in ((["label_rows"], True), ([], False)):
+        config = core.LoadConfig(options={"without": without})
+        with Cpu().load_model(directory, config) as model:
+            [row] = model.classify([PLUS], labels=LABELS[:2], labels_only=True)
+            assert broken(row.error) == wrong
+            [row] = model.classify([PLUS], labels=[TARGET, "a"], labels_only=True, label_prefix="")
+            assert broken(row.error)
+
+
 def test_a_logit_beyond_float16_is_an_error(checkpoint: Checkpoint) -> None:
     """The case of GPUs, whose last product overflows: weights are finite, and so are states."""
     directory = changed(
