@@ -43,7 +43,7 @@ class ServedTokenizer(ContinuingTokenizer, Protocol):
 
     @property
     def special_texts(self) -> SpecialTexts:
-        """What warns of special tokens that plain prompts spell."""
+        """The special tokens, as far as prompts and stop strings spell them."""
         ...
 
     def token_text(self, token_id: int, /) -> str:

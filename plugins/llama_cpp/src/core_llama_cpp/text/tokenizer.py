@@ -47,7 +47,7 @@ class Tokenizer:
         variables = {name: text for name, text in texts.items() if text is not None}
         self._chat = ChatPrompts(template, variables, self._ids)
         self.special: tuple[str, ...] = tuple(self._ids)
-        self.special_texts = SpecialTexts(self.special)
+        self.special_texts = SpecialTexts(self._ids)
         self.stop_ids = vocabulary.ends | more_ends
         self.vocab_size = vocabulary.size
         self._lead = [] if vocabulary.bos is None else [vocabulary.bos]

@@ -59,7 +59,7 @@ class Tokenizer:
 
         self.end_id = self._ids.get(files.special_texts.get("eos_token", ""))  # None: unknown
         self.special: tuple[str, ...] = tuple(self._ids)
-        self.special_texts = SpecialTexts(self.special)
+        self.special_texts = SpecialTexts(self._ids)
         self.vocab_size: int = files.library.get_vocab_size(with_added_tokens=True)
 
     @classmethod
