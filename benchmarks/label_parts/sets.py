@@ -23,6 +23,7 @@ class LabelledSet:
     gold: list[int]
     fitting: list[int]
     held: list[int]
+    development: bool = True  # else it only reports what was chosen on the others
 
 
 def load_sets(names: list[str]) -> list[LabelledSet]:
@@ -46,4 +47,6 @@ def _load(name: str, facts: dict[str, object]) -> LabelledSet:
     order = sorted(range(len(rows)), key=turns.__getitem__)
     fitting, held = sorted(order[:FITTING]), sorted(order[FITTING:])
     templates: dict[str, str] = facts["templates"]  # type: ignore[assignment]
-    return LabelledSet(name, labels, templates, [r["text"] for r in rows], gold, fitting, held)
+    texts = [row["text"] for row in rows]
+    development = bool(facts.get("development", True))
+    return LabelledSet(name, labels, templates, texts, gold, fitting, held, development)
