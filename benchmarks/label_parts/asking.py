@@ -78,7 +78,8 @@ def ask(cache: Path, model: str, backend: str, sets: Sequence[LabelledSet]) -> N
     stateless = [
         each
         for each in sets
-        if not file_of(cache, model, backend, each.name, "states.npz").exists()
+        if each.development
+        and not file_of(cache, model, backend, each.name, "states.npz").exists()
     ]
     if not missing and not stateless:
         return
