@@ -22,6 +22,7 @@ from core.support import unicode_error
 from core.text_stream import StreamDetokenizer
 from core.types import Conversation
 from core_mlx_native.checkpoint.fields import JsonFiles
+from core_mlx_native.text.beside import SpaceBeside
 from core_mlx_native.text.detokenizer import TokenBytes
 from core_mlx_native.text.files import TokenizerFiles, read_tokenizer_files
 from core_mlx_native.text.library import continuing_reader, prepends, prompt_reader
@@ -53,6 +54,7 @@ class Tokenizer:
             self._no_chat = str(error)
         source = source or family_template(files.model_type, self._ids.keys())
         self._chat = ChatPrompts(source, files.special_texts, self._ids)
+        self._beside = SpaceBeside(files.library)
 
         self._token_bytes = TokenBytes(files.library)
         self._texts: dict[int, str] = {}  # of tokens that were asked for
@@ -89,6 +91,7 @@ class Tokenizer:
         no BOS is added to the template's own. Raises `RequestError` for lone surrogates.
         """
         if isinstance(text, RenderedPrompt):
+            text = self._beside.without(text) if self._beside else text
             return self._chat.encode(text, self._between)
         return self._batch([text], add_special=True)[0]
 
