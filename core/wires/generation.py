@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from core.errors import OptionError
+from core.messages import MessageProblem, read_messages
 from core.options import GenerateConfig, GenerateOptions
-from core.types import Message, Role
-from core.wires import content
+from core.types import Message
 from core.wires.errors import OPENAI
 from core.wires.values import Value, bounded
 
@@ -28,12 +28,6 @@ Kind = Literal["chat", "completion"]
 MAX_ANSWERS, MAX_LIKELIEST = 128, 20
 """What OpenAI takes at most: answers to one request, and tokens that are told beside one."""
 
-_ROLES: Mapping[str, Role] = {
-    "system": "system",
-    "developer": "system",  # its newer name
-    "user": "user",
-    "assistant": "assistant",
-}
 _HARMLESS = {
     *("model", "user", "metadata", "store", "service_tier", "stream", "stream_options"),
     *("safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options"),
@@ -74,15 +68,12 @@ def read_chat(body: object) -> GenerationRequest:
     """The request of a chat completion's body, parsed. Raises `WireError`: 400, with ``error``."""
     request = bounded(body, OPENAI)
     _refuse(request, _CHAT_NEUTRAL, {"messages", "top_logprobs", *_CHAT_OPTIONS})
-    messages = request.need("messages")
-    items = messages.items()
-    if not items:
-        raise messages.wrong("There has to be a message at least.", "too_short")
+    messages = _messages(request.need("messages"))
     options = _options(request, _CHAT_OPTIONS)
     return GenerationRequest(
         kind="chat",
         model=request.need("model").text(),
-        messages=tuple(_message(item) for item in items),
+        messages=messages,
         options=options,
         stream=_flag(request.get("stream")),
         include_usage=_include_usage(request.get("stream_options")),
@@ -120,15 +111,15 @@ def read_completion(body: object) -> GenerationRequest:
 # --------------------------------------------------------------------------- what is asked
 
 
-def _message(message: Value) -> Message:
-    role = message.need("role")
-    if role.text() not in _ROLES:
-        known = ", ".join(_ROLES)
-        raise role.wrong(f"A message of {role.text()!r:.60} cannot be read here: {known}.")
-    for name, value in message.named():
-        if name not in ("role", "content") and value.data not in (None, [], {}):
-            raise value.wrong("This field of a message cannot be honoured.", "unsupported_value")
-    return Message(_ROLES[role.text()], content.parts(message.need("content")))
+def _messages(messages: Value) -> tuple[Message, ...]:
+    items = messages.items()
+    if not items:
+        raise messages.wrong("There has to be a message at least.", "too_short")
+    try:
+        return tuple(read_messages([item.data for item in items]))
+    except MessageProblem as problem:
+        path = (*messages.path, *problem.path)
+        raise messages.dialect.invalid(path, problem.problem, problem.code) from None
 
 
 def _prompt(prompt: Value) -> str:

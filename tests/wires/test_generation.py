@@ -94,8 +94,8 @@ IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": 
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         (
-            {"messages": [{"role": "user", "content": "x", "name": "Ann"}]},
-            "messages[0].name",
+            {"messages": [{"role": "user", "content": "x", "weight": 0}]},
+            "messages[0].weight",
         ),
         (
             {"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]},
