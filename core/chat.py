@@ -80,10 +80,10 @@ def render(
     """
     config = config or _NO_OPTIONS
     variables, continues = config.chat_template_kwargs, config.continue_final_message
-    if continues and messages[-1].role != "assistant":
+    if continues and (last := messages[-1].role) != "assistant":
         raise ChatTemplateError(
             "continue_final_message continues a message of the assistant, and the last one here is "
-            f"the {messages[-1].role}'s. End with the assistant's, or leave the option out."
+            f"the {last}'s. End with the assistant's, or leave the option out."
         )
 
     texts = [text for m in messages for text in (m.content, m.name or "")]
@@ -96,8 +96,9 @@ def render(
 
     turns = [replace(m, content=safe(m.content), name=m.name and safe(m.name)) for m in messages]
     arguments = _safe_variables(variables, safe)
-    tag, content = _unused_character([*texts, marker]), turns[-1].content if continues else ""
-    if continues:  # it shows where the content ends, and keeps the white space there
+    tag = content = ""
+    if continues:  # a character that shows where the content ends, and keeps white space there
+        tag, content = _unused_character([*texts, marker]), turns[-1].content
         turns[-1] = replace(turns[-1], content=content + tag)
 
     text = template(turns, *arguments)

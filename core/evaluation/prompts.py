@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from string import ascii_uppercase
 
 from core.errors import EvaluationError
 from core.evaluation.items import Item
 from core.extensions import Tokenizing
 from core.labels import label_texts
+from core.options import GenerateConfig
+from core.rendering import Rendering
 from core.tasks.template import filled, taken
 from core.types import Message
 
@@ -30,6 +33,7 @@ class Prompting:
     its answer, ``separator`` between them; in a ``chat`` they are turns of the conversation.
     ``prefix`` stands between a prompt and an answer, unless the prompt ends in white space.
     With ``letters``, the model is asked for the letter of a choice, and not for its text.
+    A chat's template is given ``chat_template_kwargs``, and its answer begins with ``opening``.
     """
 
     template: str | None = None
@@ -39,17 +43,29 @@ class Prompting:
     prefix: str = " "
     chat: bool = False
     system: str | None = None
+    chat_template_kwargs: Mapping[str, object] | None = field(default=None, hash=False)
+    opening: str = ""
 
-    def prompt(self, item: Item, model: object = None) -> str:
+    def prompt(self, item: Item, model: object = None, render: Rendering | None = None) -> str:
         """The prompt of an item. A chat needs the ``model``, whose template it goes through.
 
-        Raises `EvaluationError` for a field that the item lacks, and what the template raises.
+        ``render`` is what `rendering` returned, for many items. Raises `EvaluationError` for a
+        field that the item lacks, and what the template raises.
         """
         if self.chat:
-            assert isinstance(model, Tokenizing)
-            return model.render_chat(self.messages(item))
+            render = render or self.rendering(model)
+            return render(self.messages(item))
         shown = [self._text(example) + self._ending(example) for example in self.examples]
         return self.separator.join([*shown, self._text(item)])
+
+    def rendering(self, model: object, *, labels: bool = False) -> Rendering:
+        """Return the function from conversations to prompts, after which ``labels`` are read.
+
+        Raises `OptionError` for variables that are not values of JSON.
+        """
+        assert isinstance(model, Tokenizing)
+        config = GenerateConfig(chat_template_kwargs=self.chat_template_kwargs)
+        return Rendering(model, config, self.opening, labels=labels)
 
     def messages(self, item: Item) -> list[Message]:
         """The conversation whose next answer is the item's."""
@@ -86,7 +102,11 @@ class Prompting:
         return LETTERED if self.letters else usual
 
     def check(self) -> None:
-        """Raise `EvaluationError` for a template that no item is seen in."""
+        """Raise `EvaluationError` for a template that no item is seen in, and a chat's options."""
+        if not self.chat and (self.chat_template_kwargs or self.opening):
+            raise EvaluationError(
+                "chat_template_kwargs and opening are for the model's chat template: set chat=True."
+            )
         named = taken(self.used)
         if not named:
             raise EvaluationError(
@@ -124,7 +144,7 @@ class Prompting:
 
 def fingerprint(prompting: Prompting) -> dict[str, object]:
     """All that the prompts depend on, for JSON."""
-    return {
+    found: dict[str, object] = {
         "template": prompting.used,
         "examples": [[e.question, [*e.answers], [*e.choices]] for e in prompting.examples],
         "letters": prompting.letters,
@@ -133,6 +153,9 @@ def fingerprint(prompting: Prompting) -> dict[str, object]:
         "chat": prompting.chat,
         "system": prompting.system,
     }
+    if prompting.chat_template_kwargs:
+        found["chat_template_kwargs"] = dict(prompting.chat_template_kwargs)
+    return found | ({"opening": prompting.opening} if prompting.opening else {})
 
 
 def told_by(item: Item) -> tuple[object, ...]:

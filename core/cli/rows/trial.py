@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -37,6 +38,8 @@ def show(asker: RowAsker, rows: Iterator[Row], shown: Callable[[str], str] = str
     if answered.error is not None:
         raise answered.error
     output.say(f"--- {row.place}, {len(read)} characters")
+    if asker.variables:
+        output.say(f"chat_template_kwargs: {json.dumps(dict(asker.variables))}")
     probabilities, mass = answered.answer.get("probabilities"), answered.answer.get("label_mass")
     if isinstance(probabilities, dict) and isinstance(mass, float):
         for label, share in sorted(probabilities.items(), key=lambda pair: -pair[1]):

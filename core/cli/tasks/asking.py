@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _OWN = (
     *("labels", "labels_file", "label_prefix", "template", "template_file", "chat", "system"),
-    "truncate",
+    *("truncate", "chat_template_kwargs", "opening", "continue_final_message"),
 )
 Decide = Callable[[Sequence[str], "GenerateConfig"], Any]
 """Texts in, and a `core.Decision` for each out."""

@@ -112,7 +112,11 @@ class LastTurnOnly(ReferenceModel):
         return super().rendered([*system, *messages[-1:]], config)
 
 
-@saboteur("chat-has-two-bos", "chat begins with two BOS", {"chat.equals-generate", "chat.options"})
+@saboteur(
+    "chat-has-two-bos",
+    "chat begins with two BOS",
+    {"chat.equals-generate", "chat.final-message", "chat.options"},
+)
 class ChatHasTwoBos(ReferenceModel):
     def chat(
         self,
