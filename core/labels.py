@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from core.errors import LabelError
+from core.errors import InvalidModelError, LabelError
 from core.types import ClassifyResult
 
 Path = tuple[int, ...]
@@ -91,7 +91,8 @@ def score_labels(trie: LabelTrie, logprobs: Sequence[Sequence[float]]) -> LabelS
     """Score every label.
 
     ``logprobs[n][c]`` is the natural-log probability, over the full vocabulary, of
-    ``trie.children[n][c]`` after ``trie.prefixes[n]``.
+    ``trie.children[n][c]`` after ``trie.prefixes[n]``; -infinity for what is impossible. Raises
+    `InvalidModelError` for NaN and +infinity.
     """
     if [*map(len, logprobs)] != [*map(len, trie.children)]:
         raise ValueError("The trie asks for one value for each child of each prefix.")
@@ -104,6 +105,8 @@ def score_edges(trie: LabelTrie, logprobs: Sequence[float]) -> LabelScores:
         scores = [logprobs[edge] for (edge,) in trie.edges]
     else:
         scores = [sum([logprobs[edge] for edge in edges]) for edges in trie.edges]
+    if not sum(scores) < math.inf:  # NaN is not less, either
+        raise _not_numbers(trie.labels, scores)
     probabilities = softmax(scores)
 
     # The margin is that over the second best; a label alone has nothing behind it.
@@ -130,6 +133,15 @@ def with_scores(result: ClassifyResult, scores: LabelScores) -> ClassifyResult:
         scores.label_mass,
         scores.margin,
         result.error,
+    )
+
+
+def _not_numbers(labels: Sequence[str], scores: Sequence[float]) -> InvalidModelError:
+    label, score = next(pair for pair in zip(labels, scores, strict=True) if not pair[1] < math.inf)
+    return InvalidModelError(
+        f"The label {label!r} has the log-probability {score}: the model's logits for this prompt "
+        "are NaN or infinite. Its weights are broken, or overflow the dtype: load it in float32, "
+        "or download it again."
     )
 
 

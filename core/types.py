@@ -321,6 +321,8 @@ class DiscoveredModel:
     `core.load_model` takes each of them. ``quantisation`` is how its weights are stored, as people
     say it (``Q4_K_M``, ``MXFP4``, ``BF16``); ``modified`` is in seconds since 1970; ``problem``
     says in a few words what is wrong with its files, and is empty where nothing was seen.
+    ``parts`` are what its names stand for beside the file at ``path``, in Ollama's store
+    (`core.models.ollama.LAYERS`): ``adapter``, whose files are ``adapters``, ``system`` and so on.
     """
 
     path: str
@@ -335,11 +337,18 @@ class DiscoveredModel:
     quantisation: str = ""
     modified: float = 0.0
     problem: str = ""
+    parts: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """The first of its names; outside of a store, that of its file or directory."""
         return self.names[0] if self.names else os.path.basename(self.path)
+
+    @property
+    def handle(self) -> str:
+        """What to give `core.load_model`: its path, or its name where that stands for more."""
+        return self.name if self.parts else self.path
 
 
 @dataclass(frozen=True, slots=True)

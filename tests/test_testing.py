@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import subprocess
 import sys
@@ -282,7 +283,16 @@ def test_a_label_by_its_name_is_certain() -> None:
     assert (result.label_mass, result.margin) == (1.0, 1.0)
 
 
-@pytest.mark.parametrize("wrong", [{"a": 0.9, "b": 0.9}, {"a": -0.1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"a": 0.9, "b": 0.9},
+        {"a": -0.1},
+        {"a": math.nan},
+        {"a": 0.5, "b": math.nan},
+        {"a": math.inf},
+    ],
+)
 def test_what_are_no_probabilities_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(AssertionError, match="are no probabilities"):
         FakeModel(labels={"p": wrong}).classify(["p"], labels=["a", "b"])

@@ -20,7 +20,7 @@ from core.errors import (
 )
 from core.extensions import Explaining
 from core.models.fingerprint import remember
-from core.models.names import locate
+from core.models.names import located
 from core.models.recognised import recognised
 from core.protocols import Capability
 from core.registry import REGISTRY
@@ -71,7 +71,8 @@ def load(
     user gave none. Raises what `core.load_model` raises. Plugins hear of a load as
     ``core_model_loaded``.
     """
-    location = locate(path)
+    place = located(path)
+    location, config = place.path, place.adapted(config)
     choice = choose(location, config.backend, needed)
     name = choice.backend.name
     known = choosing.own_options(choice.backend)
@@ -79,6 +80,7 @@ def load(
     config = replace(config, backend=name, options={**added, **config.options})
 
     output.hear_logs()
+    log.unapplied(place)
     start = time.perf_counter()
     try:
         # Not by core.load_model, which would ask once more whether the backend can run here.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from core.errors import CoreError
 from core.models.damage import INCOMPLETE, finished_name, missing_shards, not_gguf
-from core.models.described import gguf_model, safetensors_model
+from core.models.described import gguf_model, pickled_model, safetensors_model
 from core.models.files import is_gguf_name, resolve_path, typed_errors
 from core.models.finding import described_at, described_in, joined, one_search
 from core.models.gguf import SHARD
@@ -163,15 +163,14 @@ def _safetensors_model(
 
     # Weights that are all there, on their way, or in a form that is never read.
     if files := {**parts, **whole}:
-        problem = INCOMPLETE if parts else ""
-        yield safetensors_model(list(files.values()), source, problem, examine)
+        partly = parts.keys()
+        yield safetensors_model(list(files.values()), source, partly, examine)
     elif pickles := [
         (entry.path, found)
         for entry in entries
         if _PICKLE.fullmatch(entry.name) and (found := _file(entry))
     ]:
-        only = os.path.basename(min(pickles)[0])
-        yield safetensors_model(pickles, source, f"no safetensors, only {only}", examine)
+        yield pickled_model(pickles, source)
 
 
 def _gguf_models(

@@ -114,7 +114,8 @@ def model_formats(path: str | os.PathLike[str]) -> tuple[ModelFormat, ...]:
     server, which is not asked.
 
     Raises `ModelNotFoundError` (nothing there, or nothing that is a model in one of them),
-    `ModelAccessError` (no permission) and `InvalidModelError` (called .gguf and is not GGUF).
+    `ModelAccessError` (no permission) and `InvalidModelError` (called .gguf and is not GGUF, an
+    adapter, a publisher's own format).
     """
     location = resolve_path(path)
     if is_server(location):
@@ -213,6 +214,16 @@ def _directory_formats(location: str, names: list[str]) -> tuple[ModelFormat, ..
         return ("safetensors", "gguf") if has_gguf else ("safetensors",)
     if has_gguf:
         return ("gguf",)
+    if "adapter_config.json" in names:
+        raise InvalidModelError(
+            f"{location!r} is a LoRA adapter, not a model. Load the model that it belongs to, with "
+            f"adapter_path={location!r}."
+        )
+    if "params.json" in names:  # beside consolidated.safetensors, or consolidated.00.pth
+        raise InvalidModelError(
+            f"{location!r} is in the publisher's own format (params.json), which is not read. Get "
+            "the model in transformers' layout (config.json, model*.safetensors), or as GGUF."
+        )
     raise ModelNotFoundError(f"There is no model in {location!r}. {_MODEL_DIRECTORY}")
 
 

@@ -10,6 +10,7 @@ from core.models.damage import INCOMPLETE, NO_PERMISSION
 from core.models.files import check_exists, model_formats, read_config_json
 from core.models.gguf import read_gguf
 from core.models.stores import model_at
+from core.models.weight_files import next_step
 from core.types import DiscoveredModel, ModelFormat
 
 
@@ -75,8 +76,12 @@ def _damaged(location: str, found: DiscoveredModel) -> ModelError:
 def _again(model: DiscoveredModel) -> str:
     if model.problem == NO_PERMISSION:
         return "Change its permissions, or run as a user who may read it."
+    if model.adapters:
+        return "Create or pull it again with Ollama, or give its parts by their paths."
     if model.problem.startswith("no safetensors"):
         return "Get it in safetensors, or as a GGUF file."
+    if step := next_step(model.problem):
+        return step
     if model.problem != INCOMPLETE:
         return "Download or convert it again."
     if model.source == "huggingface":

@@ -113,7 +113,8 @@ class Script:
                     f"FakeModel labels {asked!r:.200} as {found!r}, which is none of {names}."
                 )
             return {found: 1.0}
-        if min(found.values(), default=0.0) < 0.0 or math.fsum(found.values()) > 1.0 + 1e-6:
+        shares = found.values()
+        if not (min(shares, default=0.0) >= 0.0 and math.fsum(shares) <= 1.0 + 1e-6):  # or NaN
             raise AssertionError(
                 f"FakeModel's probabilities for {asked!r:.200} are no probabilities: {found!r}."
             )

@@ -29,7 +29,7 @@ STOP = VOCABULARY - 1
 class Letters:
     """A tokenizer with a token for each character, and the detokenizer of it."""
 
-    special_texts = SpecialTexts(())
+    special_texts = SpecialTexts({})
     incomplete = False
 
     def encode(self, text: str) -> list[int]:

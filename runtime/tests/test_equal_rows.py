@@ -33,7 +33,7 @@ CAPABILITIES = frozenset(core.Capability)
 class Letters:
     """A tokenizer with a token for each character."""
 
-    special_texts = SpecialTexts(())
+    special_texts = SpecialTexts({})
 
     def encode(self, text: str) -> list[int]:
         return [ord(character) for character in text]

@@ -39,6 +39,7 @@ def facts_of(path: str, found: DiscoveredModel | None, backend: str = "") -> dic
         "quantisation": found.quantisation or None if found else None,
         "quant_bits": found.quant_bits if found else None,
         "quant_group": found.quant_group if found else None,
+        "parts": _uses(found),
         **dict.fromkeys(_KEYS),
     }
 
@@ -60,6 +61,16 @@ def _format(location: str, backend: str) -> str | None:
     if not formats and not backend:
         REGISTRY.choose(location)  # raises: it says what the backends read
     return formats[0] if formats else None
+
+
+def _uses(found: DiscoveredModel | None) -> dict[str, str]:
+    """Return what becomes of each part that a name of Ollama's store stands for."""
+    if found is None or not found.parts:
+        return {}
+    from core.models.ollama import ADAPTER, unapplied
+
+    adapters = {ADAPTER: "\n".join(found.adapters)} if found.adapters else {}
+    return adapters | {kind: use for kind, use, _ in unapplied(found)}
 
 
 def _of_config(directory: str) -> dict[str, object]:

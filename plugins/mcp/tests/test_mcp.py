@@ -20,6 +20,7 @@ import core
 from core.registry import REGISTRY
 from core.shared_models import close_shared_models
 from core.testing import FakeBackend, FakeModel, write_model
+from core.types import DiscoveredModel
 from core_mcp.models import Models
 from core_mcp.server import create_server
 
@@ -243,6 +244,21 @@ def test_without_models_those_that_are_discovered(
     models = Models()
     assert call(models, "generate", prompt="hi").structured_content["text"] == "Hello there."
     assert call(models, "generate", prompt="hi", model="only").is_error is False
+
+
+def test_a_name_that_stands_for_more_than_a_file_is_loaded_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tuned = DiscoveredModel(
+        *("/m/base", "", 0, 0, 1, "gguf", 1, "ollama"),
+        names=("tuned:latest", "tuned"),
+        parts=("adapter",),
+        adapters=("/m/lora",),
+    )
+    monkeypatch.setattr("core_mcp.models.discover_stores", lambda examine: [tuned])
+    monkeypatch.setattr("core_mcp.models.shared_model", lambda model, backend: FakeModel(model))
+    loaded: Any = Models().load("tuned")
+    assert loaded.generate("hi").text() == "tuned:latest"
 
 
 def test_models_that_cannot_be_told_apart_are_refused(backend: FakeBackend, tmp_path: Path) -> None:

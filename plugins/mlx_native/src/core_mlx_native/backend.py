@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import BackendUnavailableError, CoreError, UnsupportedOptionError
-from core.models.files import model_formats, resolve_path, typed_errors
+from core.models.files import model_formats, resolve_path
 from core.options import LoadConfig
 from core.protocols import PROTOCOL_VERSION, Capability
 from core.support import chosen_backend, refuse_load_options
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from core_mlx_native.model import MlxModel
 
 _OWN_OPTIONS = {
+    "chat_template": "the name of the chat template to use, where a model has several",
     "dequantize": "whether packed weights are made dense at the load",
     "dtype": "float32, float16 or bfloat16: what is computed in",
     "length_step": "rows of classify and score are padded to a multiple of so many tokens",
@@ -71,18 +72,15 @@ class MlxBackend(ABC):
         It looks at config.json, and whether there are weights and a tokenizer.json.
         """
         from core_mlx_native.checkpoint.config import load_config
+        from core_mlx_native.checkpoint.own_files import without_weights
 
         try:
             directory = _directory(path)
             load_config(directory, tensors=False)
-            with typed_errors(str(directory)):
-                names = os.listdir(directory)
+            if reason := without_weights(directory):
+                return reason
         except CoreError as error:
             return str(error)
-        if not any(name.endswith(".safetensors") for name in names):
-            return (
-                f"no weights (there is no *.safetensors file in {directory}). Fetch them as well."
-            )
         if not os.path.lexists(directory / "tokenizer.json"):
             return f"no tokeniser (there is no file {directory}/tokenizer.json). Fetch it as well."
         return None

@@ -36,10 +36,10 @@ from core_mlx_native.classify.microbatch import ClassifyTask, HostResult
 from core_mlx_native.classify.scheduler import Scheduler
 from core_mlx_native.classify.scoring import ScoreTask
 from core_mlx_native.decode.engine import Engine
-from core_mlx_native.failures import of_request
+from core_mlx_native.failures import not_finite, of_request
 from core_mlx_native.loader import LoadedModel, with_adapter, with_own_base
 from core_mlx_native.network.prefill import prefill
-from core_mlx_native.to_python import float_array
+from core_mlx_native.to_python import bools, float_array
 from core_mlx_native.train.beginning import begin, save, training_rows
 from core_mlx_native.train.rows import TokenRow
 from core_mlx_native.train.training import Training
@@ -74,7 +74,9 @@ def inspect(model: LoadedModel, ids: list[int], check: Check) -> AttentionSnapsh
     keys from later tokens, but every token has one.
     """
     config = model.config
-    batch = prefill(model.decoder, [ids], check)
+    cache = prefill(model.decoder, [ids], check).cache
+    if not all(bools(mx.stack([mx.isfinite(keys).all() for keys, _ in cache]))):
+        raise not_finite("attention keys")
 
     return AttentionSnapshot(
         num_layers=config.num_layers,
@@ -82,7 +84,7 @@ def inspect(model: LoadedModel, ids: list[int], check: Check) -> AttentionSnapsh
         seq_len=len(ids),
         head_dim=config.head_dim,
         architecture=config.model_type,
-        keys=tuple(_heads(keys[0]) for keys, _ in batch.cache),
+        keys=tuple(_heads(keys[0]) for keys, _ in cache),
     )
 
 

@@ -29,7 +29,8 @@ LABELS = [str(path) for path in PATHS]
 
 
 def read(asked: list[DeviceLabels]) -> list[LabelScores]:
-    return label_scores([each.read() for each in asked])
+    found = label_scores([each.read() for each in asked])
+    return [scores for scores in found if isinstance(scores, LabelScores)]
 
 
 def step_by_step(decoder: Decoder, prompt: list[int], path: TokenPath) -> float:

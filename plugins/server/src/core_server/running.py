@@ -12,7 +12,7 @@ import uvicorn
 import core
 from core.errors import UnsupportedModelError
 from core.extensions import ModelProbe
-from core.models.names import locate
+from core.models.names import located
 from core.support import offered
 from core_server.app import create_app
 from core_server.listening import configured
@@ -63,7 +63,7 @@ def run(
 
 def _loadable(model: str, backend: str, load: Callable[[str, str], Served]) -> Loadable:
     """A model that is not loaded yet. Raises `core.CoreError` for what its files tell already."""
-    path = locate(model)
+    path = located(model).path
     name = backend or core.default_backend(path).name
     probe = core.get_backend(name)
     if isinstance(probe, ModelProbe) and (refused := probe.refusal(path)):
@@ -77,10 +77,9 @@ def _loadable(model: str, backend: str, load: Callable[[str, str], Served]) -> L
 
 
 def _served(model: str, backend: str, context_len: int, parallel_slots: int) -> Served:
-    path = locate(model)
-    name = backend or core.default_backend(path).name
+    name = backend or core.default_backend(model).name
     loaded = core.load_model(
-        path, backend=name, context_len=context_len, parallel_slots=parallel_slots
+        model, backend=name, context_len=context_len, parallel_slots=parallel_slots
     )
     offers = offered(loaded, core.get_backend(name))
     return Served(_name(model), loaded, backend=name, capabilities=offers)

@@ -32,10 +32,9 @@ class ContinuingTokenizer(Protocol):
         ...
 
     def last_cut(self, text: str) -> int:
-        """A place near the end of a text where its tokens part; 0 where none is known.
+        """Return a place near a text's end from which on its tokens are the rest's own; 0: none.
 
-        What stands in front has the same tokens whatever follows, and what stands behind as if
-        nothing stood in front.
+        The rest has the tokens that it has by itself, whatever follows it.
         """
         ...
 
@@ -45,7 +44,11 @@ class ServedTokenizer(ContinuingTokenizer, Protocol):
 
     @property
     def special_texts(self) -> SpecialTexts:
-        """What warns of special tokens that plain prompts spell."""
+        """The special tokens, as far as prompts and stop strings spell them."""
+        ...
+
+    def token_text(self, token_id: int, /) -> str:
+        """Return the text of one token by itself, a special one's too; empty for unknown ids."""
         ...
 
     def fewest_tokens(self, text: str) -> int:

@@ -15,7 +15,7 @@ from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
 from core_llama_cpp.classify.passes import Branch, Passes, ask
 from core_llama_cpp.context.session import Logits
-from core_llama_cpp.sampling import Sampler, log_total, logprob
+from core_llama_cpp.sampling import Sampler, check_logits, log_total, logprob
 from core_runtime.batches import by_prefix
 from core_runtime.request import own_error, seeded
 from core_runtime.rows import Row, labels_alone, of_labels
@@ -32,7 +32,11 @@ class LabelReader:
         self._found: dict[Path, list[float]] = {}
 
     def read(self, node: Path, logits: Logits) -> None:
-        """Take the logits behind an inner node; ``()`` is the prompt's end."""
+        """Take the logits after an inner node; ``()`` is the prompt's end.
+
+        Raises `core.InvalidModelError` for what is no distribution.
+        """
+        check_logits(logits)
         children = logits[list(self._children[node])].astype(float)
         self._found[node] = (children - log_total(logits)).tolist()
 

@@ -70,6 +70,16 @@ def of_generation(error: Exception, tokens: int) -> Exception:
     )
 
 
+def not_finite() -> Failure:
+    """Return the failure of a generation whose logits are NaN or infinite."""
+    return Failure(
+        "InvalidModelError",
+        "The model's logits for this prompt are NaN or infinite: its weights are broken, or "
+        "overflow their dtype. Convert the model again in bfloat16 or float32, or download it "
+        "again.",
+    )
+
+
 def is_out_of_memory(error: Exception) -> bool:
     """True for the errors with which MLX says that an allocation failed."""
     if not isinstance(error, RuntimeError):

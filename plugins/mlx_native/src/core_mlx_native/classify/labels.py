@@ -16,6 +16,7 @@ from itertools import chain
 
 import mlx.core as mx
 
+from core.errors import CoreError, InvalidModelError
 from core.labels import LabelScores, LabelTrie, Path, score_edges
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.masks import additive, tree_allowed
@@ -42,12 +43,15 @@ class HostLabels:
     nodes: Sequence[Path]
     values: Sequence[Sequence[float]]
 
-    def scores(self) -> Iterator[tuple[int, LabelScores]]:
-        """Yield each row with the scores of its labels."""
+    def scores(self) -> Iterator[tuple[int, LabelScores | CoreError]]:
+        """Yield each row with the scores of its labels; or with its error, for NaN and infinity."""
         places = None if self.nodes == list(self.trie.prefixes) else self._places()
         for row, values in zip(self.rows, self.values, strict=True):
             in_order = values if places is None else [values[place] for place in places]
-            yield row, score_edges(self.trie, in_order)
+            try:
+                yield row, score_edges(self.trie, in_order)
+            except InvalidModelError as error:
+                yield row, error
 
     def _places(self) -> list[int]:
         """Where each value stands that the trie asks for, in its order; nodes may come twice."""
@@ -114,8 +118,8 @@ def ask_labels(
     return asked
 
 
-def label_scores(answered: Iterable[HostLabels]) -> list[LabelScores]:
-    """Return the label scores of every row, in the order of the rows."""
+def label_scores(answered: Iterable[HostLabels]) -> list[LabelScores | CoreError]:
+    """Return the label scores of every row, or its error, in the order of the rows."""
     found = dict(chain.from_iterable(each.scores() for each in answered))
     return [found[row] for row in sorted(found)]
 

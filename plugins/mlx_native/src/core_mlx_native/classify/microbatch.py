@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from core.clock import Check
 from core.errors import CoreError
-from core.labels import with_scores
+from core.labels import LabelScores, with_scores
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
 from core_mlx_native.classify.labels import (
@@ -26,7 +26,7 @@ from core_mlx_native.classify.labels import (
     label_scores,
 )
 from core_mlx_native.classify.scheduler import OnDevice
-from core_mlx_native.failures import not_a_number
+from core_mlx_native.failures import not_finite
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.network.prefill import Prefill
 from core_mlx_native.sampling.sampling import logprobs as logprobs_of
@@ -43,7 +43,7 @@ class HostResult:
     None where it is not asked for.
     """
 
-    broken: Sequence[bool]  # of each row, whether it has a NaN
+    broken: Sequence[bool]  # of each row, whether its values are NaN or infinite
     tokens: Sequence[int] | None
     logprobs: Sequence[float] | None  # of the tokens
     logits: Sequence[array[float]] | None
@@ -116,7 +116,7 @@ class ClassifyTask:
         """Queue the head, the draw of a token for each row, and the values of its labels."""
         model, config = self.model, self.config
         if self._labels_only:
-            broken = mx.concatenate([_has_nan(part.hidden) for part in parts])
+            broken = mx.concatenate([_is_broken(part.hidden) for part in parts])
             return DeviceResult(
                 broken, labels=_labels(model, rows, parts, label_head, None)
             ).queue()
@@ -131,7 +131,7 @@ class ClassifyTask:
         known = logits if _read_at_ends(rows) else None
         total = model.decoder.ops.log_total(logits) if config.return_logprobs else None
         return DeviceResult(
-            _has_nan(logits),
+            model.decoder.ops.broken(logits) if total is None else mx.isnan(total),
             tokens,
             None if total is None else logprobs_of(logits, tokens, total),
             logits if config.return_logits else None,
@@ -143,17 +143,9 @@ class ClassifyTask:
         found = self._tokens(values)
 
         # Labels add their scores to the tokens; with labels_only the tokens go.
-        if values.labels:
-            scores = label_scores(values.labels)
-            found = [with_scores(*pair) for pair in zip(found, scores, strict=True)]
-        if labels_alone(self.config):
-            found = [of_labels(result) for result in found]
-
-        # A row whose logits hold a NaN gets an error in the place of its result.
-        return [
-            ClassifyResult(error=not_a_number()) if bad else result
-            for bad, result in zip(values.broken, found, strict=True)
-        ]
+        scores = label_scores(values.labels) if values.labels else [None] * len(found)
+        rows = zip(values.broken, found, scores, strict=True)
+        return [self._result(*row) for row in rows]
 
     def failed(self, error: CoreError) -> ClassifyResult:
         """See `scheduler.Task`."""
@@ -163,6 +155,16 @@ class ClassifyTask:
     def _labels_only(self) -> bool:
         """True if the head runs for the tokens of the labels alone."""
         return self.model.fast.label_rows and labels_alone(self.config)
+
+    def _result(
+        self, broken: bool, result: ClassifyResult, scores: LabelScores | CoreError | None
+    ) -> ClassifyResult:
+        """Make a row's result of its token and the scores of its labels; or its error."""
+        if broken or isinstance(scores, CoreError):
+            return ClassifyResult(error=not_finite())
+        if scores is not None:
+            result = with_scores(result, scores)
+        return of_labels(result) if labels_alone(self.config) else result
 
     def _tokens(self, values: HostResult) -> list[ClassifyResult]:
         rows = len(values.broken)
@@ -205,9 +207,9 @@ def _at_ends(parts: Sequence[Prefill], prompts: Sequence[Sequence[int]]) -> mx.a
     return mx.concatenate([part.hidden_at(list(islice(ends, len(part.hidden)))) for part in parts])
 
 
-def _has_nan(values: mx.array) -> mx.array:
-    """Tell for each row whether it holds a NaN: [B]."""
-    return mx.isnan(values.reshape(len(values), -1)).any(axis=-1)
+def _is_broken(hidden: mx.array) -> mx.array:
+    """Return for each row of [B, R, H] whether NaN or infinity is among its values: [B]."""
+    return ~mx.isfinite(hidden.reshape(len(hidden), -1)).all(axis=-1)
 
 
 def _read_at_ends(rows: Sequence[Row]) -> bool:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 SHARD_BYTES = 5_000_000_000
 _WEIGHTS = (".safetensors", ".index.json", ".bin", ".pt", ".pth", ".gguf", ".npz", ".onnx", ".h5")
 _PACKED = ("weight", "scales", "biases")
+_ADAPTER_CONFIG = "adapter_config.json"
 
 
 def _silent(done: int, total: int) -> None:
@@ -165,8 +166,11 @@ def _by_stored_names(files: list[Path]) -> dict[str, mx.array]:
 
 
 def _copy_others(source: Path, directory: Path) -> None:
-    """Copy what is no weights: configuration, tokenizer, templates, licence; config.json last."""
-    others = [path for path in source.iterdir() if path.is_file()]
+    """Copy configuration, tokenizer, templates and licence, config.json last.
+
+    Left out are weights, and an adapter's configuration: transformers would look for the adapter.
+    """
+    others = [path for path in source.iterdir() if path.is_file() and path.name != _ADAPTER_CONFIG]
     wanted = [path for path in others if not path.name.lower().endswith(_WEIGHTS)]
     for path in sorted(wanted, key=lambda path: path.name == "config.json"):
         if path.name != RECORD:

@@ -1,4 +1,4 @@
-"""The tokenizer of a model directory, gathered from up to five files.
+"""The tokenizer of a model directory, gathered from its files.
 
 Which tokens end a generation is read from them and from the vocabulary. One check comes before the
 ``tokenizers`` library reads a tokenizer.json: a ``Precompiled`` normalizer holds SentencePiece's
@@ -25,14 +25,13 @@ from core.errors import InvalidModelError, ModelNotFoundError, TokenizerError
 from core.models.files import read_model_file
 from core.support import unicode_error
 from core_mlx_native.checkpoint.fields import Fields, JsonFiles
+from core_mlx_native.text.templates import read_templates
 from core_runtime.text.special_texts import END_MARKS
 
 _KEY = "precompiled_charsmap"
 _MAY_HOLD_KEY = re.compile(rb"charsmap|\\u00[4-7]")  # as it stands, or a letter of it escaped
 MAX_TOKENIZER_BYTES = 512 * 2**20
 """The most bytes of a tokenizer.json; Gemma's, with 262,144 tokens, has 33 MB."""
-MAX_TEMPLATE_BYTES = 2**20
-"""The most bytes of a chat_template.jinja; the longest in use are below 20 KB."""
 
 
 def check_charsmaps(data: bytes) -> None:
@@ -86,8 +85,8 @@ def stop_tokens(
 
     # By id, in the files of the model.
     found = {
-        *_eos_ids(_fields(files, "generation_config.json"), vocab_size),
-        *_eos_ids(_holding_eos(config), vocab_size),
+        *_eos_ids(_fields(files, "generation_config.json"), library, vocab_size),
+        *_eos_ids(_holding_eos(config), library, vocab_size),
     }
 
     # By text, in those of the tokenizer.
@@ -96,8 +95,8 @@ def stop_tokens(
         *_special_ids(library, END_MARKS),
     }
 
-    # The vocabulary of the tokenizer may go beyond that of the model.
-    return frozenset(found | {id for id in named if id < vocab_size})
+    # The vocabulary of the tokenizer may go beyond that of the model, which never writes these.
+    return frozenset(id for id in found | named if id < vocab_size)
 
 
 def _fields(files: JsonFiles, name: str) -> Fields:
@@ -110,11 +109,13 @@ def _holding_eos(config: Fields) -> Fields:
     return config if text is None or config.values.get("eos_token_id") is not None else text
 
 
-def _eos_ids(fields: Fields, vocab_size: int) -> frozenset[int]:
+def _eos_ids(fields: Fields, library: Library, vocab_size: int) -> frozenset[int]:
     value = fields.values.get("eos_token_id")
     ids = value if isinstance(value, list) else [] if value is None else [value]
+    added = library.get_added_tokens_decoder()
     for id in ids:
-        if isinstance(id, bool) or not isinstance(id, int) or not 0 <= id < vocab_size:
+        number = isinstance(id, int) and not isinstance(id, bool)
+        if not number or not (0 <= id < vocab_size or id in added):
             raise fields.error(f"eos_token_id has {id!r:.60}, not a token id below {vocab_size}")
     return frozenset(ids)
 
@@ -142,12 +143,13 @@ def _special_ids(library: Library, texts: tuple[str, ...]) -> frozenset[int]:
 class TokenizerFiles:
     """The contents of a directory's tokenizer files.
 
-    ``special_texts`` are the template variables ``bos_token``, ``eos_token`` and so on.
+    ``templates``: those for chats, by name. ``special_texts`` are their variables ``bos_token``,
+    ``eos_token`` and so on.
     """
 
     library: Library
     model_type: str
-    chat_template: str | None
+    templates: Mapping[str, str]
     special_texts: Mapping[str, str]
 
 
@@ -160,18 +162,21 @@ def read_tokenizer_files(directory: Path, files: JsonFiles | None = None) -> Tok
     return TokenizerFiles(
         library=library,
         model_type=str(model.get("model_type", "")),
-        chat_template=_chat_template(directory, own),
+        templates=read_templates(directory, files),
         special_texts=_special_texts(own, directory / "tokenizer_config.json"),
     )
 
 
 def _library(path: Path) -> Library:
-    data = _read(path, MAX_TOKENIZER_BYTES)
-    if data is None:
+    try:
+        data = read_model_file(path, MAX_TOKENIZER_BYTES)
+    except ModelNotFoundError:
         raise TokenizerError(
             f"The model has no tokenizer: there is no file {path}. Fetch or convert the model "
             "again with its tokenizer.json."
-        )
+        ) from None
+    except InvalidModelError as error:
+        raise TokenizerError(str(error)) from error
 
     try:
         data = data.removeprefix(BOM_UTF8)
@@ -183,15 +188,6 @@ def _library(path: Path) -> Library:
         raise TokenizerError(
             f"{path} is broken: {error!s:.200}. Fetch or convert the model again."
         ) from error
-
-
-def _read(path: Path, limit: int) -> bytes | None:
-    try:
-        return read_model_file(path, limit)
-    except ModelNotFoundError:
-        return None
-    except InvalidModelError as error:
-        raise TokenizerError(str(error)) from error
 
 
 def _json(files: JsonFiles, name: str) -> Mapping[str, Any]:
@@ -216,27 +212,3 @@ def _special_texts(own: Mapping[str, Any], where: Path) -> dict[str, str]:
                 )
             texts[name] = value
     return texts
-
-
-def _chat_template(directory: Path, own: Mapping[str, Any]) -> str | None:
-
-    # A file of its own comes first.
-    path = directory / "chat_template.jinja"
-    data = _read(path, MAX_TEMPLATE_BYTES)
-    if data is not None:
-        try:
-            return data.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise TokenizerError(f"{path} is not UTF-8: {error}. Save it as UTF-8.") from error
-
-    found = own.get("chat_template")
-    if isinstance(found, list):  # several by name, as in older tokenizer_config.json files
-        named = {item.get("name"): item.get("template") for item in found if isinstance(item, dict)}
-        found = named.get("default")
-
-    if found is not None and not isinstance(found, str):
-        raise TokenizerError(
-            f"{directory / 'tokenizer_config.json'}: chat_template is {json.dumps(found)[:60]}, "
-            "neither a text nor a list with one called 'default'."
-        )
-    return found

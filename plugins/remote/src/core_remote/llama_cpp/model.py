@@ -155,7 +155,8 @@ class LlamaModel(RemoteModel):
         tokenizer = self._tokenizer
         speaking = Speaking(self._server, tokenizer.vocabulary, tokenizer.limit, config)
         detokenizer = tokenizer.detokenizer(before)
-        wire = TokenWire(self._connection, speaking, prepare, config, detokenizer)
+        names = tokenizer.vocabulary.names
+        wire = TokenWire(self._connection, speaking, prepare, config, detokenizer, names)
         return RemoteStream(wire, config, record or self.record)
 
     def together(

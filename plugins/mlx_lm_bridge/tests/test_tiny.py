@@ -1,0 +1,55 @@
+"""A model that is made to say special tokens, and to compute NaN and infinity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import core
+from plugins.mlx_lm_bridge.tests.tiny_checkpoint import USER, write
+
+
+@pytest.fixture(scope="module")
+def model(
+    tmp_path_factory: pytest.TempPathFactory, fast_blas: dict[str, str]
+) -> Iterator[core.TextModel]:
+    directory = write(tmp_path_factory.mktemp("tiny") / "model")
+    with core.load_model(directory, backend="mlx_lm", options={"env": fast_blas}) as loaded:
+        yield loaded
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"return_logprobs": True},
+        {"temperature": 1e-3, "seed": 1, "top_p": 0.9},
+        {"repeat_penalty": 1.1, "return_logprobs": True},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(("prompt", "before"), [("!", ""), ("#", ""), ("$", "!"), ("%", "#")])
+def test_logits_that_are_infinite_end_the_stream_with_an_error(
+    model: core.TextModel, prompt: str, before: str, options: dict[str, Any]
+) -> None:
+    stream = model.generate(prompt, max_tokens=6, **options)
+    found: list[core.Token] = []
+    with pytest.raises(core.InvalidModelError, match="NaN or infinite"):
+        found.extend(stream)
+    assert ("".join(token.text for token in found), stream.finish_reason) == (before, "error")
+    assert model.generate("a", max_tokens=2).text() == "bc"
+
+
+def test_a_stop_string_that_is_a_special_token(model: core.TextModel) -> None:
+    """mlx-lm shows special tokens in its texts."""
+    assert model.generate("a", max_tokens=5).text() == f"bc{USER}de"
+    for stop, left in ((USER, "bc"), (f"c{USER}", "b"), (f"{USER}d", "bc")):
+        stream = model.generate("a", max_tokens=5, stop=stop)
+        assert "".join(token.text for token in stream) == left
+        assert stream.finish_reason == "stop"
+        assert stream.metrics.generated_tokens == len(left)
+    stream = model.generate("a", max_tokens=5, stop=f"{USER}x")
+    assert "".join(token.text for token in stream) == f"bc{USER}de"
+    assert stream.finish_reason == "length"
