@@ -80,11 +80,7 @@ def render(
     """
     config = config or _NO_OPTIONS
     variables, continues = config.chat_template_kwargs, config.continue_final_message
-    if continues and (last := messages[-1].role) != "assistant":
-        raise ChatTemplateError(
-            "continue_final_message continues a message of the assistant, and the last one here is "
-            f"the {last}'s. End with the assistant's, or leave the option out."
-        )
+    check_continued(messages, config)
 
     texts = [text for m in messages for text in (m.content, m.name or "")]
     texts.append("" if variables is None else json.dumps(variables, ensure_ascii=False))
@@ -108,6 +104,16 @@ def render(
     return RenderedPrompt(_until(text, tag, content) if continues else text, marker)
 
 
+def check_continued(messages: Sequence[Message], config: GenerateConfig) -> None:
+    """Raise `ChatTemplateError` where the last message is to be continued, and cannot be."""
+    last = messages[-1].role if messages else "user"
+    if config.continue_final_message and last != "assistant":
+        raise ChatTemplateError(
+            "continue_final_message continues a message of the assistant, and the last one here is "
+            f"the {last}'s. End with the assistant's, or leave the option out."
+        )
+
+
 def unread_variable(name: str, reads: Collection[str]) -> InvalidOptionError:
     """Return the error of a variable that a chat template never reads; ``reads`` are those it does.
 
@@ -126,13 +132,15 @@ def refuse_variables(config: GenerateConfig) -> None:
         raise unread_variable(name, ())
 
 
-def refuse_names(messages: Sequence[Message]) -> None:
+def refuse_names(
+    messages: Sequence[Message], reason: str = "The model's chat template has no place"
+) -> None:
     """Raise `ChatTemplateError` for a message with a name, where there is no place for any."""
     for message in messages:
         if message.name is not None:
             raise ChatTemplateError(
-                "The model's chat template has no place for a message's name "
-                f"({message.name!r:.60}): leave it out, or write it into the content."
+                f"{reason} for a message's name ({message.name!r:.60}): leave it out, or write it "
+                "into the content."
             )
 
 
