@@ -102,8 +102,10 @@ def _open_block(prompt: str, messages: Conversation) -> tuple[str, str] | None:
 
 def _reason(begin: str, end: str, variables: Mapping[str, object]) -> str:
     switch = next((name for name in SWITCHES if variables.get(name)), None)
-    turn_off = "" if switch is None else f"Turn thinking off ({switch}: false), or end"
+    flag = "--no-thinking, " if switch == SWITCHES[0] else ""
+    turn_off = f"Turn thinking off ({flag}chat_template_kwargs={{{switch!r}: False}}), or end"
     return (
         f"No label can be read here: the prompt ends within the model's thoughts ({begin}). "
-        f"{turn_off or 'End'} them with the first words of the answer, --opening {end!r} say."
+        f"{'End' if switch is None else turn_off} them with the first words of the answer, "
+        f"--opening {end!r} say."
     )

@@ -143,8 +143,8 @@ def template_config(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 def uses_template(flags: Mapping[str, Any]) -> bool:
     """Return whether texts go through the chat template: with --chat, or a flag that implies it."""
-    implying = ("system", "chat_template_kwargs", "thinking", "opening")
-    return bool(flags["chat"]) or any(flags[name] is not None for name in implying)
+    implied = any(flags[name] is not None for name in ("system", "thinking", "opening"))
+    return implied or bool(flags["chat"] or _variables(flags["chat_template_kwargs"]))
 
 
 def _variables(text: str | None) -> dict[str, object]:

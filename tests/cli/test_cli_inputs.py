@@ -145,11 +145,11 @@ def test_field_names_the_text(classified: Any) -> None:
 def test_messages_go_through_the_chat_template(classified: Any) -> None:
     conversation = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}]
     line = json.dumps({"messages": conversation})
-    _, rows = classified(line, "--system", "s")
+    _, rows = classified(line, "--system", "s", "--new-turn")
     rendered = "<system>s</system><user>u</user><assistant>a</assistant>"
     assert (asked(rows[0]), rows[0]["token"]["id"]) == ("a", len(rendered))
     own = [{"role": "system", "content": "own"}, *conversation]
-    _, rows = classified(json.dumps({"messages": own}), "--system", "s")
+    _, rows = classified(json.dumps({"messages": own}), "--system", "s", "--new-turn")
     assert rows[0]["token"]["id"] == len(rendered.replace(">s<", ">own<"))
 
 
