@@ -21,7 +21,7 @@ from core.errors import (
 from core.evaluation.drawing import Drawn, Generate, drawn
 from core.evaluation.items import Item
 from core.evaluation.marking import Marking, majority
-from core.evaluation.prompts import Prompting, told_by
+from core.evaluation.prompts import Prompting, rendering, told_by
 from core.evaluation.result import ItemResult, Sample
 from core.extensions import Scoring
 from core.labels import softmax
@@ -86,7 +86,7 @@ class Asker:
         self._told = {told_by(example) for example in prompting.examples}
         self._generate = generate or model.batch_generate
         labels = marking.metric == "choice"
-        self._render = prompting.rendering(model, labels=labels) if prompting.chat else None
+        self._render = rendering(prompting, model, labels=labels) if prompting.chat else None
 
     @property
     def variables(self) -> Mapping[str, object]:
@@ -95,7 +95,7 @@ class Asker:
 
     def prompt(self, item: Item) -> str:
         """What the model reads of an item. Raises `CoreError` for one that it cannot."""
-        return self.prompting.prompt(item, self.model, self._render)
+        return self.prompting.put(item, self._render)
 
     def answered(self, items: Sequence[Item], config: GenerateConfig) -> list[ItemResult]:
         """The marked items, in order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from string import ascii_uppercase
 
@@ -46,26 +46,19 @@ class Prompting:
     chat_template_kwargs: Mapping[str, object] | None = field(default=None, hash=False)
     opening: str = ""
 
-    def prompt(self, item: Item, model: object = None, render: Rendering | None = None) -> str:
+    def prompt(self, item: Item, model: object = None) -> str:
         """The prompt of an item. A chat needs the ``model``, whose template it goes through.
 
-        ``render`` is what `rendering` returned, for many items. Raises `EvaluationError` for a
-        field that the item lacks, and what the template raises.
+        Raises `EvaluationError` for a field that the item lacks, and what the template raises.
         """
-        if self.chat:
-            render = render or self.rendering(model)
+        return self.put(item, rendering(self, model) if self.chat else None)
+
+    def put(self, item: Item, render: Callable[[list[Message]], str] | None = None) -> str:
+        """Return the prompt of an item; ``render`` makes that of a chat. Raises like `prompt`."""
+        if render is not None:
             return render(self.messages(item))
         shown = [self._text(example) + self._ending(example) for example in self.examples]
         return self.separator.join([*shown, self._text(item)])
-
-    def rendering(self, model: object, *, labels: bool = False) -> Rendering:
-        """Return the function from conversations to prompts, after which ``labels`` are read.
-
-        Raises `OptionError` for variables that are not values of JSON.
-        """
-        assert isinstance(model, Tokenizing)
-        config = GenerateConfig(chat_template_kwargs=self.chat_template_kwargs)
-        return Rendering(model, config, self.opening, labels=labels)
 
     def messages(self, item: Item) -> list[Message]:
         """The conversation whose next answer is the item's."""
@@ -140,6 +133,16 @@ class Prompting:
     def _ending(self, example: Item) -> str:
         [ending] = label_texts(self._text(example), [self._answer(example)], self.prefix)
         return ending
+
+
+def rendering(prompting: Prompting, model: object, *, labels: bool = False) -> Rendering:
+    """Return the function from conversations to prompts, after which ``labels`` may be read.
+
+    Raises `OptionError` for variables that are not values of JSON.
+    """
+    assert isinstance(model, Tokenizing)
+    config = GenerateConfig(chat_template_kwargs=prompting.chat_template_kwargs)
+    return Rendering(model, config, prompting.opening, labels=labels)
 
 
 def fingerprint(prompting: Prompting) -> dict[str, object]:
