@@ -158,6 +158,27 @@ def test_a_conversation_that_ends_with_the_answer_names_both_ways(
     assert "the last one here is the user's" in done.stdout
 
 
+def test_a_text_is_not_continued(asked: Asked, backend: FakeBackend) -> None:
+    for chat in ((), ("--chat",)):
+        done = asked("generate", "--continue-final-message", *chat, "hi", "there")
+        assert (done.exit_code, "is a text, and --continue-final" in done.output) == (5, True)
+    assert backend.calls == []
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        *(("--thinking",), ("--no-thinking",), ("--opening", "a"), ("--continue-final-message",)),
+        ("--chat-template-kwargs", "{}"),
+    ],
+)
+def test_a_task_says_itself_what_is_asked(asked: Asked, tmp_path: Path, flags: Any) -> None:
+    task = tmp_path / "task.toml"
+    core.Task("{text} is", ("a", "b")).save(task)
+    done = asked("classify", "--task", task, *flags, "hi")
+    assert (done.exit_code, "The task says what is asked" in done.stderr) == (2, True)
+
+
 def test_a_job_that_goes_on_asks_the_same(asked: Asked, tmp_path: Path) -> None:
     rows, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
     rows.write_text('{"text": "hi"}\n')

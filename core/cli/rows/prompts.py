@@ -69,6 +69,11 @@ class PromptMaker:
         """The prompt of one row. Raises `InputError` or what the chat template raises."""
         if row.messages is not None:
             return self._shortened_conversation(self._conversation(row))
+        if self.config.continue_final_message:
+            raise InputError(
+                f"{row.place} is a text, and --continue-final-message continues the message of the "
+                "assistant's that a conversation ends with."
+            )
         prompt = self._around(row, row.text)
         if self.truncation is None:
             return prompt

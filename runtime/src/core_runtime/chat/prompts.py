@@ -70,7 +70,12 @@ class Template:
     def check_variables(self, names: Iterable[str], check: Check) -> None:
         """Raise `core.InvalidOptionError` for the first that the template never reads."""
         if self._reads is None:
-            self._reads = frozenset(map(str, json.loads(self._asked(check, names=True))))
+            try:
+                self._reads = frozenset(map(str, json.loads(self._asked(check, names=True))))
+            except (ValueError, TypeError):
+                raise ChatTemplateError(
+                    "The process that renders the model's chat template spoke nonsense."
+                ) from None
         for name in names:
             if name not in self._reads:
                 raise unread_variable(name, self._reads)
