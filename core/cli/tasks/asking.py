@@ -63,7 +63,7 @@ def task_of(flags: Mapping[str, Any]) -> Task:
 def refuse_own(flags: Mapping[str, Any], file: str) -> None:
     """Raise `click.UsageError` for flags of what the file ``--task`` or ``--head`` says itself."""
     for name in _OWN:
-        if flags.get(name) or (name == "thinking" and flags[name] is not None):
+        if flags.get(name) or (name == "thinking" and flags.get(name) is not None):
             flag = "--" + name.replace("_", "-")
             raise click.UsageError(f"The {file} says what is asked: leave {flag} or --{file} away.")
 
