@@ -268,11 +268,12 @@ def test_only_the_blank_in_the_place_of_the_prefix_is_no_part_of_a_label() -> No
 
     def first(prompt: str, labels: Any) -> dict[str, float]:
         seen.append(list(labels))
-        return {"rain": 0.5, " rain": 0.25}
+        return {"rain": 0.5, " rain": 0.25, "sun": 0.25}
 
     model = FakeModel(labels=first)
     for prompt, labels, prefix, names, mass in (
-        ("Today:", ["rain", " rain"], " ", ["rain", " rain"], 0.75),
+        ("Today:", [" rain", "sun"], " ", ["rain", "sun"], 0.75),
+        ("Today (", ["rain", " rain"], " ", ["rain", " rain"], 0.75),
         ("Today:", [" rain", "  rain", "\n"], "", ["rain", " rain", "\n"], 0.75),
         ("Today: ", ["rain", " rain"], " ", ["rain", " rain"], 0.75),
         ("Today:", ["rain", " rain"], "", ["rain", "rain"], 0.55),

@@ -31,7 +31,7 @@ class Prompting:
     ``template`` takes ``{question}``, ``{choices}`` (one a line, with letters), and any field of
     the record; None is the usual one. ``examples`` stand before each item in their order, each with
     its answer, ``separator`` between them; in a ``chat`` they are turns of the conversation.
-    ``prefix`` stands between a prompt and an answer, unless the prompt ends in white space.
+    ``prefix`` is written between a prompt and an answer, as ``label_prefix`` is.
     With ``letters``, the model is asked for the letter of a choice, and not for its text.
     A chat's template is given ``chat_template_kwargs``, and its answer begins with ``opening``.
     """
