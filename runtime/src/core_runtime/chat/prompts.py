@@ -28,6 +28,7 @@ MAX_LENGTH = 10_000_000
 MAX_SECONDS = 5.0
 """What one rendering may take of the processor."""
 Tokenise = Callable[[list[str]], list[list[int]]]
+_NO_OPTIONS = GenerateConfig()
 
 
 class Template:
@@ -167,7 +168,7 @@ class ChatPrompts:
         too much, `core.InvalidOptionError` for a variable that it never reads.
         """
         turns = checked_conversation(messages)
-        config = config or GenerateConfig()
+        config = config or _NO_OPTIONS
         asks = asks and not config.continue_final_message
         check_length(turns, config.chat_template_kwargs)
         template, now = self._compiled(check), datetime.now()
