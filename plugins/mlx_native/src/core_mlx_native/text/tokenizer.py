@@ -18,6 +18,7 @@ from core import validate
 from core.chat import RenderedPrompt, continued, family_template
 from core.clock import Check, never_stop
 from core.errors import ChatTemplateError, TokenizerError
+from core.options import GenerateConfig
 from core.support import unicode_error
 from core.text_stream import StreamDetokenizer
 from core.types import Conversation
@@ -146,24 +147,34 @@ class Tokenizer:
         """The text of tokens that continue a prompt, as they come."""
         return self._token_bytes.stream(prompt)
 
-    def render_chat(self, messages: Conversation, check: Check = never_stop) -> RenderedPrompt:
-        """The prompt that asks for the assistant's next turn; ``check`` may raise meanwhile.
+    def render_chat(
+        self,
+        messages: Conversation,
+        check: Check = never_stop,
+        config: GenerateConfig | None = None,
+    ) -> RenderedPrompt:
+        """Return the prompt of a chat; ``config`` has the template's options, ``check`` may raise.
 
         Raises `ChatTemplateError` when the model has no template, or its template fails or asks
-        for too much time or memory.
+        for too much time or memory, `core.InvalidOptionError` for a variable that it never reads.
         """
-        return self._rendered(messages, check)
+        return self._rendered(messages, check, config)
 
     def render_said(self, messages: Conversation) -> RenderedPrompt:
         """A conversation to its last message's end; nothing asks for another turn."""
         return self._rendered(messages, asks=False)
 
     def _rendered(
-        self, messages: Conversation, check: Check = never_stop, *, asks: bool = True
+        self,
+        messages: Conversation,
+        check: Check = never_stop,
+        config: GenerateConfig | None = None,
+        *,
+        asks: bool = True,
     ) -> RenderedPrompt:
         if self._no_chat:
             raise ChatTemplateError(self._no_chat)
-        return self._chat.render(messages, check, asks=asks)
+        return self._chat.render(messages, check, config, asks=asks)
 
     def share(self) -> Self:
         """The same tokenizer for another model; each closes its own."""
