@@ -37,7 +37,7 @@ def main() -> None:
     given = parser.parse_args()
 
     given.cache.mkdir(parents=True, exist_ok=True)
-    sets = load_sets(given.sets)
+    sets = [each for each in load_sets(given.sets) if each.development]  # others are too small
     for backend in given.backends:
         for model in given.models:
             asking.ask(given.cache, model, backend, sets)

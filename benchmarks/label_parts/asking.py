@@ -1,8 +1,8 @@
 """What the models say of the sets: each prompt is asked once, and kept in a folder.
 
 A subject is a model in a backend. For each set and template there is a file with the labels'
-log-probabilities behind all texts, behind texts without content, and behind the template without
-its text; for each set one with the states behind all texts.
+log-probabilities after all texts, after texts without content, after texts that name the labels,
+and after the template without its text; for each set one with the states after all texts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 import core
 from benchmarks.label_parts.sets import LabelledSet
-from core.calibration import CONTENT_FREE
+from core.calibration import CONTENT_FREE, naming
 from core.tasks.template import behind
 from core_learn.fewshot import PROBES
 
@@ -32,10 +32,11 @@ _BLOCK = 100  # texts a call
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a subject says of a set behind one template; rows are labels' log-probabilities."""
+    """What a subject says of a set with one template; rows are labels' log-probabilities."""
 
     rows: list[list[float]]
     content_free: list[list[float]]
+    named: list[list[float]]
     without_text: list[float]
     label_mass: float
     seconds: float
@@ -67,7 +68,9 @@ def file_of(cache: Path, model: str, backend: str, *names: str) -> Path:
     return cache / "-".join([model, backend, *names])
 
 
-def ask(cache: Path, model: str, backend: str, sets: Sequence[LabelledSet]) -> None:
+def ask(
+    cache: Path, model: str, backend: str, sets: Sequence[LabelledSet], with_states: bool = True
+) -> None:
     """Ask a subject all that is not kept yet."""
     missing = [
         (each, name)
@@ -78,8 +81,7 @@ def ask(cache: Path, model: str, backend: str, sets: Sequence[LabelledSet]) -> N
     stateless = [
         each
         for each in sets
-        if each.development
-        and not file_of(cache, model, backend, each.name, "states.npz").exists()
+        if with_states and not file_of(cache, model, backend, each.name, "states.npz").exists()
     ]
     if not missing and not stateless:
         return
@@ -113,10 +115,12 @@ def _said(model: Any, of: LabelledSet, template: str) -> dict[str, object]:
     results = [*_classified(model, task.prompts(of.texts), of.labels)]
     seconds = time.perf_counter() - start
     free = _classified(model, task.prompts(CONTENT_FREE), of.labels)
+    named = _classified(model, task.prompts(naming(of.labels)), of.labels)
     [bare] = _classified(model, [behind(template, "text")], of.labels)
     return {
         "rows": [_row(result, of) for result in results],
         "content_free": [_row(result, of) for result in free],
+        "named": [_row(result, of) for result in named],
         "without_text": _row(bare, of),
         "label_mass": float(np.mean([result.label_mass for result in results])),
         "seconds": seconds,

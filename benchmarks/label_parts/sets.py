@@ -23,7 +23,12 @@ class LabelledSet:
     gold: list[int]
     fitting: list[int]
     held: list[int]
-    development: bool = True  # else it only reports what was chosen on the others
+    part: str = "chosen on"  # else "held out" or "confirming": see the folder's README
+
+    @property
+    def development(self) -> bool:
+        """True of a set that methods and strengths were chosen on."""
+        return self.part == "chosen on"
 
 
 def load_sets(names: list[str]) -> list[LabelledSet]:
@@ -48,5 +53,5 @@ def _load(name: str, facts: dict[str, object]) -> LabelledSet:
     fitting, held = sorted(order[:FITTING]), sorted(order[FITTING:])
     templates: dict[str, str] = facts["templates"]  # type: ignore[assignment]
     texts = [row["text"] for row in rows]
-    development = bool(facts.get("development", True))
-    return LabelledSet(name, labels, templates, texts, gold, fitting, held, development)
+    part = str(facts.get("part", "chosen on"))
+    return LabelledSet(name, labels, templates, texts, gold, fitting, held, part)

@@ -9,8 +9,11 @@ from core.calibration.isotonic import fit_isotonic
 from core.calibration.priors import (
     BATCH_STRENGTH,
     CONTENT_FREE,
+    CONTENT_FREE_STRENGTH,
     batch_prior,
     content_free_prior,
+    far_from_uniform,
+    naming,
     pmi_prior,
 )
 from core.calibration.quality import Quality, quality
@@ -21,6 +24,7 @@ from core.calibration.value import Calibration, Key, Level, load_calibration, sa
 __all__ = [
     "BATCH_STRENGTH",
     "CONTENT_FREE",
+    "CONTENT_FREE_STRENGTH",
     "Adjustment",
     "Calibration",
     "Key",
@@ -29,9 +33,11 @@ __all__ = [
     "Threshold",
     "batch_prior",
     "content_free_prior",
+    "far_from_uniform",
     "fit_isotonic",
     "fit_temperature",
     "load_calibration",
+    "naming",
     "pmi_prior",
     "quality",
     "save_calibration",

@@ -10,6 +10,7 @@ from core import validate
 from core.calibration import (
     BATCH_STRENGTH,
     CONTENT_FREE,
+    CONTENT_FREE_STRENGTH,
     Adjustment,
     Calibration,
     Level,
@@ -17,6 +18,7 @@ from core.calibration import (
     content_free_prior,
     fit_isotonic,
     fit_temperature,
+    naming,
     pmi_prior,
 )
 from core.errors import CalibrationError, EmptyPromptError, PromptTooLongError, TaskError
@@ -42,24 +44,47 @@ def prior(
     strength: float | None,
     domain: str | None,
     config: GenerateConfig | None,
-) -> Calibration:
-    """The calibration of level L0; see `core.Task.fit_prior`."""
+) -> Calibration | None:
+    """The calibration of level L0, or None to stay raw; see `core.Task.fit_prior`."""
     validate.one_of("method", method, ("batch", "content-free", "pmi"))
     plain = replace(task, calibration=None)
-    if method == "pmi":
-        prompts = domain_prompts(task, domain)
-    elif texts is None and method == "batch":
-        raise CalibrationError("A batch prior takes texts like those to come. Give some.")
+    named: list[Row | None] = []
+    if method == "batch":
+        if texts is None:
+            raise CalibrationError("A batch prior takes texts like those to come. Give some.")
+        rows = ask_rows(plain, model, plain.prompts(texts), config)
+    elif texts is not None:
+        raise CalibrationError(
+            f"A {method} prior goes by no texts of yours. Leave them out, or give method='batch'."
+        )
+    elif method == "pmi":
+        rows = ask_rows(plain, model, domain_prompts(task, domain), config)
     else:
-        prompts = plain.prompts(CONTENT_FREE if texts is None else texts)
-    rows = ask_rows(plain, model, prompts, config)
+        rows, named = without_content(plain, model, config)
 
     # A question's prior is of the texts that it got an answer for.
     fitted = {
-        question: prior_of([row for row in each if row is not None], method, strength)
+        question: prior_of([row for row in each if row is not None], method, strength, named)
         for question, each in rows.items()
     }
+    if not any(adjustment.prior for adjustment in fitted.values()):
+        return None
     return calibration_of(plain, model, "L0", method, fitted, rows)
+
+
+def without_content(
+    task: Task, model: TextModel, config: GenerateConfig | None = None
+) -> tuple[Rows, list[Row | None]]:
+    """What a task without a calibration gets for texts that say nothing, and for labels' names."""
+    names = names_of(task)
+    rows = ask_rows(task, model, task.prompts([*CONTENT_FREE, *names]), config)
+    free: Rows = {question: each[: len(CONTENT_FREE)] for question, each in rows.items()}
+    return free, rows[""][len(CONTENT_FREE) :] if names else []
+
+
+def names_of(task: Task) -> list[str]:
+    """The texts that name a task's labels, in their order; none where each label is asked for."""
+    return [] if task.mode == "many" else naming([words[0] for words in task.words.values()])
 
 
 def on_gold(
@@ -112,16 +137,24 @@ def ask_rows(
     return rows
 
 
-def prior_of(rows: Sequence[Sequence[float]], method: str, strength: float | None) -> Adjustment:
-    """The prior of a method, from the rows that it goes by."""
+def prior_of(
+    rows: Sequence[Sequence[float]],
+    method: str,
+    strength: float | None = None,
+    named: Sequence[Sequence[float] | None] = (),
+) -> Adjustment:
+    """The prior of a method, from the rows that it goes by; every surface takes its own from here.
+
+    ``named`` are those of `without_content`, for a content-free prior.
+    """
     if method == "batch":
         return batch_prior(rows, BATCH_STRENGTH if strength is None else strength)
-    whole = 1.0 if strength is None else strength
     if method == "content-free":
-        return content_free_prior(rows, whole)
+        part = CONTENT_FREE_STRENGTH if strength is None else strength
+        return content_free_prior(rows, part, named)
     if not rows:
         raise CalibrationError("The domain prompt is empty, or too long. Give another domain.")
-    return pmi_prior(rows[0], whole)
+    return pmi_prior(rows[0], 1.0 if strength is None else strength)
 
 
 def domain_prompts(task: Task, domain: str | None) -> list[str]:

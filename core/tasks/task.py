@@ -3,7 +3,7 @@
 ::
 
     task = core.Task("{text} This news is about", labels=("finance", "sports"))
-    task = task.fit_prior(model, texts)
+    task = task.fit_prior(model)
     for decision in task.classify(model, others):
         print(decision.label, decision.probabilities, decision.level)
 
@@ -208,7 +208,7 @@ class Task:
         self,
         model: TextModel,
         texts: Iterable[str] | None = None,
-        method: PriorMethod = "batch",
+        method: PriorMethod = "content-free",
         *,
         strength: float | None = None,
         domain: str | None = None,
@@ -216,11 +216,13 @@ class Task:
     ) -> Self:
         """The task at level L0: with the prior off that the prompt has without its text.
 
-        "batch" takes texts like those to come, a hundred say; "content-free" texts without content
-        (`core.calibration.CONTENT_FREE` without ``texts``); "pmi" the ``domain`` prompt instead, by
-        default what the template has behind ``{text}``. An earlier calibration is replaced. Texts
-        that are empty or too long are left out; raises `CalibrationError` where too few are left,
-        and any other error of a text.
+        "content-free" asks texts that say nothing (`core.calibration.CONTENT_FREE`), and leaves
+        the task raw where the prompt does not find two labels that a text names. "pmi" asks the
+        ``domain`` prompt, by default what the template has after ``{text}``. "batch" asks your
+        ``texts``, a hundred say: with labels that are not equally frequent it loses answers. An
+        earlier calibration is replaced. Texts that are empty or too long are left out; raises
+        `CalibrationError` where too few are left, for texts that the method does not go by, and
+        any other error of a text.
         """
         from core.tasks.fitting import prior
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 from statistics import fmean
 
 from core.agreement.measures import wilson
-from core.calibration import CONTENT_FREE, Level, quality
+from core.calibration import Level, quality
 from core.errors import CalibrationError, EmptyPromptError, PromptTooLongError, TaskError
 from core.labels import softmax
 from core.options import GenerateConfig
 from core.protocols import TextModel
 from core.support import checked_prompts
-from core.tasks.fitting import calibration_of, domain_prompts
+from core.tasks.fitting import calibration_of, domain_prompts, without_content
 from core.tasks.task import Task
 from core.tuning.judging import (
     FOLDS,
@@ -80,8 +80,13 @@ def tune(
         (task, said, method)
         for task, said in zip(candidates, heard, strict=True)
         for method in methods
-        if said.domain or method.prior != "pmi"
+        if method.possible(said)
     ]
+    if not pairs:
+        raise CalibrationError(
+            "With no candidate's prompt the model finds two labels that a text names, so no prior "
+            "is taken off. Give other templates, or the level 'raw' too."
+        )
     # Every figure is of rows that the trial was not fitted on.
     adjusted = [out_of_fold((said, method), right or [], folds) for _, said, method in pairs]
     found = _trials(pairs, adjusted, right)
@@ -172,11 +177,11 @@ def _asked(
     masses = [each.label_mass for each in decisions if each.label_mass is not None]
 
     # What the prompt prefers when there is no text in it.
-    without = CONTENT_FREE if "content-free" in priors else ()
-    free = [each.logprobs for each in task.classify(model, without, config)]
+    free, named = without_content(task, model, config) if "content-free" in priors else ({}, [])
     said = Said(
         rows=[],
-        content_free=[[*each.values()] for each in free if each is not None],
+        content_free=[row for row in free.get("", ()) if row is not None],
+        named=named,
         domain=_domain(model, task, config) if "pmi" in priors else [],
         label_mass=fmean(masses) if masses else 0.0,
         seconds=seconds,

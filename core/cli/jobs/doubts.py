@@ -114,7 +114,8 @@ class Doubts:
             return []
         return [
             f"Note: {percent(moved, rows)} of {output.counted(rows, 'row')} get another label "
-            "once what they have in common is taken off: the prompt decides there, not the text."
+            "once what they have in common is taken off: the prompt prefers one, or most rows are "
+            "of one."
         ]
 
     def _beside_the_point(self) -> list[str]:

@@ -13,6 +13,7 @@ from core.calibration import (
     Adjustment,
     Quality,
     batch_prior,
+    far_from_uniform,
     fit_isotonic,
     fit_temperature,
     quality,
@@ -28,7 +29,7 @@ from core.protocols import Capability, TextModel
 from core.tasks import Task
 from core.tuning.judging import FOLDS, folds_of, left_out
 
-PRIORS, FITTED = ("batch", "content-free", "pmi"), ("temperature", "isotonic")
+PRIORS, FITTED = ("content-free", "batch", "pmi"), ("temperature", "isotonic")
 Row = Sequence[float]  # the labels' log-probabilities behind one text
 
 
@@ -93,7 +94,7 @@ def _methods(flags: Mapping[str, Any], task: Task) -> tuple[str, ...]:
 
     Both by default, where the task has none yet: docs/levels.md has what that is worth.
     """
-    prior = ("batch",) if task.level == "raw" or not flags["gold"] else ()
+    prior = PRIORS[:1] if task.level == "raw" or not flags["gold"] else ()
     methods = flags["methods"] or (*prior, *(("temperature",) if flags["gold"] else ()))
     for kind in (PRIORS, FITTED):
         if len(several := [method for method in methods if method in kind]) > 1:
@@ -118,6 +119,7 @@ def _fitted(
         if method in PRIORS:
             texts = rows.texts if method == "batch" else None
             task = task.fit_prior(model, texts, method, strength=strength)  # type: ignore[arg-type]
+            _tell_prior(task, method)
         else:
             assert rows.gold is not None
             task = task.fit(model, rows.texts, rows.gold, method)  # type: ignore[arg-type]
@@ -192,7 +194,8 @@ def _prior(rows: Sequence[Row], strength: float | None) -> Adjustment:
 
 def _of(fitted: Task, question: str) -> Adjustment:
     """The prior that a task has for a question."""
-    assert fitted.calibration is not None
+    if fitted.calibration is None:
+        return Adjustment()
     return Adjustment(prior=fitted.calibration.adjustments[question].prior)
 
 
@@ -226,6 +229,30 @@ def _told(found: Quality) -> str:
         f"error {found.expected_calibration_error:.3f}, Brier {found.brier:.3f}, "
         f"NLL {found.nll:.3f}"
     )
+
+
+def _tell_prior(task: Task, method: str) -> None:
+    """Say where no prior is taken off, and where one is far from equal for all labels."""
+    if task.calibration is None:
+        output.say(
+            "No prior is taken off: with this prompt the model does not find two labels that a text "
+            "names. Try other prompts with tune."
+        )
+        return
+    why = (
+        "Where that is how often it is right, batch loses answers: --method content-free goes by "
+        "no rows."
+        if method == "batch"
+        else "The prompt prefers it before it has a text. Try others with tune."
+    )
+    for question, adjustment in task.calibration.adjustments.items():
+        found = far_from_uniform(adjustment.prior)
+        if found is not None:
+            of = f" of {question!r}" if question else ""
+            label = task.calibration.labels[found[0]]
+            output.say(
+                f"The prior{of} is far from uniform: {label!r} has {100 * found[1]:.0f} %. {why}"
+            )
 
 
 def _tell_counts(task: Task, fitted: Task, model: TextModel, texts: Sequence[str]) -> None:

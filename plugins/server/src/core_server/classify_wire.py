@@ -30,7 +30,7 @@ _TOLD = {"label", "labels", "probabilities", "level", "confidence", "margin", "l
 class ClassificationRequest:
     """What is asked of each of the texts; ``model`` is "" for the server's first.
 
-    ``level`` "L0" takes the prior off that the prompt has with texts without content.
+    ``level`` "L0" takes off what `core.Task.fit_prior` does by itself; an answer has its own level.
     """
 
     model: str

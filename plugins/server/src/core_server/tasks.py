@@ -18,11 +18,11 @@ class Tasks:
         self._fitted: dict[Task, Task] = {}
 
     async def at_level(self, task: Task, level: str) -> Task:
-        """The task, with the prior off that its prompt has without content where L0 is asked."""
+        """The task, and where L0 is asked what `core.Task.fit_prior` makes of it."""
         if level == "raw":
             return task
         if task not in self._fitted:
-            fitted = await asyncio.to_thread(task.fit_prior, self._model, method="content-free")
+            fitted = await asyncio.to_thread(task.fit_prior, self._model)
             while len(self._fitted) >= _MOST:
                 del self._fitted[next(iter(self._fitted))]
             self._fitted[task] = fitted

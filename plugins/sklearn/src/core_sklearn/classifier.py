@@ -6,6 +6,7 @@ Shapes: n texts, K classes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 import core
 from core import validate
 from core.calibration import CONTENT_FREE, Adjustment, Level
+from core.tasks.fitting import calibration_of, names_of
 from core.tasks.template import behind
 from core.tuning.methods import Method, Said
 from core_learn import FewShot
@@ -33,9 +35,9 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
     mapping from class to label, or a sequence of labels that are the classes themselves; by default
     each class is its own label. ``words`` are further ones for a label, as in `core.Task`.
 
-    ``level``: "raw"; "L0", with the ``prior`` of the texts of `fit` off ("batch", "content-free" or
-    "pmi"); "L1", with that (or none, "") and what ``method`` fits on their classes ("temperature"
-    or "isotonic"); "L2", a head on the hidden states, which learns the classes and reads no label
+    ``level``: "raw"; "L0", with the ``prior`` off ("content-free", "pmi", or "batch", which is
+    that of the texts of `fit`), as `core.Task.fit_prior` does it; "L1", with that (or none, "") and
+    what ``method`` fits on the texts' classes ("temperature" or "isotonic"); "L2", a head on the hidden states, which learns the classes and reads no label
     (`core_learn.FewShot`). Weights of samples are not taken: what is fitted knows none.
 
     ``classes_`` [K] are sorted as scikit-learn has them. ``calibration_`` is what was fitted, None
@@ -51,7 +53,7 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
         words: Mapping[str, Sequence[str]] | None = None,
         label_prefix: str = " ",
         level: Level = "raw",
-        prior: str = "batch",
+        prior: str = "content-free",
         method: str = "temperature",
         backend: str = "",
         options: Mapping[str, Any] | None = None,
@@ -169,24 +171,29 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
     def _words(self) -> dict[str, tuple[str, ...]]:
         return {label: tuple(each) for label, each in (self.words or {}).items()}
 
-    def _fitted(self, texts: Sequence[str], places: Sequence[int]) -> core.Calibration:
-        """What the level fits to what the model says of these texts."""
-        from core.tasks.fitting import calibration_of
-
+    def _fitted(self, texts: Sequence[str], places: Sequence[int]) -> core.Calibration | None:
+        """What the level fits to what the model says of these texts; None for nothing."""
         model, task = self._model(), self.task_
         rows = said(model, task, texts).tolist()
         method = Method(self.prior, self.method if self.level == "L1" else "")
-        heard = Said(rows, self._content_free(), self._domain(), 0.0, 0.0)
+        free, named = self._content_free()
+        heard = Said(rows, free, self._domain(), 0.0, 0.0, named)
+        if not method.possible(heard):
+            method = replace(method, prior="")
+        if method.level == "raw":
+            return None
         adjustment = method.adjustment(heard, range(len(rows)), places)
         known = {"": [*rows]}
         fitted = {"": adjustment}
         return calibration_of(task, model, method.level, method.name, fitted, known)
 
-    def _content_free(self) -> list[list[float]]:
+    def _content_free(self) -> tuple[list[list[float]], list[list[float]]]:
+        """The rows after texts that say nothing, and after the labels' names."""
         if self.prior != "content-free":
-            return []
-        found: list[list[float]] = said(self._model(), self.task_, CONTENT_FREE).tolist()
-        return found
+            return [], []
+        texts = [*CONTENT_FREE, *names_of(self.task_)]
+        rows: list[list[float]] = said(self._model(), self.task_, texts).tolist()
+        return rows[: len(CONTENT_FREE)], rows[len(CONTENT_FREE) :]
 
     def _domain(self) -> list[list[float]]:
         """The row behind the prompt without its text."""
