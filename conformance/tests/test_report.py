@@ -45,7 +45,7 @@ def test_a_report_says_everything(tmp_path: Path) -> None:
         "name": "toy_wrong",
         "distribution": "toys",
         "version": "0.1",
-        "protocol": 1,
+        "protocol": PROTOCOL_VERSION,
         "capabilities": ["generate"],
         "options": {"shade": 3},
     }
