@@ -71,8 +71,8 @@ def content_free_prior(
 ) -> Adjustment:
     """The mean of the probabilities after texts that say nothing, such as `CONTENT_FREE`.
 
-    T. Z. Zhao et al., Calibrate before use, ICML 2021: ``W = diag(p_cf)^-1, b = 0``, which is all of
-    the way. ``named`` are rows after texts that name one label each, in their order (`naming`).
+    T. Z. Zhao et al., Calibrate before use, ICML 2021: ``W = diag(p_cf)^-1, b = 0``, which is all
+    of the way. ``named`` are rows after texts that name one label each, in their order (`naming`).
     Where fewer than two of these are answered with their label, once the prior is off, the
     prompt hardly hears its text, and no prior mends that: none is taken off.
     """
@@ -90,10 +90,12 @@ def far_from_uniform(prior: Sequence[float]) -> tuple[int, float] | None:
 
     None where there is no such label; what the others have is their mean.
     """
-    shares = [math.exp(value) for value in normalised(prior)] if prior else [1.0]
+    if len(prior) == 0:
+        return None
+    shares = [math.exp(value) for value in normalised(prior)]
     most = max(shares)
-    even = most * (len(shares) - 1) <= _FAR * (1 - most)
-    return None if even or not prior else (shares.index(most), most)
+    far = most * (len(shares) - 1) > _FAR * (1 - most)
+    return (shares.index(most), most) if far else None
 
 
 def _recognised(prior: Adjustment, named: Sequence[Row | None]) -> int:

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.calibration import Adjustment, batch_prior, content_free_prior, pmi_prior
+from core.calibration import (
+    Adjustment,
+    batch_prior,
+    content_free_prior,
+    far_from_uniform,
+    pmi_prior,
+)
 from core.errors import CalibrationError, InvalidOptionError
 
 RANDOM = np.random.default_rng(20)
@@ -46,10 +52,12 @@ def test_pmi_takes_off_what_the_labels_are_without_the_text() -> None:
     assert max(range(3), key=adjust(row).__getitem__) != max(range(3), key=row.__getitem__)
 
 
-def test_batch_takes_three_quarters_by_default_and_the_others_all() -> None:
+def test_a_default_strength_is_part_of_the_way() -> None:
     rows = ROWS.tolist()
     assert batch_prior(rows) == batch_prior(rows, 0.75) != batch_prior(rows, 1.0)
-    assert content_free_prior(rows) == content_free_prior(rows, 1.0)
+    assert (
+        content_free_prior(rows) == content_free_prior(rows, 0.6) != content_free_prior(rows, 1.0)
+    )
 
 
 @given(tables(), st.data())
@@ -65,7 +73,7 @@ def test_a_constant_prior_cancels_exactly(rows: list[list[float]], data: st.Data
 
 @given(st.lists(st.floats(-20, 20), min_size=2, max_size=6))
 def test_a_model_that_only_has_a_preference_is_left_with_none(bias: list[float]) -> None:
-    for adjust in (batch_prior([bias, bias], 1.0), content_free_prior([bias])):
+    for adjust in (batch_prior([bias, bias], 1.0), content_free_prior([bias], 1.0)):
         assert adjust(bias) == pytest.approx([-math.log(len(bias))] * len(bias), abs=1e-9)
 
 
@@ -83,8 +91,26 @@ def test_no_order_matters_and_shares_sum_to_one(
         assert other(mixed) == pytest.approx([values[label] for label in labels], abs=1e-9)
 
 
+def test_a_prior_stays_where_fewer_than_two_named_labels_are_found() -> None:
+    free, right = [[0.0, -3.0, -3.0]], [[0.0, -9.0, -9.0], [0.0, -1.0, -3.0], [0.0, -3.0, -3.0]]
+    prior = content_free_prior(free)
+    assert prior(right[1]).index(max(prior(right[1]))) == 1
+    assert content_free_prior(free, named=right) == prior  # the first two, though not the third
+    for named in (right[:1] + right[2:] + right[2:], [None, *right[1:]]):
+        assert content_free_prior(free, named=named) == Adjustment()
+
+
+def test_a_prior_is_far_from_uniform_where_a_label_has_twice_what_the_others_have() -> None:
+    assert far_from_uniform(np.log([0.2, 0.5, 0.3])) is None
+    assert far_from_uniform([]) is None
+    found = far_from_uniform(np.log([0.2, 0.2, 0.6]) - 3)
+    assert found == (2, pytest.approx(0.6))
+    assert far_from_uniform(np.log([0.69, 0.31])) == (0, pytest.approx(0.69))
+    assert far_from_uniform(np.log([0.65, 0.35])) is None
+
+
 def test_an_improbable_label_has_a_prior_and_an_impossible_one_none() -> None:
-    adjust = content_free_prior([[0.0, -2000.0]])
+    adjust = content_free_prior([[0.0, -2000.0]], 1.0)
     assert adjust([0.0, -2000.0]) == pytest.approx([-math.log(2)] * 2)
     assert adjust([0.0, -math.inf])[1] == -math.inf
     assert adjust([-math.inf, -math.inf]) == [-math.log(2)] * 2

@@ -91,7 +91,7 @@ def test_a_label_that_never_comes_is_told_with_what_mends_it() -> None:
 
 def test_a_calibrated_row_tells_nothing_of_the_prompt() -> None:
     rows = [answer(share) for share in (0.9, 0.6) * 49] + [answer(0.4)] * 20
-    assert "the prompt decides" in told(rows)
+    assert "the prompt prefers one" in told(rows)
     assert told([{**row, "level": "L0"} for row in rows]) == ""
     assert "mend" not in told([{**answer(0.9), "level": "L0"}] * 100)
 
@@ -118,7 +118,8 @@ def test_a_mass_that_was_read_back_without_its_token_counts_below_a_millionth() 
 def test_the_command_that_is_told_mends_it(
     run: Run, rows: Path, tmp_path: Path, infer_cli: InferCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = run("-i", rows, *ASKED, "--json")
+    asked = ("--template", "b b b b {text} is", *ASKED[2:])
+    done = run("-i", rows, *asked, "--json")
     assert done.exit_code == 0, done.output
     assert "get another label once what they have in common is taken off" in done.stderr
     command = shlex.split(done.stderr.splitlines()[-1])
@@ -131,13 +132,15 @@ def test_the_command_that_is_told_mends_it(
     again = run("-i", rows, "--task", "task.toml", "--json", "-v")
     assert "Note:" not in again.stderr
     labels = [json.loads(line)["label"] for line in again.stdout.splitlines()]
-    assert labels == ["ab"[n % 2] for n in range(100)]
+    raw = [json.loads(line)["label"] for line in done.stdout.splitlines()]
+    right = ["ab"[n % 2] for n in range(100)]
+    assert sum(map(str.__eq__, labels, right)) > sum(map(str.__eq__, raw, right))
 
 
 def test_a_job_reports_them(run: Run, rows: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     done = run("-i", rows, *ASKED, "-o", tmp_path / "out.jsonl", "--report", report)
-    assert "the prompt decides there" in done.stderr
+    assert "the prompt prefers one" in done.stderr
     found = json.loads(report.read_text())
     assert found["rows_decided_by_the_prompt"]["of"] == 100
     assert found["rows_decided_by_the_prompt"]["moved"] > 20

@@ -43,12 +43,14 @@ ASKED = ("--template", TEMPLATE, "--labels", "a,b")
 
 def test_a_prior_is_taken_off_without_labels(run: Run, rows: Path, tmp_path: Path) -> None:
     file = tmp_path / "task.toml"
-    done = run("calibrate", "-i", rows, *ASKED, "-o", file)
+    template = "b b b b {text} is"
+    asked = ("--template", template, "--labels", "a,b")
+    done = run("calibrate", "-i", rows, *asked, "-o", file)
     assert done.exit_code == 0, done.output
     task = load_task(file)
-    assert (task.level, task.template, task.labels) == ("L0", TEMPLATE, ("a", "b"))
+    assert (task.level, task.template, task.labels) == ("L0", template, ("a", "b"))
     assert task.calibration is not None
-    assert task.calibration.method == "batch"
+    assert task.calibration.method == "content-free"
     assert "1 row left out: line 62: 'text' is not a string." in done.stderr
     counts = {line.split(":")[0]: line for line in done.stderr.splitlines() if ": a " in line}
     assert counts.keys() == {"raw", "L0"}
@@ -248,7 +250,7 @@ def test_with_right_labels_a_prior_goes_below_the_temperature_unless_one_is_ther
     file, again = tmp_path / "task.toml", tmp_path / "again.toml"
     gold = ("-i", rows, "--gold", "gold")
     assert run("calibrate", *gold, *ASKED, "-o", file).exit_code == 0
-    assert _method(file) == "batch+temperature"
+    assert _method(file) == "content-free+temperature"
     free = ("--method", "content-free", "-o", file, "--overwrite")
     assert run("calibrate", "-i", rows, *ASKED, *free).exit_code == 0
     assert run("calibrate", *gold, "--task", file, "-o", again).exit_code == 0

@@ -42,7 +42,7 @@ def test_raw_is_plain_classify(model: Any) -> None:
 
 def test_a_fitted_task_answers_the_same_alone_and_in_a_stream(model: Any, tiny: Path) -> None:
     labels, gold = ("a", "bc"), ["a", "bc", "bc", "a", "a"]
-    task = core.Task("{text} is", labels).fit_prior(model, TEXTS).fit(model, TEXTS, gold)
+    task = core.Task("{text} is", labels).fit_prior(model, TEXTS, "batch").fit(model, TEXTS, gold)
     assert task.level == "L1"
     assert fingerprint_of(model) == fingerprint(tiny)
     together = task.classify(model, TEXTS)
@@ -66,7 +66,7 @@ def test_words_of_one_label_are_summed_by_their_tokens(model: Any) -> None:
 
 
 def test_another_model_is_refused(model: Any, tmp_path: Path) -> None:
-    task = core.Task("{text} is", ("a", "bc")).fit_prior(model, TEXTS)
+    task = core.Task("{text} is", ("a", "bc")).fit_prior(model, TEXTS, "batch")
     with (
         core.load_model(checkpoint(tmp_path, "qwen3"), backend="mlx_cpu") as other,
         pytest.raises(CalibrationError, match="another model"),

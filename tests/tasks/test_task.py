@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import core
-from core.calibration import Adjustment
+from core.calibration import CONTENT_FREE, Adjustment
 from core.errors import (
     CalibrationError,
     EmptyPromptError,
@@ -76,7 +76,7 @@ def test_raw_is_plain_classify(model: FakeModel) -> None:
 def test_a_batch_prior_mends_a_prompt_that_prefers_a_label(model: FakeModel) -> None:
     texts = [*BIASED]
     assert {each.label for each in TASK.classify(model, texts)} == {"sports"}
-    task = TASK.fit_prior(model, texts)
+    task = TASK.fit_prior(model, texts, "batch")
     assert TASK.level == "raw"  # a task is a value
     assert task.level == "L0"
 
@@ -93,7 +93,7 @@ def test_a_batch_prior_mends_a_prompt_that_prefers_a_label(model: FakeModel) -> 
 
 
 def test_an_answer_depends_on_no_neighbour(model: FakeModel) -> None:
-    task = TASK.fit_prior(model, [*BIASED])
+    task = TASK.fit_prior(model, [*BIASED], "batch")
     together = task.classify(model, [*BIASED])
     assert [task.classify(model, [text])[0] for text in BIASED] == together
     assert [*task.classify_iter(model, iter(BIASED))] == together
@@ -103,15 +103,25 @@ def test_an_answer_depends_on_no_neighbour(model: FakeModel) -> None:
 def test_content_free_texts_and_the_domain_prompt() -> None:
     answers = {
         "N/A": {"finance": 0.1, "sports": 0.4},
-        "[MASK]": {"finance": 0.3, "sports": 0.6},
-        "banks": {"finance": 0.2, "sports": 0.3},
+        "It is about finance.": {"finance": 0.3, "sports": 0.4},
+        CONTENT_FREE[0]: {"finance": 0.3, "sports": 0.6},
         "": {"finance": 0.1, "sports": 0.3},
     }
     model = says(answers)
-    free = TASK.fit_prior(model, method="content-free")
+    free = TASK.fit_prior(model)
+    assert free == TASK.fit_prior(model, method="content-free", strength=0.6)
+    assert [
+        prompt.partition(" This")[0] for call in model.calls[:1] for prompt in call.prompts
+    ] == [
+        *CONTENT_FREE,
+        "It is about finance.",
+        "It is about sports.",
+    ]
     prior = adjusted(free)
-    mean = np.mean([[0.2, 0.8], [1 / 3, 2 / 3], [0.25, 0.75]], axis=0)
-    assert prior.prior == pytest.approx(np.log(mean), abs=1e-9)
+    mean = (np.array([1 / 3, 2 / 3]) + 19 * np.array([0.25, 0.75])) / 20
+    assert prior.prior == pytest.approx(0.6 * np.log(mean), abs=1e-9)
+    assert free.calibration is not None
+    assert (free.calibration.method, free.calibration.rows) == ("content-free", 20)
 
     model.calls.clear()
     pmi = TASK.fit_prior(model, method="pmi")
@@ -125,9 +135,26 @@ def test_content_free_texts_and_the_domain_prompt() -> None:
         core.Task("About {text}", LABELS).fit_prior(model, method="pmi")
 
 
+def test_a_prompt_that_does_not_hear_its_text_keeps_what_it_says() -> None:
+    """The prior would turn the answers about, and not for the text."""
+    deaf = says({"": {"finance": 0.1, "sports": 0.4}})
+    task = TASK.fit_prior(deaf)
+    assert (task.level, task.calibration) == ("raw", None)
+    assert task.classify(deaf, ["A"]) == TASK.classify(deaf, ["A"])
+
+    # Where labels have other words, it is these that are named; each label asked for names none.
+    words = {"finance": ("money",), "sports": ("games",)}
+    replace(TASK, words=words).fit_prior(deaf)
+    assert "It is about games. This is about" in deaf.calls[-1].prompts
+    many = core.Task("{text} {label}?", LABELS, mode="many").fit_prior(
+        FakeModel(labels=lambda _, labels: dict.fromkeys(labels, 0.1))
+    )
+    assert many.level == "L0"
+
+
 def test_gold_labels_make_level_one_on_top_of_the_prior(model: FakeModel) -> None:
     texts, gold = [*BIASED], ["finance", "sports", "sports", "sports"]
-    task = TASK.fit_prior(model, texts).fit(model, texts, gold)
+    task = TASK.fit_prior(model, texts, "batch").fit(model, texts, gold)
     assert task.calibration
     assert (task.level, task.calibration.method) == ("L1", "batch+temperature")
     assert task.calibration.adjustments[""].prior
@@ -151,7 +178,7 @@ def test_the_order_of_labels_changes_nothing(model: FakeModel) -> None:
     texts, gold = [*BIASED], ["finance", "sports", "sports", "sports"]
     turned = core.Task(TASK.template, LABELS[::-1])
     for fitted, other in (
-        (TASK.fit_prior(model, texts), turned.fit_prior(model, texts)),
+        (TASK.fit_prior(model, texts, "batch"), turned.fit_prior(model, texts, "batch")),
         (TASK.fit(model, texts, gold), turned.fit(model, texts, gold)),
     ):
         expected = fitted.classify(model, texts)
@@ -159,15 +186,15 @@ def test_the_order_of_labels_changes_nothing(model: FakeModel) -> None:
             for a, b in zip(expected, each.classify(model, texts), strict=True):
                 assert a.label == b.label
                 assert a.probabilities == pytest.approx(b.probabilities, abs=1e-12)
-    prior = replace(turned, calibration=TASK.fit_prior(model, texts).calibration)
+    prior = replace(turned, calibration=TASK.fit_prior(model, texts, "batch").calibration)
     ones = prior.fit(model, texts, gold).classify(model, texts)
-    others = TASK.fit_prior(model, texts).fit(model, texts, gold).classify(model, texts)
+    others = TASK.fit_prior(model, texts, "batch").fit(model, texts, gold).classify(model, texts)
     for a, b in zip(ones, others, strict=True):
         assert a.probabilities == pytest.approx(b.probabilities, abs=1e-9)
 
 
 def test_a_calibration_serves_its_own_task_alone(model: FakeModel) -> None:
-    task = TASK.fit_prior(model, [*BIASED])
+    task = TASK.fit_prior(model, [*BIASED], "batch")
     others = {
         "model": (task, says(BIASED, context_length=99)),
         "template": (replace(task, template="{text} This says"), model),
@@ -278,7 +305,7 @@ def test_each_label_is_asked_for_behind_one_text() -> None:
     assert replace(task, threshold=0.7).classify(model, ["A"])[0].labels == ("games",)
 
     # Each question has a prior, and a temperature, of its own.
-    prior = task.fit_prior(model, ["A", "B"], strength=1.0)
+    prior = task.fit_prior(model, ["A", "B"], "batch", strength=1.0)
     [decision] = prior.classify(model, ["C"])
     assert decision.probabilities == pytest.approx(dict.fromkeys(task.labels, 0.5))
     assert decision.level == decision.parts["law"].level == "L0"
@@ -333,7 +360,7 @@ def test_fitting_leaves_empty_texts_out_and_raises_other_errors() -> None:
     model = says(BIASED, errors=errors)
     kept, whole = ["banks", "goals", "match"], says(BIASED)
     for fitted, expected in (
-        (TASK.fit_prior(model, texts), TASK.fit_prior(whole, kept)),
+        (TASK.fit_prior(model, texts, "batch"), TASK.fit_prior(whole, kept, "batch")),
         (
             TASK.fit(model, texts, gold, "isotonic"),
             TASK.fit(whole, kept, ["finance", "sports", "sports"], "isotonic"),
@@ -345,7 +372,7 @@ def test_fitting_leaves_empty_texts_out_and_raises_other_errors() -> None:
     for error in (OutOfMemoryError("full"), GenerationCancelled()):
         errors["rates This is about"] = error
         with pytest.raises(type(error)):
-            TASK.fit_prior(model, texts)
+            TASK.fit_prior(model, texts, "batch")
 
 
 def test_a_model_that_says_nan_is_an_error_of_its_text() -> None:
@@ -375,9 +402,12 @@ def test_gold_labels_that_cannot_be_fitted_are_refused(
 
 def test_priors_that_cannot_be_fitted_are_refused(model: FakeModel) -> None:
     with pytest.raises(CalibrationError, match="takes texts like those to come"):
-        TASK.fit_prior(model)
+        TASK.fit_prior(model, method="batch")
+    for method in ("content-free", "pmi"):
+        with pytest.raises(CalibrationError, match="goes by no texts of yours"):
+            TASK.fit_prior(model, ["banks", "goals"], method)  # type: ignore[arg-type]
     with pytest.raises(CalibrationError, match="at least 2 rows, and got 1"):
-        TASK.fit_prior(model, ["banks"])
+        TASK.fit_prior(model, ["banks"], "batch")
     with pytest.raises(InvalidOptionError, match="method"):
         TASK.fit_prior(model, ["banks"], "magic")  # type: ignore[arg-type]
     many = core.Task("{text} {label}?", LABELS, mode="many")

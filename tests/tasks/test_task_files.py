@@ -35,7 +35,7 @@ def task() -> core.Task:
         threshold=0.1 + 0.2,
         model="smollm2",
     )
-    return plain.fit_prior(MODEL, ["a", "bb", "cccccc"])
+    return plain.fit_prior(MODEL, ["a", "bb", "cccccc"], "batch")
 
 
 def test_a_file_brings_it_back_bit_by_bit(tmp_path: Path) -> None:
@@ -44,9 +44,9 @@ def test_a_file_brings_it_back_bit_by_bit(tmp_path: Path) -> None:
         loaded = core.load_task(tmp_path / "news.toml")
         assert loaded == saved
     many = core.Task("{text} {label}", ("law", "money"), mode="many")
-    many.fit_prior(MODEL, ["a", "bbb"]).save(tmp_path / "many.toml")
+    many.fit_prior(MODEL, ["a", "bbb"], "batch").save(tmp_path / "many.toml")
     loaded = core.load_task(tmp_path / "many.toml")
-    assert loaded == many.fit_prior(MODEL, ["a", "bbb"])
+    assert loaded == many.fit_prior(MODEL, ["a", "bbb"], "batch")
     assert loaded.classify(MODEL, ["c"])[0].level == "L0"
 
 

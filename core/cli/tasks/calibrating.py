@@ -235,8 +235,8 @@ def _tell_prior(task: Task, method: str) -> None:
     """Say where no prior is taken off, and where one is far from equal for all labels."""
     if task.calibration is None:
         output.say(
-            "No prior is taken off: with this prompt the model does not find two labels that a text "
-            "names. Try other prompts with tune."
+            "No prior is taken off: with this prompt the model does not find two labels that a "
+            "text names. Try other prompts with tune."
         )
         return
     why = (

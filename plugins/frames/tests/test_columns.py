@@ -139,14 +139,16 @@ def test_a_calibrated_task_says_what_it_says_in_the_library(
     model: FakeModel, tmp_path: Path
 ) -> None:
     texts = ["good", "bad bad", "good bad"]
-    task = core.Task(TEMPLATE, LABELS).fit_prior(model, texts)
+    task = core.Task(TEMPLATE, LABELS).fit_prior(model, texts, "batch")
     task.save(tmp_path / "task.toml")
     for asked in (task, tmp_path / "task.toml", str(tmp_path / "task.toml")):
         assert rows(classify(pl.Series(texts), model, task=asked)) == decided(task, model, texts)
 
 
 def test_a_calibration_of_another_task_is_refused_before_any_work(model: FakeModel) -> None:
-    other = core.Task("{text} So it is", LABELS).fit_prior(model, ["good", "bad"]).calibration
+    other = (
+        core.Task("{text} So it is", LABELS).fit_prior(model, ["good", "bad"], "batch").calibration
+    )
     model.calls.clear()
     with pytest.raises(core.CalibrationError):
         classify(pl.Series(TEXTS), model, task=core.Task(TEMPLATE, LABELS, calibration=other))

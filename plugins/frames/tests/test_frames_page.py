@@ -29,7 +29,7 @@ def test_the_snippets_run(
     monkeypatch.chdir(tmp_path)
     model = FakeModel(labels=said)
     texts = ["finance", "sports", None]
-    core.Task("{text} This is", ("finance", "sports")).fit_prior(model, ["a", "b"]).save(
+    core.Task("{text} This is", ("finance", "sports")).fit_prior(model, ["a", "b"], "batch").save(
         "news.toml"
     )
     names: dict[str, object] = {

@@ -132,7 +132,7 @@ def _fitted(subject: Subject, model: TextModel, texts: Sequence[str]) -> Task:
     rows = [decision.logprobs or {} for decision in found]
     possible = [any(row[label] > -math.inf for row in rows) for label in ask.LABELS]
     testable(all(possible), _NEVER)
-    return _task().fit_prior(model, texts)
+    return _task().fit_prior(model, texts, "batch")
 
 
 def _decided(

@@ -37,8 +37,9 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
 
     ``level``: "raw"; "L0", with the ``prior`` off ("content-free", "pmi", or "batch", which is
     that of the texts of `fit`), as `core.Task.fit_prior` does it; "L1", with that (or none, "") and
-    what ``method`` fits on the texts' classes ("temperature" or "isotonic"); "L2", a head on the hidden states, which learns the classes and reads no label
-    (`core_learn.FewShot`). Weights of samples are not taken: what is fitted knows none.
+    what ``method`` fits on the texts' classes ("temperature" or "isotonic"); "L2", a head on the
+    hidden states, which learns the classes and reads no label (`core_learn.FewShot`). Weights of
+    samples are not taken: what is fitted knows none.
 
     ``classes_`` [K] are sorted as scikit-learn has them. ``calibration_`` is what was fitted, None
     for raw, and ``head_`` a head.
