@@ -29,7 +29,7 @@ from core_learn.fewshot import PROBES
 Array = np.ndarray[Any, Any]
 Figures = dict[str, Any]
 
-RAW, DEFAULT = "raw", "L0 batch"
+RAW, DEFAULT = "raw", "L0 content-free"
 SIZES, DRAWS = (4, 8, 16), 20  # rows of each label that a head learns from
 _BINS, _RESAMPLES, _SEED = 15, 2000, 0
 
@@ -70,16 +70,16 @@ def cell(said: Said, of: LabelledSet) -> Figures:
 def adjustments(said: Said, of: LabelledSet) -> dict[str, Callable[[Sequence[float]], list[float]]]:
     """What each level does to a row; all is fitted on the fitting rows alone."""
     rows, gold = [said.rows[n] for n in of.fitting], [of.gold[n] for n in of.fitting]
-    batch, none = batch_prior(rows), Adjustment()
+    default, none = content_free_prior(said.content_free, named=said.named), Adjustment()
     return {
         RAW: none,
-        DEFAULT: batch,
-        "L0 content-free": content_free_prior(said.content_free),
+        DEFAULT: default,
+        "L0 batch": batch_prior(rows),
         "L0 pmi": pmi_prior(said.without_text),
         "L1 temperature": fit_temperature(rows, gold, none),
-        "L1 batch+temperature": fit_temperature(rows, gold, batch),
+        "L1 content-free+temperature": fit_temperature(rows, gold, default),
         "L1 isotonic": fit_isotonic(rows, gold, none),
-        "L1 batch+isotonic": fit_isotonic(rows, gold, batch),
+        "L1 content-free+isotonic": fit_isotonic(rows, gold, default),
     }
 
 
