@@ -83,25 +83,26 @@ def without_texts(said: Said) -> dict[str, Array]:
 def with_texts(rows: Array, gold: Array, share: Array) -> dict[str, tuple[float, float]]:
     """What each prior of drawn texts gets right, and raw on the same rows: means of draws."""
     draw = np.random.default_rng(_SEED)
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in FITS}
-    for _ in range(DRAWS):
-        halves = [
-            np.array_split(draw.permutation(np.flatnonzero(gold == n)), 2)
-            for n in range(len(share))
-        ]
-        counts = draw.multinomial(FITTING, share)
-        fitting = [
-            draw.choice(half, count) for (half, _), count in zip(halves, counts, strict=True)
-        ]
-        judged = np.concatenate([half for _, half in halves])
-        raw = float(recalls(rows[judged], gold[judged], np.zeros(len(share))) @ share)
-        for name, fit in FITS.items():
-            prior = fit(rows[np.concatenate(fitting)])
-            right = float(recalls(rows[judged], gold[judged], prior) @ share)
-            found[name].append((right, raw))
-    return {
-        name: (fmean(r for r, _ in each), fmean(b for _, b in each)) for name, each in found.items()
-    }
+    drawn = [_drawn(gold, share, draw) for _ in range(DRAWS)]
+    fitting, judged = (np.array(each) for each in zip(*drawn, strict=True))
+    said, right = rows[judged], gold[judged]  # [draws, rows, K], [draws, rows]
+    weights = share[right] / np.bincount(right[0])[right]
+
+    def accuracy(priors: Array) -> float:
+        hits = (said - priors[:, None]).argmax(2) == right
+        return float((weights * hits).sum(1).mean())
+
+    raw = accuracy(np.zeros((DRAWS, len(share))))
+    return {name: (accuracy(fit(rows[fitting])), raw) for name, fit in FITS.items()}
+
+
+def _drawn(gold: Array, share: Array, draw: np.random.Generator) -> tuple[Array, Array]:
+    """Numbers of rows to fit on, at these shares, and of the halves that are judged."""
+    places = [draw.permutation(np.flatnonzero(gold == label)) for label in range(len(share))]
+    halves = [np.array_split(each, 2) for each in places]
+    counts = draw.multinomial(FITTING, share)
+    fitting = [draw.choice(half, count) for (half, _), count in zip(halves, counts, strict=True)]
+    return np.concatenate(fitting), np.concatenate([half for _, half in halves])
 
 
 def recalls(rows: Array, gold: Array, prior: Array) -> Array:
@@ -120,25 +121,29 @@ def shares_at(skew: float, labels: int) -> list[Array]:
 
 
 def batch(rows: Array, strength: float) -> Array:
-    """The prior of `core.calibration.batch_prior`: [K]."""
-    shares = np.exp(rows - rows.max(1, keepdims=True))
-    prior: Array = strength * np.log((shares / shares.sum(1, keepdims=True)).mean(0))
+    """The prior of `core.calibration.batch_prior`, of each draw's rows: [draws, K]."""
+    prior: Array = strength * np.log(_shares(rows).mean(-2))
     return prior
 
 
 def _frequencies(rows: Array) -> Array:
-    """The labels' frequencies by expectation and maximisation, as a prior to add: [K].
+    """The labels' frequencies by expectation and maximisation, as a prior to add: [draws, K].
 
     M. Saerens, P. Latinne, C. Decaestecker, Adjusting the outputs of a classifier to new a priori
     probabilities, Neural Computation 2002.
     """
-    given = np.exp(rows - rows.max(1, keepdims=True))
-    shares = np.full(rows.shape[1], 1 / rows.shape[1])
+    given = _shares(rows)
+    shares = np.full((len(rows), rows.shape[-1]), 1 / rows.shape[-1])
     for _ in range(_STEPS):
-        each = given * shares
-        shares = (each / each.sum(1, keepdims=True)).mean(0)
+        each = given * shares[:, None]
+        shares = (each / each.sum(-1, keepdims=True)).mean(1)
     prior: Array = -np.log(shares + 1e-12)
     return prior
+
+
+def _shares(rows: Array) -> Array:
+    shares: Array = np.exp(rows - rows.max(-1, keepdims=True))
+    return shares / shares.sum(-1, keepdims=True)
 
 
 FITS: dict[str, Fit] = {

@@ -15,7 +15,10 @@ SNIPPETS: list[str] = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 
 
 def likely(prompt: str, names: Sequence[str]) -> dict[str, float]:
-    return {name: (1 + (len(prompt) * (place + 3)) % 7) / 100 for place, name in enumerate(names)}
+    return {
+        name: 0.2 if f"about {name}." in prompt else (1 + (len(prompt) * (place + 3)) % 7) / 100
+        for place, name in enumerate(names)
+    }
 
 
 def test_the_snippets_run_and_print_what_they_say(
@@ -25,5 +28,5 @@ def test_the_snippets_run_and_print_what_they_say(
     for snippet in SNIPPETS:
         exec(compile(snippet, "docs/calibration.md", "exec"), names)
     printed = capsys.readouterr().out.splitlines()
-    assert "L1 batch+temperature" in printed
+    assert "L1 content-free+temperature" in printed
     assert "None" in printed

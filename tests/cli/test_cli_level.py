@@ -93,11 +93,11 @@ def test_every_surface_stays_raw_where_the_prompt_does_not_hear_its_text() -> No
 
 
 @pytest.mark.parametrize(
-    ("template", "method", "said"),
+    ("template", "labels", "method", "said"),
     [
-        ("b " * 12 + "{text} is", "content-free", "'b' has 6"),
-        ("b " * 12 + "{text} is", "batch", "batch loses answers"),
-        ("b b {text} is", "content-free", ""),
+        ("{text} is", "a,z", "content-free", "'a' has 7"),
+        ("b " * 12 + "{text} is", "a,b", "batch", "batch loses answers"),
+        ("b b {text} is", "a,b", "content-free", ""),
     ],
 )
 def test_calibrate_says_when_a_prior_is_far_from_uniform(
@@ -106,11 +106,12 @@ def test_calibrate_says_when_a_prior_is_far_from_uniform(
     rows: Path,
     tmp_path: Path,
     template: str,
+    labels: str,
     method: str,
     said: str,
 ) -> None:
     flags = ("-m", fake_model, "--backend", "fake", "-i", rows, "--method", method)
-    asked = ("--template", template, "--labels", "a,b", "-o", tmp_path / "task.toml")
+    asked = ("--template", template, "--labels", labels, "-o", tmp_path / "task.toml")
     done = infer_cli("calibrate", *flags, *asked)
     assert done.exit_code == 0, done.output
     assert ("far from uniform" in done.stderr) is bool(said)
