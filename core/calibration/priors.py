@@ -104,7 +104,7 @@ def _recognised(prior: Adjustment, named: Sequence[Row | None]) -> int:
 
 
 def pmi_prior(row: Row, strength: float = 1.0) -> Adjustment:
-    """The labels' own log-probabilities behind the template without its text.
+    """The labels' own log-probabilities after the template without its text.
 
     With it, a score is ``log P(label | prompt) - log P(label | domain)``, their pointwise mutual
     information: A. Holtzman et al., Surface form competition, EMNLP 2021, PMI_DC. It suits labels
