@@ -98,10 +98,11 @@ class GenerateConfig:
     nearest to the entropy, with a probability above it: one at least, and perhaps not the best.
     To the other filters, what it drops is impossible.
 
-    With ``labels_only`` only ``label``, ``probabilities`` and
-    ``margin`` are wanted of the results: ``token``, ``logprobs`` and ``label_mass``, which take
-    the head over the whole vocabulary, may stay None. A config may carry fields that an
-    operation does not use.
+    With ``labels_only`` only ``label`` is wanted, and ``token``, ``logprobs`` and ``label_mass``
+    may stay None. ``probabilities`` and ``margin`` are given where each label is one token after
+    the prompt; where labels have several they are None, because the search stops once no label
+    that was not read can win. ``return_logits`` and ``return_logprobs`` want everything again. A
+    config may carry fields that an operation does not use.
     """
 
     max_tokens: int = 256

@@ -174,10 +174,15 @@ def logprob(logits: Row, token: int) -> float:
 def check_numbers(logits: Row) -> None:
     """Raise `core.InvalidModelError` where a logit is NaN: the maximum then is, too."""
     if math.isnan(float(logits.max())):
-        raise InvalidModelError(
-            "The model's logits for this prompt are not numbers: its weights are broken. "
-            "Download the model again."
-        )
+        raise not_numbers()
+
+
+def not_numbers() -> InvalidModelError:
+    """Return the error of a prompt whose logits are not numbers."""
+    return InvalidModelError(
+        "The model's logits for this prompt are not numbers: its weights are broken. "
+        "Download the model again."
+    )
 
 
 def _inverse(logits: Row, temperature: float, luck: float) -> int:

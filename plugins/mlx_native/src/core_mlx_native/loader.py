@@ -28,6 +28,7 @@ from core_mlx_native.chosen import (
     kept_prefixes,
     layers_in_flight,
     pass_tokens,
+    round_tokens,
     token_budget,
 )
 from core_mlx_native.cpu.lanes import usable_lanes
@@ -86,6 +87,11 @@ class LoadedModel:
     def own_context(self) -> int:
         """The context that the model was made for."""
         return self.config.context_length
+
+    @property
+    def round_tokens(self) -> int:
+        """The label tokens that run together where only the best label is searched."""
+        return round_tokens(self.token_budget, self.overlap)
 
     def memory(self) -> Memory:
         """The memory that MLX holds in this process, for all models together."""

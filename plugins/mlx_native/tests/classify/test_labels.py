@@ -29,7 +29,7 @@ LABELS = [str(path) for path in PATHS]
 
 
 def read(asked: list[DeviceLabels]) -> list[LabelScores]:
-    return label_scores([each.read() for each in asked])
+    return [scores for _, scores in sorted(label_scores([each.read() for each in asked]).items())]
 
 
 def step_by_step(decoder: Decoder, prompt: list[int], path: TokenPath) -> float:

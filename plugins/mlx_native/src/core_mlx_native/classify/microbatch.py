@@ -6,14 +6,15 @@ Shapes: B rows, V vocabulary.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 
 import mlx.core as mx
 
 from core.clock import Check
 from core.errors import CoreError
+from core.label_search import LabelSearch
 from core.labels import with_scores
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
@@ -26,6 +27,7 @@ from core_mlx_native.classify.labels import (
     label_scores,
 )
 from core_mlx_native.classify.scheduler import OnDevice
+from core_mlx_native.classify.search import find_labels
 from core_mlx_native.failures import not_a_number
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.network.prefill import Prefill
@@ -33,6 +35,7 @@ from core_mlx_native.sampling.sampling import logprobs as logprobs_of
 from core_mlx_native.sampling.sampling import sample
 from core_mlx_native.to_python import bools, float_arrays, floats, ints
 from core_runtime.rows import Row, labels_alone, of_labels
+from core_runtime.text.label_tokens import LabelQuestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class HostResult:
     """The values of a micro-batch on the host.
 
     ``tokens`` is None where only labels count, and ``labels`` is empty without any; the rest is
-    None where it is not asked for.
+    None where it is not asked for. ``searched`` are the rows of which only the label was read.
     """
 
     broken: Sequence[bool]  # of each row, whether it has a NaN
@@ -48,6 +51,7 @@ class HostResult:
     logprobs: Sequence[float] | None  # of the tokens
     logits: Sequence[array[float]] | None
     labels: Sequence[HostLabels]
+    searched: Mapping[int, LabelSearch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,7 @@ class DeviceResult(OnDevice[HostResult]):
     logprobs: mx.array | None = None  # [B]
     logits: mx.array | None = None  # [B, V]
     labels: Sequence[DeviceLabels] = ()
+    searched: Mapping[int, LabelSearch] = field(default_factory=dict)
 
     def queue(self) -> DeviceResult:
         """Let the device begin to compute every value."""
@@ -77,6 +82,7 @@ class DeviceResult(OnDevice[HostResult]):
             None if self.logprobs is None else floats(self.logprobs),
             None if self.logits is None else float_arrays(self.logits),
             [asked.read() for asked in self.labels],
+            self.searched,
         )
 
 
@@ -112,14 +118,16 @@ class ClassifyTask:
         """True if some label has several tokens: only those need the keys and values again."""
         return any(row.question and len(row.question.trie.prefixes) > 1 for row in rows)
 
-    def queue(self, rows: Sequence[Row], parts: Sequence[Prefill], _: Check) -> DeviceResult:
+    def queue(self, rows: Sequence[Row], parts: Sequence[Prefill], check: Check) -> DeviceResult:
         """Queue the head, the draw of a token for each row, and the values of its labels."""
         model, config = self.model, self.config
+        questions = [row.question for row in rows]
         if self._labels_only:
             broken = mx.concatenate([_has_nan(part.hidden) for part in parts])
-            return DeviceResult(
-                broken, labels=_labels(model, rows, parts, label_head, None)
-            ).queue()
+            searched = self._searched(questions, parts, check)
+            others = [None if row in searched else asked for row, asked in enumerate(questions)]
+            labels = _labels(model, others, parts, label_head, None)
+            return DeviceResult(broken, labels=labels, searched=searched).queue()
 
         # The token comes first: on a CPU, what follows reads the logits on the host.
         prompts = [row.ids for row in rows]
@@ -135,7 +143,7 @@ class ClassifyTask:
             tokens,
             None if total is None else logprobs_of(logits, tokens, total),
             logits if config.return_logits else None,
-            _labels(model, rows, parts, None, known),
+            _labels(model, questions, parts, None, known),
         ).queue()
 
     def results(self, values: HostResult) -> list[ClassifyResult]:
@@ -143,11 +151,15 @@ class ClassifyTask:
         found = self._tokens(values)
 
         # Labels add their scores to the tokens; with labels_only the tokens go.
-        if values.labels:
-            scores = label_scores(values.labels)
-            found = [with_scores(*pair) for pair in zip(found, scores, strict=True)]
+        for row, scores in label_scores(values.labels).items():
+            found[row] = with_scores(found[row], scores)
         if labels_alone(self.config):
-            found = [of_labels(result) for result in found]
+            for asked in values.labels:
+                for row in asked.rows:
+                    found[row] = of_labels(found[row], asked.trie)
+        for row, search in values.searched.items():
+            bad = search.broken
+            found[row] = self.failed(not_a_number()) if bad else ClassifyResult(label=search.label)
 
         # A row whose logits hold a NaN gets an error in the place of its result.
         return [
@@ -158,6 +170,26 @@ class ClassifyTask:
     def failed(self, error: CoreError) -> ClassifyResult:
         """See `scheduler.Task`."""
         return ClassifyResult(error=error)
+
+    def _searched(
+        self,
+        questions: Sequence[LabelQuestion | None],
+        parts: Sequence[Prefill],
+        check: Check,
+    ) -> dict[int, LabelSearch]:
+        """Search the rows whose labels have several tokens, the lanes' one after another."""
+        model = self.model
+        long = [asked if asked and len(asked.trie.prefixes) > 1 else None for asked in questions]
+        searches: dict[int, LabelSearch] = {}
+        if not (model.fast.label_search and any(long)):
+            return searches
+        begin = 0
+        for part in parts:
+            end = begin + len(part.hidden)
+            some = find_labels(model.decoder, part, long[begin:end], model.round_tokens, check)
+            searches |= {begin + row: search for row, search in some.items()}
+            begin = end
+        return searches
 
     @property
     def _labels_only(self) -> bool:
@@ -181,17 +213,15 @@ class ClassifyTask:
 
 def _labels(
     model: LoadedModel,
-    rows: Sequence[Row],
+    questions: Sequence[LabelQuestion | None],
     parts: Sequence[Prefill],
     head: Head | None,
     logits: mx.array | None,
 ) -> list[DeviceLabels]:
     """Queue the label values of all lanes; without labels the list is empty."""
-    questions = [row.question for row in rows if row.question is not None]
-
     asked: list[DeviceLabels] = []
     begin = 0
-    for part in parts if questions else ():
+    for part in parts if any(questions) else ():
         end = begin + len(part.hidden)
         known = logits if logits is None else logits[begin:end]
         asked += ask_labels(model.decoder, part, questions[begin:end], head, known, begin)
