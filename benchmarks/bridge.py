@@ -216,6 +216,6 @@ def main() -> int:
 
 if __name__ == "__main__":
     if os.environ.get(FAKE):
-        serve(FakeModel())
+        serve(FakeModel(), *map(int, sys.argv[-2:]))
     else:
         sys.exit(main())

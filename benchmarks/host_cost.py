@@ -5,6 +5,7 @@ at once, all the same. So what is left is what a GPU has to be waited for by, at
 each thread, in microseconds a prompt, the least of some runs::
 
     python benchmarks/host_cost.py [--model DIR] [--workload a] [--prompts 4096] [--json FILE]
+    python benchmarks/host_cost.py --tokenizers    # of every family, as published and as converted
 
 The caller's, the owner's and the tokenising thread hold the GIL while they run, but for what the
 library of the tokenizer does, which has threads of its own as well.
@@ -32,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import core
 from benchmarks.classify_parts.workloads import LABELS, WORKLOADS, prompts
+from benchmarks.host_parts.tokenizers import FAMILIES, pairs
 from core_mlx_native import chosen
 from core_mlx_native.backend import Cpu
 from core_mlx_native.classify import prefixes, scheduler
@@ -150,9 +152,11 @@ def measure(model: Any, texts: Sequence[str], options: dict[str, Any]) -> Times:
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    model = cache / "core" / "models" / "smollm2-135m-instruct"
+    models = cache / "core" / "models"
     parser = argparse.ArgumentParser(description="Time what Python costs around the device.")
-    parser.add_argument("--model", type=Path, default=model)
+    parser.add_argument("--model", type=Path, default=models / "smollm2-135m-instruct")
+    parser.add_argument("--gemma", type=Path, default=models / "gemma-3-270m")
+    parser.add_argument("--tokenizers", action="store_true", help="compare those of each family")
     parser.add_argument("--workload", choices=WORKLOADS, default="a")
     parser.add_argument("--prompts", type=int, default=4096)
     parser.add_argument("--runs", type=int, default=7)
@@ -160,16 +164,46 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> int:
-    """Measure and print."""
-    arguments = parse_arguments()
-    texts = prompts(arguments.workload, arguments.prompts)
-    found: dict[str, list[Times]] = {name: [] for name in CASES}
+@contextmanager
+def without_a_device(directory: Path) -> Iterator[Any]:
+    """Load a model that classifies as on a GPU; what a device would compute is constant."""
     nothing_kept = core.LoadConfig(options={"prefix_cache": 0})  # a prefix has no keys here
-    with Cpu().load_model(arguments.model, nothing_kept) as model:
+    with Cpu().load_model(directory, nothing_kept) as model:
         loaded = model._loaded
         cuts = chosen.cuts(loaded.config, on_gpu=True, fast=loaded.fast)
         model._loaded = replace(loaded, cuts=cuts, **GPU)
+        yield model
+
+
+def with_tokenizer(model: Any, tokenizer: Tokenizer) -> None:
+    """Give the model another tokenizer, for every token of which it has a row."""
+    loaded = model._loaded
+    info = replace(loaded.info, vocab_size=tokenizer.vocab_size)
+    model._loaded = model._served = replace(loaded, tokenizer=tokenizer, info=info)
+
+
+def compare(arguments: argparse.Namespace, texts: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Print the microseconds a labelled row of each shape's tokenizers, and their ratio."""
+    figures: dict[str, dict[str, float]] = {}
+    options = CASES["four labels"]
+    with without_a_device(arguments.model) as model:
+        for pair in pairs(arguments.gemma, arguments.model):
+            runs: defaultdict[str, list[float]] = defaultdict(list)
+            for turn in range(arguments.runs + 1):
+                for name in ("converted", "published")[:: 1 - turn % 2 * 2]:  # either first
+                    with_tokenizer(model, getattr(pair, name))
+                    runs[name].append(measure(model, texts, options)["all"])
+            best = {name: min(times[1:]) for name, times in runs.items()}
+            figures[pair.shape] = {**best, "ratio": best["published"] / best["converted"]}
+            shown = "  ".join(f"{name} {value:6.2f}" for name, value in figures[pair.shape].items())
+            print(f"{pair.shape:10} ({FAMILIES[pair.shape]:12})  {shown}", flush=True)
+    return figures
+
+
+def profile(arguments: argparse.Namespace, texts: Sequence[str]) -> dict[str, Times]:
+    """Print the times of one model in each case, the least of some runs."""
+    found: dict[str, list[Times]] = {name: [] for name in CASES}
+    with without_a_device(arguments.model) as model:
         for _ in range(arguments.runs + 1):
             for name, options in CASES.items():
                 found[name].append(measure(model, texts, options))
@@ -179,8 +213,16 @@ def main() -> int:
         print(f"\n{arguments.model.name}, ({arguments.workload}), {name}: us a prompt")
         for part, value in run.items():
             print(f"  {part:28}{value:8.1f}")
+    return best
+
+
+def main() -> int:
+    """Measure and print."""
+    arguments = parse_arguments()
+    texts = prompts(arguments.workload, arguments.prompts)
+    figures = (compare if arguments.tokenizers else profile)(arguments, texts)
     if arguments.json:
-        report = {"model": arguments.model.name, **vars(arguments), "microseconds": best}
+        report = {"model": arguments.model.name, **vars(arguments), "microseconds": figures}
         arguments.json.write_text(json.dumps(report, indent=2, default=str) + "\n")
     return 0
 

@@ -8,6 +8,8 @@ Everything public is here; it is imported on first use, so that ``import core`` 
 
 from __future__ import annotations
 
+import sys as _sys
+
 __version__ = "0.1.0"
 
 # The one list of public names, each with its home. Type checkers and editors run no code: they read
@@ -32,8 +34,8 @@ _HOMES = {
     "core.evaluation.result": "Evaluation ItemResult",
     "core.extensions": (
         "Adapting Asynchronous AsyncStream AttentionInspector BatchStreaming ClassifyStreaming "
-        "Declaring DeviceReporting Explaining HiddenStates MemoryReporting ModelProbe Scoring "
-        "Submitting Tokenizing TokenPrompts Trainable"
+        "Declaring DeviceReporting Explaining HiddenStates MemoryReporting ModelFinding ModelProbe "
+        "Scoring Submitting Tokenizing TokenPrompts Trainable"
     ),
     "core.options": (
         "CancelToken ClassifyOptions GenerateConfig GenerateOptions LoadConfig LoadOptions "
@@ -45,7 +47,7 @@ _HOMES = {
     "core.tasks.decision": "Decision",
     "core.tasks.files": "load_task",
     "core.tasks.task": "Task",
-    "core.training": "TrainConfig TrainingExample TrainStep",
+    "core.training": "TrainConfig TrainingExample TrainingRun TrainStep",
     "core.tuning.trial": "Trial Tuning",
     "core.tuning.tune": "tune",
     "core.types": (
@@ -59,15 +61,29 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.s
 __all__ = sorted(_HOME_OF)
 
 
+class _MovedModules:
+    """A finder of the names that modules had before; asked after all others."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> object:
+        """Return the spec of such a name. See `importlib.abc.MetaPathFinder`."""
+        if not name.startswith("core."):
+            return None
+        from core.moved import find_spec
+
+        return find_spec(name)
+
+
+_sys.meta_path.append(_MovedModules)  # type: ignore[arg-type]  # a class will do
+
+
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
     if name in _MODULES:  # modules, and no names for ``from core import *``
         return import_module(f"core.{name}")
     if name not in _HOME_OF:
-        import sys
-
-        module = sys.modules[__name__]  # with it, Python asks "Did you mean"
+        module = _sys.modules[__name__]  # with it, Python asks "Did you mean"
         raise AttributeError(f"module 'core' has no attribute {name!r}", name=name, obj=module)
     value = getattr(import_module(_HOME_OF[name]), name)
     globals()[name] = value

@@ -62,6 +62,7 @@ from core.extensions import DeviceReporting as DeviceReporting
 from core.extensions import Explaining as Explaining
 from core.extensions import HiddenStates as HiddenStates
 from core.extensions import MemoryReporting as MemoryReporting
+from core.extensions import ModelFinding as ModelFinding
 from core.extensions import ModelProbe as ModelProbe
 from core.extensions import Scoring as Scoring
 from core.extensions import Submitting as Submitting
@@ -87,6 +88,7 @@ from core.tasks.files import load_task as load_task
 from core.tasks.task import Task as Task
 from core.training import TrainConfig as TrainConfig
 from core.training import TrainingExample as TrainingExample
+from core.training import TrainingRun as TrainingRun
 from core.training import TrainStep as TrainStep
 from core.tuning.trial import Trial as Trial
 from core.tuning.trial import Tuning as Tuning
@@ -166,6 +168,7 @@ __all__ = [
     "ModelBusyError",
     "ModelClosedError",
     "ModelError",
+    "ModelFinding",
     "ModelInfo",
     "ModelNotFoundError",
     "ModelProbe",
@@ -196,6 +199,7 @@ __all__ = [
     "Trainable",
     "TrainingError",
     "TrainingExample",
+    "TrainingRun",
     "Trial",
     "Tuning",
     "UnknownBackendError",

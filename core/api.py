@@ -11,8 +11,9 @@ from core.base import TextModelBase
 from core.choosing import with_refusals
 from core.errors import InvalidModelError, TokenizerError, UnsupportedModelError
 from core.models.fingerprint import remember
-from core.models.names import locate
+from core.models.names import located
 from core.models.stores import discover_in, discover_stores
+from core.older import adapted
 from core.option_docs import options_named
 from core.options import LoadConfig, LoadOptions, resolve_load
 from core.protocols import Backend, TextModel
@@ -29,8 +30,11 @@ def load_model(
 ) -> TextModel:
     """Load the model at ``path``: a directory with config.json and safetensors, or a GGUF file.
 
-    It may also be a name that `discover` shows, ``org/name``, Ollama's ``name:tag``, or the
-    address of a server, ``http://host:port#model`` (docs/remote.md).
+    It may also be a name that `discover` shows, ``org/name``, Ollama's ``name:tag`` (with its
+    adapter; what else it has is logged), or the address of a server, ``http://host:port#model``
+    (docs/remote.md). A backend that is named gets whatever is at the path, unless it is in a known
+    format of others, and an address of any scheme; what a backend describes as a model of its own
+    (`core.ModelFinding`) loads by default.
 
     Keywords win over ``config``. Without ``backend`` the best one of this machine is taken
     (`default_backend`). Raises `ModelError`, `OptionError`, `BackendError`, and TypeError for what
@@ -40,7 +44,9 @@ def load_model(
     given: object = path
     if not isinstance(given, str | bytes | os.PathLike):
         raise TypeError(f"load_model() takes a path to a model, not a {type(given).__name__}.")
-    location = locate(path)
+    place = located(path)
+    location, resolved = place.path, place.adapted(resolved)
+    log.unapplied(place)
     start = time.monotonic()
 
     if resolved.backend:
@@ -57,6 +63,7 @@ def load_model(
         if choice.refusals and isinstance(model, TextModelBase):
             model.refusals = choice.refusals
 
+    model = adapted(model, backend)
     remember(model, location, resolved.adapter_path)
     log.loaded(location, backend.name, model, time.monotonic() - start)
     return model
@@ -84,7 +91,7 @@ def default_backend(path: str | os.PathLike[str]) -> Backend:
     that is available, reads the model's format and does not refuse the model. Raises
     `ModelError`, or `BackendUnavailableError` with each one's reason.
     """
-    return REGISTRY.default(locate(path))
+    return REGISTRY.default(located(path).path)
 
 
 def register(backend: Backend) -> None:
@@ -96,6 +103,8 @@ def discover(
     base_dir: str | os.PathLike[str] | None = None, depth: int = 1
 ) -> list[DiscoveredModel]:
     """Models on disk, read from their headers; nothing is copied or written.
+
+    Those in formats that `core` does not know are described by the backends that read them.
 
     ``depth`` counts the levels of directories below ``base_dir``; a directory that is a store of
     Hugging Face, LM Studio or Ollama is searched as deep as that goes. Without ``base_dir``, the

@@ -11,6 +11,7 @@ from core import log
 from core.errors import ModelClosedError
 from core.option_docs import all_options_named
 from core.options import (
+    ChatOptions,
     ClassifyOptions,
     GenerateConfig,
     GenerateOptions,
@@ -70,7 +71,7 @@ class TextModelBase:
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> TokenStream:
         """Refused."""
         self.check_open()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
+from core.describing import described_by, describes
 from core.errors import (
+    ANYTHING,
     BackendUnavailableError,
-    InvalidModelError,
-    ModelAccessError,
     ModelError,
     ModelNotFoundError,
     UnsupportedModelError,
@@ -18,15 +19,11 @@ from core.errors import (
 )
 from core.extensions import ModelProbe
 from core.known_plugins import PREFERENCE, how_to_read
-from core.models.damage import INCOMPLETE, NO_PERMISSION
-from core.models.files import model_formats, read_config_json, resolve_path
-from core.models.gguf import read_gguf
+from core.models.files import FORMATS, check_exists, resolve_path
+from core.models.recognised import formats_of, formats_of_found
 from core.models.stores import model_at
 from core.protocols import Backend, Capability
 from core.types import DiscoveredModel, ModelFormat
-
-ANYTHING = (Exception, SystemExit)
-"""What foreign code may raise without taking other plugins down with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +50,19 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class _Objection:
+class _Answer:
+    """The result of asking one backend for a model: it takes it, or ``against`` it is something.
+
+    ``described`` is its own description of the model, in a format that `core` did not recognise;
+    ``unsure``: it cannot say, or failed to say, whether such a model is there.
+    """
+
     name: str
-    reason: str
-    against: Literal["machine", "format", "operation", "model"]
+    backend: Backend | None = None
+    described: DiscoveredModel | None = None
+    against: Literal["", "machine", "format", "operation", "model"] = ""
+    reason: str = ""
+    unsure: bool = False
 
 
 def choose(
@@ -67,25 +73,26 @@ def choose(
 ) -> BackendChoice:
     """The first of these backends that is available, reads the format and takes the model.
 
-    It offers what is ``needed``. Raises `BackendUnavailableError` when those that read the format
+    One that describes the model as its own (`core.ModelFinding`) reads its format. It offers what
+    is ``needed``. Raises `BackendUnavailableError` when those that read the format
     cannot run here, or do not offer that, `UnsupportedModelError` when those that can refuse the
     model or its format, and
     `ModelNotFoundError`, `ModelAccessError` or `InvalidModelError` for the files themselves.
     """
     location = resolve_path(path)
-    formats = _formats(location)
-    _check_header(location, formats)
+    check_exists(location)
+    formats, wrong = _attempted(formats_of, location)
 
-    objections: list[_Objection] = []
-    for backend, objection in _asked(names, get, location, formats, needed):
-        if objection is None:
-            skipped = tuple((o.name, o.reason) for o in objections)
-            refusals = tuple((o.name, o.reason) for o in objections if o.against == "model")
-            assert backend is not None
-            return BackendChoice(backend, _why(backend.name, formats), skipped, refusals)
-        objections.append(objection)
+    passed_over: list[_Answer] = []
+    for answer in _asked(names, get, location, formats, needed):
+        if answer.backend is not None and not answer.against:
+            skipped = tuple((other.name, other.reason) for other in passed_over)
+            refusals = tuple((o.name, o.reason) for o in passed_over if o.against == "model")
+            why = _why(answer.name, _read_by(answer, formats))
+            return BackendChoice(answer.backend, why, skipped, refusals)
+        passed_over.append(answer)
 
-    raise _nothing_fits(location, formats, objections)
+    raise _nothing_fits(location, formats, wrong, passed_over)
 
 
 def judge(
@@ -102,69 +109,26 @@ def judge(
     """
     location = resolve_path(path)
     found = found or model_at(location)
+    formats, wrong = _attempted(partial(formats_of_found, found=found), location)
+
+    answers = list(_asked(names, get, location, formats, None, unavailable))
+    if able := tuple(answer.name for answer in answers if not answer.against):
+        return Verdict(able)
+    reason = str(_nothing_fits(location, formats, wrong, answers))
+    if wrong is None or _own_formats(answers):
+        return Verdict((), _of_nobody(location, formats, answers), reason)
+    short = found.problem if found else ""
+    return Verdict((), short or _in_short(str(wrong), location), reason)
+
+
+def _attempted(
+    look: Callable[[str], tuple[ModelFormat, ...]], location: str
+) -> tuple[tuple[ModelFormat, ...], ModelError | None]:
+    """Return the formats that ``look`` recognises at a path, or why there is no sound model."""
     try:
-        formats = _check_files(location, found)
+        return look(location), None
     except ModelError as error:
-        short = found.problem if found else ""
-        return Verdict((), short or _in_short(str(error), location), str(error))
-
-    objections: list[_Objection] = []
-    able: list[str] = []
-    for backend, objection in _asked(names, get, location, formats, None, unavailable):
-        if objection is not None:
-            objections.append(objection)
-        elif backend is not None:
-            able.append(backend.name)
-    if able:
-        return Verdict(tuple(able))
-    reason = str(_nothing_fits(location, formats, objections))
-    return Verdict((), _of_nobody(location, formats, objections), reason)
-
-
-def _formats(location: str) -> tuple[ModelFormat, ...]:
-    """The formats of a model; of one that is still being downloaded, it says that."""
-    try:
-        return model_formats(location)
-    except ModelNotFoundError:
-        found = model_at(location)
-        if found is not None and found.problem:
-            raise _damaged(location, found) from None
-        raise
-
-
-def _check_files(location: str, found: DiscoveredModel | None) -> tuple[ModelFormat, ...]:
-    """The formats of a model. Raises `ModelError` for what is wrong with its files."""
-    read = found is None or found.problem.startswith(("broken", NO_PERMISSION))
-    if found is not None and found.problem and not read:
-        raise _damaged(location, found)
-
-    # What is broken inside, or forbidden, its reader tells best.
-    formats = model_formats(location)
-    _check_header(location, formats)
-    if found is not None and found.problem:
-        if found.format == "gguf":
-            read_gguf(found.path, tensors=True)
-        raise _damaged(location, found)
-    if found is None and formats == ("safetensors",):
-        raise InvalidModelError(f"{location!r} cannot be loaded: no weights. Download it again.")
-    return formats
-
-
-def _damaged(location: str, found: DiscoveredModel) -> ModelError:
-    kind = ModelAccessError if found.problem == NO_PERMISSION else InvalidModelError
-    return kind(f"{location!r} cannot be loaded: {found.problem}. {_again(found)}")
-
-
-def _again(model: DiscoveredModel) -> str:
-    if model.problem == NO_PERMISSION:
-        return "Change its permissions, or run as a user who may read it."
-    if model.problem.startswith("no safetensors"):
-        return "Get it in safetensors, or as a GGUF file."
-    if model.problem != INCOMPLETE:
-        return "Download or convert it again."
-    if model.source == "huggingface":
-        return f"Go on with: hf download {model.name}"
-    return "Let the program that downloads it end its work, or download it again."
+        return (), error
 
 
 def _asked(
@@ -174,15 +138,15 @@ def _asked(
     formats: Collection[str],
     needed: Capability | None,
     unavailable: Callable[[Backend], str | None] | None = None,
-) -> Iterator[tuple[Backend | None, _Objection | None]]:
-    """Each backend, and what speaks against it; None in the place of one that is broken."""
+) -> Iterator[_Answer]:
+    """Yield each backend's answer, that of a broken one among them."""
     unavailable = unavailable or unavailability
     for name in names:
         try:
             backend = get(name)
-            yield backend, _objection(name, backend, location, formats, needed, unavailable)
+            yield _answer(name, backend, location, formats, needed, unavailable)
         except ANYTHING as error:
-            yield None, _Objection(name, described(error), "machine")
+            yield _Answer(name, None, None, "machine", described(error))
 
 
 def own_options(backend: Backend) -> Mapping[str, str]:
@@ -204,27 +168,52 @@ def unavailability(backend: Backend) -> str | None:
         return f"asking whether it is available raised {described(error)}"
 
 
-def _objection(
+def _answer(
     name: str,
     backend: Backend,
     location: str,
     formats: Collection[str],
     needed: Capability | None,
     unavailable: Callable[[Backend], str | None],
-) -> _Objection | None:
-    if not set(formats) & set(backend.formats):
-        reads = ", ".join(sorted(backend.formats)) or "nothing"
-        reason = f"it reads {reads}; this model is {' and '.join(formats)}"
-        return _Objection(name, reason, "format")
+) -> _Answer:
+    own: DiscoveredModel | None = None
+    if set(formats).isdisjoint(backend.formats):
+        own, fault = described_by(backend, location)
+        if own is None:
+            return _of_another_format(name, backend, formats, fault)
+        if own.problem:
+            return _Answer(name, backend, None, "format", own.problem)
 
     # The cheap questions first: a probe opens the model's files.
     if reason_not := unavailable(backend):
-        return _Objection(name, reason_not, "machine")
+        return _Answer(name, backend, own, "machine", reason_not)
     if refused := refusal(backend, location):
-        return _Objection(name, refused, "model")
+        return _Answer(name, backend, own, "model", refused)
     if needed is not None and needed not in backend.capabilities:
-        return _Objection(name, f"it does not offer {needed}", "operation")
-    return None
+        return _Answer(name, backend, own, "operation", f"it does not offer {needed}")
+    return _Answer(name, backend, own)
+
+
+def _of_another_format(
+    name: str, backend: Backend, formats: Collection[str], fault: str
+) -> _Answer:
+    """Return the answer of a backend to a model in formats of others, or in none that is known."""
+    reads = ", ".join(sorted(backend.formats)) or "nothing"
+    says = describes(backend) or FORMATS.issuperset(backend.formats)
+    if fault:
+        reason = f"it reads {reads}, and {fault}"
+    elif formats:
+        reason = f"it reads {reads}; this model is {' and '.join(formats)}"
+    elif says:
+        reason = f"it reads {reads}, and this is not such a model"
+    else:
+        reason = f"it reads {reads}; if this is such a model, name it: backend={name!r}"
+    return _Answer(name, backend, None, "format", reason, unsure=bool(fault) or not says)
+
+
+def _read_by(answer: _Answer, formats: Collection[str]) -> Collection[str]:
+    """Return the formats of a model as the backend sees it."""
+    return (answer.described.format,) if answer.described else formats
 
 
 def refusal(backend: Backend, location: str) -> str | None:
@@ -237,24 +226,16 @@ def refusal(backend: Backend, location: str) -> str | None:
         return f"asking whether it takes the model raised {described(error)}"
 
 
-def _check_header(location: str, formats: Collection[str]) -> None:
-    # Broken files are an error of their own, not a refusal by every backend in turn.
-    if tuple(formats) == ("safetensors",):
-        read_config_json(location)
-    elif os.path.isfile(location):
-        read_gguf(location, only=("general.architecture",))
-
-
 _SHORT = 80  # characters of a reason that stands in a table
 
 
-def _of_nobody(location: str, formats: Collection[str], objections: Sequence[_Objection]) -> str:
+def _of_nobody(location: str, formats: Collection[str], answers: Sequence[_Answer]) -> str:
     """Why no backend loads a model, in a few words: what the best of them says of it, first."""
-    for objection in objections:
-        if objection.against == "model":
-            return _in_short(objection.reason, location)
-    unable = [objection.name for objection in objections if objection.against == "machine"]
-    form = " or ".join(formats)
+    for answer in answers:
+        if answer.against == "model":
+            return _in_short(answer.reason, location)
+    unable = any(answer.against == "machine" for answer in answers)
+    form = " or ".join(formats or _own_formats(answers))
     if unable:
         return f"what reads {form} cannot run here"
     return f"nothing that is installed reads {form}"
@@ -288,13 +269,25 @@ def with_refusals(error: ModelError, choice: BackendChoice) -> ModelError:
 
 
 def _nothing_fits(
-    location: str, formats: Collection[str], objections: Sequence[_Objection]
+    location: str,
+    formats: Collection[str],
+    wrong: ModelError | None,
+    answers: Sequence[_Answer],
 ) -> BackendUnavailableError | ModelError:
-    """The error, with what may be the cause first: a refusal of the model itself."""
-    by_kind: dict[str, list[_Objection]] = {}
-    for objection in objections:
-        by_kind.setdefault(objection.against, []).append(objection)
-    get_one = how_to_read(formats, [objection.name for objection in objections])
+    """The error, with what may be the cause first: a refusal of the model itself.
+
+    It is ``wrong`` where `core` recognises no sound model and no backend describes one.
+    """
+    if wrong is not None:
+        formats = _own_formats(answers)
+        if not formats:
+            return _with_other_formats(wrong, answers)
+        answers = [answer for answer in answers if answer.described]
+
+    by_kind: dict[str, list[_Answer]] = {}
+    for answer in answers:
+        by_kind.setdefault(answer.against, []).append(answer)
+    get_one = how_to_read(formats, [answer.name for answer in answers])
     advice = f"\n{get_one}" if get_one else ""
     elsewhere = _elsewhere(by_kind.get("machine", ()))
 
@@ -315,13 +308,26 @@ def _nothing_fits(
     return BackendUnavailableError("", f"No backend is installed. {get_one}")
 
 
-def _lines(by_kind: Mapping[str, Sequence[_Objection]], *kinds: str) -> str:
-    chosen = [objection for kind in kinds for objection in by_kind.get(kind, ())]
-    return "".join(f"\n  {objection.name}: {objection.reason}" for objection in chosen)
+def _own_formats(answers: Iterable[_Answer]) -> list[str]:
+    """Return the formats in which backends describe the model, each once."""
+    return list(dict.fromkeys(a.described.format for a in answers if a.described))
 
 
-def _elsewhere(objections: Sequence[_Objection]) -> str:
-    if not objections:
+def _with_other_formats(wrong: ModelError, answers: Iterable[_Answer]) -> ModelError:
+    """Add to the error of an unknown path the backends that cannot say whether it is theirs."""
+    others = [answer for answer in answers if answer.unsure]
+    if not others or not isinstance(wrong, ModelNotFoundError):
+        return wrong
+    return ModelNotFoundError(f"{wrong}{_lines({'format': others}, 'format')}")
+
+
+def _lines(by_kind: Mapping[str, Sequence[_Answer]], *kinds: str) -> str:
+    chosen = [answer for kind in kinds for answer in by_kind.get(kind, ())]
+    return "".join(f"\n  {answer.name}: {answer.reason}" for answer in chosen)
+
+
+def _elsewhere(answers: Sequence[_Answer]) -> str:
+    if not answers:
         return ""
-    names = ", ".join(objection.name for objection in objections)
+    names = ", ".join(answer.name for answer in answers)
     return f"\nNot on this machine: {names} (infer-cli backends says why)."

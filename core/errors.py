@@ -107,10 +107,12 @@ class UnsupportedOperationError(CoreError):
         offered_by: Sequence[str] = (),
         refused: Sequence[tuple[str, str]] = (),
     ) -> None:
-        self.operation, self.backend, self.offered_by = operation, backend, tuple(offered_by)
-        self.refused = tuple(refused)
-        names = ", ".join(offered_by)
-        hint = f"Backends here that do: {names}." if names else "No backend on this machine does."
+        # A backend that offers it with other models is not an alternative to itself.
+        self.offered_by = tuple(name for name in offered_by if name != backend)
+        self.operation, self.backend, self.refused = operation, backend, tuple(refused)
+        names = ", ".join(self.offered_by)
+        nobody = "It does with other models." if offered_by else "No backend on this machine does."
+        hint = f"Backends here that do: {names}." if names else nobody
         if refused:
             told = "".join(f"\n  {name}: {reason}" for name, reason in refused)
             others = f" {hint}" if names else ""
@@ -299,6 +301,10 @@ class GenerationTimeout(RequestError, TimeoutError):
             f"The request was stopped after its timeout of {seconds:g} s. "
             "Raise timeout, or ask for fewer tokens."
         )
+
+
+ANYTHING = (Exception, SystemExit)
+"""What the code of a plugin may raise without taking other plugins down with it."""
 
 
 def _short(value: object, limit: int = 80) -> str:

@@ -11,16 +11,23 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar, Unpack, runtime_checkable
 
 from core.option_docs import all_options_named
-from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, RequestOptions
+from core.options import (
+    ClassifyOptions,
+    GenerateConfig,
+    GenerateOptions,
+    RequestOptions,
+    TemplateOptions,
+)
 from core.protocols import Capability, TextModel, TokenStream
 from core.token_ids import TokenIds
-from core.training import TrainConfig, TrainingExample, TrainStep
+from core.training import Examples, TrainConfig, TrainingRun
 from core.types import (
     AttentionSnapshot,
     Choice,
     ClassifyResult,
     Conversation,
     Device,
+    DiscoveredModel,
     FinishReason,
     GenerateMetrics,
     HiddenResult,
@@ -33,6 +40,7 @@ from core.types import (
 Item = TypeVar("Item", covariant=True)
 
 
+@all_options_named
 @runtime_checkable
 class Tokenizing(Protocol):
     """A model that shows its tokenizer."""
@@ -45,8 +53,13 @@ class Tokenizing(Protocol):
         """The text of these ids, special tokens left out."""
         ...
 
-    def render_chat(self, messages: Conversation) -> str:
-        """The prompt that ``chat`` would continue (a `RenderedPrompt`)."""
+    def render_chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        **options: Unpack[TemplateOptions],
+    ) -> str:
+        """Return the prompt that ``chat`` would continue (a `RenderedPrompt`)."""
         ...
 
 
@@ -336,15 +349,14 @@ class Asynchronous(Protocol):
 class Trainable(Protocol):
     """A model whose adapter can be trained in place.
 
-    Options and examples are checked at the call: `OptionError` for a value, `TrainingError` for
-    examples that nothing can be learned from. The model answers with the adapter as it is, between
-    two steps, after the last, and where the iterator was closed early.
+    Options and examples are checked at the call: `OptionError` for a value, TypeError for another
+    config, `TrainingError` for what is not an example, and for examples that nothing can be learned
+    from. The model answers with the adapter as it is, between two steps, after the last, and where
+    the run was closed early.
     """
 
-    def train(
-        self, examples: Sequence[TrainingExample], config: TrainConfig | None = None, /
-    ) -> Iterator[TrainStep]:
-        """Train a LoRA adapter; yields one report per step, and trains as it is iterated.
+    def train(self, examples: Examples, config: TrainConfig | None = None, /) -> TrainingRun:
+        """Train a LoRA adapter; one report per step, and it trains as these are read.
 
         An adapter that the model has is trained on where it has the shape that is asked for; a
         model without one gets one, whose B is zero, so that it changes nothing before the first
@@ -367,6 +379,28 @@ class ModelProbe(Protocol):
 
     def refusal(self, path: str | os.PathLike[str], /) -> str | None:
         """Why it would not load a model, by config.json or GGUF header; None when it would."""
+        ...
+
+
+@runtime_checkable
+class ModelFinding(Protocol):
+    """A backend that knows models of its own, in a format that `core` does not know.
+
+    So `core.discover` lists them, and `core.load_model` chooses the backend for them.
+    """
+
+    def describe_model(self, path: str, /) -> DiscoveredModel | None:
+        """Return the model that a path is to this backend, or None for any other path.
+
+        ``path`` is absolute, or an address (``scheme://...``), and may be anything: a file or a
+        directory of another program, without permission, or gone. Of a model the headers alone are
+        read. Discovery asks for each directory and each file that it meets, so look at the name
+        first. Does not raise.
+
+        The result has this ``path``, one of the backend's ``formats``, and a ``problem`` where the
+        files are damaged. `core` fills in ``source``, ``names``, and ``modified`` where it is 0. A
+        directory that is a model is one model: the files in it are not asked about.
+        """
         ...
 
 

@@ -60,11 +60,12 @@ def needed_machine(name: str) -> str:
 def how_to_read(formats: Collection[str], installed: Collection[str]) -> str:
     """What to install, or to run, to use a model stored in one of these formats.
 
-    Empty where that is ``installed``: what keeps it from running is told otherwise.
+    Empty where that is ``installed``, for what keeps it from running is told otherwise, and for a
+    format that nothing known reads.
     """
-    by_format = {"safetensors": "mlx_cpu", "http": "remote"}
-    wanted = next((by_format[each] for each in formats if each in by_format), "llama_cpp")
-    if wanted in installed:
+    by_format = {"safetensors": "mlx_cpu", "http": "remote", "gguf": "llama_cpp"}
+    wanted = next((by_format[each] for each in formats if each in by_format), "")
+    if not wanted or wanted in installed:
         return ""
     advice = f"For {' or '.join(formats)}, install a backend: {pip_command(wanted)}"
     if wanted == "llama_cpp" and "mlx_cpu" in installed:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from core.errors import LabelError
+from core.errors import InvalidModelError, LabelError
+from core.joining import unspaced
 from core.types import ClassifyResult
 
 Path = tuple[int, ...]
@@ -52,8 +53,25 @@ class LabelScores:
 
 
 def label_texts(prompt: str, labels: Sequence[str], prefix: str) -> list[str]:
-    """The text of each label behind this prompt: no prefix where the prompt ends in white space."""
-    lead = "" if prompt[-1:].isspace() else prefix
+    """Return the text of each label after this prompt, with what is written between them."""
+    return with_lead(label_lead(prompt, prefix), labels)
+
+
+def label_lead(prompt: str, prefix: str) -> str:
+    """Return what is written between this prompt and a label: ``prefix``, or nothing.
+
+    A prompt that ends in white space takes nothing. A prefix of white space stands for the border
+    between two words, and is left out where none is written (`core.joining.unspaced`).
+    """
+    if prompt[-1:].isspace() or (prefix.isspace() and unspaced(prompt)):
+        return ""
+    return prefix
+
+
+def with_lead(lead: str, labels: Sequence[str]) -> list[str]:
+    """Return the labels after `label_lead`; one that begins with white space takes no other."""
+    if lead.isspace():
+        return [label if label[:1].isspace() else lead + label for label in labels]
     return [lead + label for label in labels]
 
 
@@ -91,7 +109,8 @@ def score_labels(trie: LabelTrie, logprobs: Sequence[Sequence[float]]) -> LabelS
     """Score every label.
 
     ``logprobs[n][c]`` is the natural-log probability, over the full vocabulary, of
-    ``trie.children[n][c]`` after ``trie.prefixes[n]``.
+    ``trie.children[n][c]`` after ``trie.prefixes[n]``; -infinity for what is impossible. Raises
+    `InvalidModelError` for NaN and +infinity.
     """
     if [*map(len, logprobs)] != [*map(len, trie.children)]:
         raise ValueError("The trie asks for one value for each child of each prefix.")
@@ -104,6 +123,8 @@ def score_edges(trie: LabelTrie, logprobs: Sequence[float]) -> LabelScores:
         scores = [logprobs[edge] for (edge,) in trie.edges]
     else:
         scores = [sum([logprobs[edge] for edge in edges]) for edges in trie.edges]
+    if not sum(scores) < math.inf:  # NaN is not less, either
+        raise _not_numbers(trie.labels, scores)
     probabilities = softmax(scores)
 
     # The margin is that over the second best; a label alone has nothing behind it.
@@ -130,6 +151,15 @@ def with_scores(result: ClassifyResult, scores: LabelScores) -> ClassifyResult:
         scores.label_mass,
         scores.margin,
         result.error,
+    )
+
+
+def _not_numbers(labels: Sequence[str], scores: Sequence[float]) -> InvalidModelError:
+    label, score = next(pair for pair in zip(labels, scores, strict=True) if not pair[1] < math.inf)
+    return InvalidModelError(
+        f"The label {label!r} has the log-probability {score}: the model's logits for this prompt "
+        "are NaN or infinite. Its weights are broken, or overflow the dtype: load it in float32, "
+        "or download it again."
     )
 
 

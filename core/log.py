@@ -19,6 +19,8 @@ from core.types import GenerateMetrics
 if TYPE_CHECKING:
     import logging
 
+    from core.models.names import Located
+
 SLOW_SECONDS = "CORE_SLOW_SECONDS"
 """The environment variable: a call that takes longer than so many seconds is told as a warning."""
 
@@ -30,6 +32,22 @@ def loaded(path: object, backend: str, model: object, seconds: float) -> None:
     if logger := _hears("core", _INFO):
         facts = "".join(f", {fact}" for fact in _facts(model))
         logger.info("loaded %r with %s in %.2f s%s", path, backend, seconds, facts)
+
+
+def unapplied(place: Located) -> None:
+    """Tell which parts of a model, given by a name of Ollama's store, are not loaded.
+
+    A warning where answers depend on one, else only to those who listen closer.
+    """
+    if place.model is None or not place.model.parts:
+        return
+    from core.models.ollama import unapplied as layers
+
+    parts = list(layers(place.model))
+    level = _WARNING if any(changes for _, _, changes in parts) else _INFO
+    if parts and (logger := _hears("core", level)):
+        lines = "".join(f"\n  {kind}: {use}" for kind, use, _ in parts)
+        logger.log(level, "%r of Ollama's store also has:%s", place.model.name, lines)
 
 
 def called(model: object, backend: str, metrics: GenerateMetrics) -> None:
@@ -54,6 +72,14 @@ def closed(model: object, backend: str) -> None:
     """Tell that a model was closed."""
     if logger := _hears(_package(model), _INFO):
         logger.info("%s: a model was closed", backend)
+
+
+def misbehaved(backend: str, what: str) -> None:
+    """Log that a backend broke the contract where it may not raise; ``what`` is the fault."""
+    if logger := _hears("core", _WARNING):
+        logger.warning(
+            "backend %r: %s. Upgrade its distribution, or tell its authors", backend, what
+        )
 
 
 def _hears(package: str, level: int) -> logging.Logger | None:

@@ -15,12 +15,14 @@ from types import FunctionType
 from typing import Any, TypeVar
 
 from core.options import (
+    ChatOptions,
     ClassifyOptions,
     GenerateConfig,
     GenerateOptions,
     LoadConfig,
     LoadOptions,
     RequestOptions,
+    TemplateOptions,
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -31,6 +33,8 @@ _KINDS = {
     for kind, config in (
         (RequestOptions, GenerateConfig),
         (GenerateOptions, GenerateConfig),
+        (ChatOptions, GenerateConfig),
+        (TemplateOptions, GenerateConfig),
         (ClassifyOptions, GenerateConfig),
         (LoadOptions, LoadConfig),
     )

@@ -19,6 +19,7 @@ from core.sampling_options import SAMPLING_OPTIONS
 
 ContextOverflow = Literal["stop", "rotate"]
 _OVERFLOWS = ("stop", "rotate")
+_TEMPLATE_OWN = ("messages", "add_generation_prompt")
 C = TypeVar("C", "GenerateConfig", "LoadConfig")
 
 
@@ -52,11 +53,22 @@ class SamplingOptions(RequestOptions, total=False):
 
 
 class GenerateOptions(SamplingOptions, total=False):
-    """Keywords of ``generate``, ``chat`` and ``batch_generate``."""
+    """Keywords of ``generate`` and ``batch_generate``."""
 
     max_tokens: int
     stop: str | tuple[str, ...] | list[str]
     stop_tokens: tuple[int, ...] | list[int]
+
+
+class TemplateOptions(TypedDict, total=False):
+    """Keywords of ``render_chat``, which ``chat`` takes as well."""
+
+    chat_template_kwargs: Mapping[str, object] | None
+    continue_final_message: bool
+
+
+class ChatOptions(GenerateOptions, TemplateOptions, total=False):
+    """Keywords of ``chat``."""
 
 
 class ClassifyOptions(SamplingOptions, total=False):
@@ -80,15 +92,16 @@ class LoadOptions(TypedDict, total=False):
     options: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateConfig:
     """Options of one request. A wrong value raises `InvalidOptionError` here, by name.
 
     ``max_tokens`` are generated at most. The answer ends in front of any of the texts in ``stop``
     and of the token ids in ``stop_tokens``. ``seed`` makes draws repeatable. With
     ``return_logprobs`` a token has its log-probability, with ``return_logits`` a result of
-    ``classify`` its logits. ``labels`` are what ``classify`` chooses from, each behind
-    ``label_prefix`` and the prompt. ``cancel`` is anything with ``is_set()``, an event say;
+    ``classify`` its logits. ``labels`` are what ``classify`` chooses from, each after
+    the prompt and ``label_prefix``; white space of that is left out where the text takes none
+    (`core.joining`). ``cancel`` is anything with ``is_set()``, an event say;
     ``timeout`` is in seconds, for the whole call.
 
     ``temperature=0`` is greedy, whatever the filters say; ``top_k=0``, ``typical_p=1``,
@@ -98,9 +111,13 @@ class GenerateConfig:
     nearest to the entropy, with a probability above it: one at least, and perhaps not the best.
     To the other filters, what it drops is impossible.
 
+    ``chat_template_kwargs`` are variables for the chat template by name, such as
+    ``{"enable_thinking": False}``, with values that JSON has. With ``continue_final_message`` the
+    last message, an assistant's, is continued, and no new turn begins.
+
     With ``labels_only`` only ``label`` is wanted, and ``token``, ``logprobs`` and ``label_mass``
     may stay None. ``probabilities`` and ``margin`` are given where each label is one token after
-    the prompt; where labels have several they are None, because the search stops once no label
+    the prompt; where labels have several they may be None, because the search stops once no label
     that was not read can win. ``return_logits`` and ``return_logprobs`` want everything again. A
     config may carry fields that an operation does not use.
     """
@@ -122,6 +139,8 @@ class GenerateConfig:
     labels_only: bool = False
     cancel: CancelToken | None = None
     timeout: float | None = None
+    chat_template_kwargs: Mapping[str, object] | None = field(default=None, hash=False)
+    continue_final_message: bool = False
 
     def __post_init__(self) -> None:
         _normalise(
@@ -137,10 +156,14 @@ class GenerateConfig:
             labels_only=validate.flag("labels_only", self.labels_only),
             cancel=_cancel(self.cancel),
             timeout=_timeout(self.timeout),
+            chat_template_kwargs=_template_variables(self.chat_template_kwargs),
+            continue_final_message=validate.flag(
+                "continue_final_message", self.continue_final_message
+            ),
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadConfig:
     """Options of a load.
 
@@ -174,13 +197,21 @@ class LoadConfig:
 
 
 def resolve_generate(
-    config: GenerateConfig | None, options: GenerateOptions, operation: str = "generate"
+    config: GenerateConfig | None,
+    options: GenerateOptions | ChatOptions,
+    operation: str = "generate",
 ) -> GenerateConfig:
     """Join a config with the keywords of ``generate``, ``chat`` or ``batch_generate``.
 
     Raises TypeError for a keyword that the operation does not know, `OptionError` for a value.
     """
-    return _resolve(GenerateConfig, config, options, GenerateOptions, operation)
+    known = ChatOptions if operation == "chat" else GenerateOptions
+    return _resolve(GenerateConfig, config, options, known, operation)
+
+
+def resolve_template(config: GenerateConfig | None, options: TemplateOptions) -> GenerateConfig:
+    """Join a config with the keywords of ``render_chat``; raises like `resolve_generate`."""
+    return _resolve(GenerateConfig, config, options, TemplateOptions, "render_chat")
 
 
 def resolve_classify(config: GenerateConfig | None, options: ClassifyOptions) -> GenerateConfig:
@@ -265,6 +296,27 @@ def _path(option: str, value: object) -> str | os.PathLike[str] | None:
     if value is not None and not isinstance(value, str | os.PathLike):
         raise InvalidOptionError(option, value, "a path, or None")
     return value
+
+
+def _template_variables(value: object) -> dict[str, object] | None:
+    """Return a copy of the variables; None for none."""
+    expected = "variables of the chat template by name, with values that JSON has, or None"
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise InvalidOptionError("chat_template_kwargs", value, expected)
+    for name in value:
+        if name in _TEMPLATE_OWN:
+            raise InvalidOptionError(
+                "chat_template_kwargs", value, f"variables other than {name}, which chat() sets"
+            )
+    import json  # 1.5 ms that `import core` does without
+
+    try:
+        copied = json.loads(json.dumps(dict(value), allow_nan=False, ensure_ascii=False).encode())
+    except (TypeError, ValueError, RecursionError):
+        raise InvalidOptionError("chat_template_kwargs", value, expected) from None
+    return cast("dict[str, object]", copied) or None
 
 
 def _named_options(value: object) -> dict[str, object]:

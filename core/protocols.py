@@ -9,7 +9,13 @@ from types import TracebackType
 from typing import Protocol, Self, Unpack, runtime_checkable
 
 from core.option_docs import all_options_named
-from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, LoadConfig
+from core.options import (
+    ChatOptions,
+    ClassifyOptions,
+    GenerateConfig,
+    GenerateOptions,
+    LoadConfig,
+)
 from core.types import (
     BatchResult,
     ClassifyResult,
@@ -20,8 +26,13 @@ from core.types import (
     Token,
 )
 
-PROTOCOL_VERSION = 1
-"""The version of this contract; a backend states the one it was written for."""
+PROTOCOL_VERSION = 2
+"""The version of this contract. A backend states, as a number, the one that it was written for.
+
+Backends of version 1 still run: `core.older` refuses, by name, the options that came after it.
+"""
+OLDEST_VERSION = 1
+"""The oldest version whose backends still run."""
 
 
 class Capability(StrEnum):
@@ -42,6 +53,7 @@ class Capability(StrEnum):
     PARALLEL = "parallel"
     ROTATE = "rotate"
     ADAPTERS = "adapters"
+    CHAT_TEMPLATE = "chat_template"
     # optional protocols, one each (core/extensions.py)
     TOKENIZING = "tokenizing"
     SUBMITTING = "submitting"
@@ -52,6 +64,7 @@ class Capability(StrEnum):
     HIDDEN_STATES = "hidden_states"
     ATTENTION_INSPECTOR = "attention_inspector"
     MODEL_PROBE = "model_probe"
+    MODEL_FINDING = "model_finding"
     MEMORY_REPORTING = "memory_reporting"
     ADAPTING = "adapting"
     TRAINABLE = "trainable"
@@ -150,7 +163,7 @@ class TextModel(Protocol):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> TokenStream:
         """Answer a conversation, through the model's own chat template.
 
@@ -211,7 +224,7 @@ class Backend(Protocol):
 
     @property
     def protocol(self) -> int:
-        """The `PROTOCOL_VERSION` it was written for."""
+        """The `PROTOCOL_VERSION` that it was written for, as a number of its own: 2."""
         ...
 
     @property
@@ -224,7 +237,11 @@ class Backend(Protocol):
 
     @property
     def formats(self) -> frozenset[str]:
-        """The model formats it reads: ``safetensors``, ``gguf``, ``http`` for a server's."""
+        """The model formats it reads: ``safetensors``, ``gguf``, ``http`` for a server's model.
+
+        Names are open: a format of its own has a name of its own. Such a model loads where the
+        backend is named, and is found and chosen by default with `core.ModelFinding`.
+        """
         ...
 
     def available(self) -> bool:

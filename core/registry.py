@@ -10,12 +10,11 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeAlias, cast
 
 from core.choosing import (
-    ANYTHING,
     BackendChoice,
     Verdict,
     choose,
@@ -23,8 +22,10 @@ from core.choosing import (
     own_options,
     unavailability,
 )
+from core.describing import described_by, describer, describes
 from core.entry_points import EntryPointFailure, EntryPointRecord, read_group
 from core.errors import (
+    ANYTHING,
     AmbiguousBackendError,
     BackendError,
     BackendImportError,
@@ -36,11 +37,14 @@ from core.errors import (
 )
 from core.extensions import DeviceReporting
 from core.known_plugins import how_to_read, rank, unknown_backend
-from core.models.files import model_formats, resolve_path
-from core.protocols import PROTOCOL_VERSION, Backend, Capability
+from core.models.files import resolve_path
+from core.models.finding import Describer, describe_with
+from core.models.recognised import recognised
+from core.protocols import OLDEST_VERSION, PROTOCOL_VERSION, Backend, Capability
 from core.types import BackendStatus, Device, DiscoveredModel
 
 GROUP = "core.backends"
+_Group: TypeAlias = tuple[tuple[EntryPointRecord, ...], tuple[EntryPointFailure, ...]]
 _MEMBERS = (
     "name",
     "protocol",
@@ -109,13 +113,21 @@ class Registry:
         Raises `UnknownBackendError`, `AmbiguousBackendError`, `BackendImportError`,
         `ProtocolMismatchError`.
         """
+        return self._get(name, functools.partial(read_group, GROUP))
+
+    def _getter(self) -> Callable[[str], Backend]:
+        """Return a `get` for many names in a row: it reads the metadata once."""
+        read = functools.cache(functools.partial(read_group, GROUP))
+        return lambda name: self._get(name, read)
+
+    def _get(self, name: str, read: Callable[[], _Group]) -> Backend:
         with self._lock:
             registered = self._registered.get(name)
         if registered is not None:
             _check_protocol(registered.protocol, f"Backend {name!r}")
             return registered
 
-        record = self._record(name)
+        record = self._record(name, *read())
         with self._lock:
             loaded = self._loaded.get(record)
         if loaded is not None:
@@ -161,7 +173,7 @@ class Registry:
         self, path: str | os.PathLike[str], needed: Capability | None = None
     ) -> BackendChoice:
         """The best backend for a model, and why; raises like `core.choosing.choose`."""
-        return choose(self.names(), self.get, path, needed)
+        return choose(self.names(), self._getter(), path, needed)
 
     def judge(self, models: Iterable[DiscoveredModel]) -> Iterator[Verdict]:
         """Who loads each of these models, or why nobody does.
@@ -169,7 +181,7 @@ class Registry:
         Each backend is looked for once, and says once whether it can run here.
         """
         names, known = self.names(), dict[str, str | None]()
-        get = functools.cache(self.get)
+        get = functools.cache(self._getter())
 
         def unavailable(backend: Backend) -> str | None:
             if backend.name not in known:
@@ -181,20 +193,24 @@ class Registry:
 
     def verdict(self, path: str | os.PathLike[str], found: DiscoveredModel | None) -> Verdict:
         """Who loads the model at a path, or why nobody does; see `core.choosing.judge`."""
-        return judge(self.names(), self.get, path, found)
+        return judge(self.names(), self._getter(), path, found)
 
     def suited(self, name: str, path: str | os.PathLike[str]) -> Backend:
-        """The backend of this name, which runs here and reads a model's format.
+        """The backend of this name, which runs here and may load what is at a path.
 
-        Raises like `get`, `BackendUnavailableError`, `UnsupportedModelError`, and what
-        `core.models.files.model_formats` raises.
+        It is not asked for a model in a format of others, unless it calls the path its own.
+        Raises like `get`, `BackendUnavailableError`, `UnsupportedModelError`,
+        `ModelNotFoundError` where nothing is there, and `ModelAccessError`.
         """
-        formats = model_formats(path)
+        location = resolve_path(path)
+        formats = recognised(location)
         backend = self.get(name)
         if reason := unavailability(backend):
             raise BackendUnavailableError(name, reason)
-        if not set(formats) & set(backend.formats):
-            raise UnsupportedModelError(self._wrong_format(name, path, formats))
+        if formats and set(formats).isdisjoint(backend.formats):
+            model, fault = described_by(backend, location)
+            if model is None:
+                raise UnsupportedModelError(self._wrong_format(name, location, formats, fault))
         return backend
 
     def default(self, path: str | os.PathLike[str]) -> Backend:
@@ -203,23 +219,44 @@ class Registry:
 
     def _running(self, names: Iterable[str]) -> Iterator[tuple[str, Backend]]:
         """The backends of these names that run here; broken plugins are left out."""
+        get = self._getter()
         for name in names:
             with contextlib.suppress(BackendError):
-                backend = self.get(name)
+                backend = get(name)
                 if unavailability(backend) is None:
                     yield name, backend
 
-    def _wrong_format(
-        self, name: str, path: str | os.PathLike[str], formats: Collection[str]
-    ) -> str:
+    def describers(self) -> tuple[Describer, ...]:
+        """Return what describes models for the backends that have some of their own.
+
+        Whether a backend can run here does not count. All that are installed are imported, to see
+        which have `core.ModelFinding`: their modules are light, and a load without ``backend=``
+        imports them as well.
+        """
+        found: list[Describer] = []
+        get = self._getter()
+        for name in self.names():
+            with contextlib.suppress(BackendError):  # a broken plugin hides no other
+                backend = get(name)
+                if describes(backend):
+                    found.append(describer(backend))
+        return tuple(found)
+
+    def _wrong_format(self, name: str, location: str, formats: Collection[str], fault: str) -> str:
         reads = ", ".join(sorted(self.get(name).formats)) or "no format"
-        what = f"Backend {name!r} reads {reads}; {resolve_path(path)!r} is {' or '.join(formats)}."
+        what = f"Backend {name!r} reads {reads}; {location!r} is {' or '.join(formats)}."
+        if fault:
+            what += f" Asked whether it is a model of its own, it failed: {fault}."
         if others := self.reading(formats):
             return f"{what} For that, use backend {others[0]!r}."
         return f"{what} {how_to_read(formats, self.names())}".rstrip()
 
-    def _record(self, name: str) -> EntryPointRecord:
-        records, failures = read_group(GROUP)
+    def _record(
+        self,
+        name: str,
+        records: Sequence[EntryPointRecord],
+        failures: Sequence[EntryPointFailure],
+    ) -> EntryPointRecord:
         claims = _distinct(record for record in records if record.name == name)
         if not claims:
             raise UnknownBackendError(unknown_backend(name, self.names(), failures))
@@ -233,6 +270,8 @@ class Registry:
 
 REGISTRY = Registry()
 """The one behind the functions of `core`."""
+
+describe_with(lambda: REGISTRY.describers())
 
 
 def _distinct(records: Iterable[EntryPointRecord]) -> list[EntryPointRecord]:
@@ -273,7 +312,7 @@ def _protocol(target: object) -> object:
 
 
 def _check_protocol(protocol: object, who: str) -> None:
-    if protocol == PROTOCOL_VERSION:
+    if type(protocol) is int and OLDEST_VERSION <= protocol <= PROTOCOL_VERSION:
         return
     newer = isinstance(protocol, int) and protocol > PROTOCOL_VERSION
     raise ProtocolMismatchError(

@@ -41,6 +41,8 @@ class SamplingOption:
     """Other spellings of its flag."""
     filters: bool = False
     """True if it takes away tokens that would else be drawn."""
+    since: int = 1
+    """The version of the contract that brought it."""
     only_best: Number | None = None
     """The value at which a filter leaves the best token alone, where there is one."""
 
@@ -83,6 +85,7 @@ SAMPLING_OPTIONS = (
     ),
     SamplingOption(
         name="typical_p",
+        since=2,
         kind=float,
         default=1.0,
         low=0.0,

@@ -9,12 +9,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, Generic, TypeVar
 
 from core import validate
 from core.errors import (
     BackendError,
-    ChatTemplateError,
     EmptyPromptError,
     InvalidOptionError,
     RequestError,
@@ -22,16 +21,19 @@ from core.errors import (
     UnsupportedOptionError,
 )
 from core.extensions import Declaring
+from core.messages import checked_conversation, checked_messages  # noqa: F401 - their old place
 from core.options import (
+    ChatOptions,
     ClassifyOptions,
     GenerateConfig,
     GenerateOptions,
     LoadConfig,
     RequestOptions,
+    TemplateOptions,
 )
 from core.protocols import Backend, Capability
 from core.sampling_options import SAMPLING_OPTIONS
-from core.types import Choice, Message, Role
+from core.types import Choice
 
 T = TypeVar("T", covariant=True)
 
@@ -40,19 +42,27 @@ OPTION_NEEDS = {
     "return_logits": Capability.LOGITS,
     "return_logprobs": Capability.LOGPROBS,
     "seed": Capability.SEED,
+    "chat_template_kwargs": Capability.CHAT_TEMPLATE,
+    "continue_final_message": Capability.CHAT_TEMPLATE,
 }
-REFUSABLE = frozenset(each.name for each in SAMPLING_OPTIONS) - OPTION_NEEDS.keys()
+REFUSABLE = frozenset(option.name for option in SAMPLING_OPTIONS).difference(OPTION_NEEDS)
 """Options that no capability stands for: a backend that cannot honour one refuses it by name."""
+NEWER = frozenset(option.name for option in SAMPLING_OPTIONS if option.since > 1)
+"""Those of them that came after version 1 of the contract."""
 
 ASKED = "asked for"
 """The reason of a choice that the user made."""
 
 CLASSIFYING = frozenset({Capability.CLASSIFY, Capability.CLASSIFY_STREAMING})
-_KEYS = {"role", "content"}
-_MESSAGE = "core.Message(role, content) or {'role': ..., 'content': ...}"
-_INSPECTING = frozenset(
-    {Capability.SCORING, Capability.HIDDEN_STATES, Capability.ATTENTION_INSPECTOR}
-)
+_KEYWORDS: Mapping[Capability, type] = {
+    **dict.fromkeys(CLASSIFYING, ClassifyOptions),
+    Capability.CHAT: ChatOptions,
+    Capability.TOKENIZING: TemplateOptions,
+    Capability.SCORING: RequestOptions,
+    Capability.HIDDEN_STATES: RequestOptions,
+    Capability.ATTENTION_INSPECTOR: RequestOptions,
+}
+"""The keywords of each operation; of any other, `GenerateOptions`."""
 
 
 def refuse_options(
@@ -61,13 +71,19 @@ def refuse_options(
     backend: str,
     capabilities: Collection[Capability],
     unsupported: Collection[str] = (),
+    *,
+    honours: Collection[str] | None = None,
 ) -> None:
     """Raise `UnsupportedOptionError` for the first option that the backend cannot honour.
 
-    ``unsupported`` names options that no capability stands for. Fields that belong to other
-    operations do not apply and are not looked at.
+    Of the options that no capability stands for (`REFUSABLE`), those in ``honours`` alone are let
+    through, so that a backend refuses what is added after it was written. Version 1 of the contract
+    named the others, in ``unsupported``: what came after it is refused there, too. Fields that
+    belong to other operations do not apply and are not looked at.
     """
-    known = _keywords(operation)
+    later = NEWER if honours is None else REFUSABLE.difference(honours)
+    unsupported = {*unsupported, *later}
+    known = _KEYWORDS.get(operation, GenerateOptions)
     for field in dataclasses.fields(config):
         name = field.name
         if name not in known.__annotations__ or getattr(config, name) == field.default:
@@ -75,12 +91,6 @@ def refuse_options(
         need = OPTION_NEEDS.get(name)
         if name in unsupported or (need is not None and need not in capabilities):
             raise _unsupported_option(name, backend, need)
-
-
-def _keywords(operation: Capability) -> type:
-    if operation in _INSPECTING:
-        return RequestOptions
-    return ClassifyOptions if operation in CLASSIFYING else GenerateOptions
 
 
 def refuse_load_options(
@@ -175,45 +185,6 @@ def checked_text(operation: str, text: object) -> str:
     if not isinstance(text, str):
         raise TypeError(f"{operation}() takes a string, not a {type(text).__name__}.")
     return text
-
-
-def checked_messages(messages: object) -> list[Message]:
-    """The messages as a list, mappings with the keys role and content among them.
-
-    Raises TypeError, with the message's index, for anything else, and for contents that are no
-    text.
-    """
-    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-        raise TypeError(f"A conversation is a sequence of {_MESSAGE}.")
-    return [_message(index, turn) for index, turn in enumerate(messages)]
-
-
-def checked_conversation(messages: object) -> list[Message]:
-    """The messages of a chat, of which there is one at least, each of a known role.
-
-    Raises TypeError like `checked_messages`, `ChatTemplateError`, `InvalidOptionError`.
-    """
-    turns = checked_messages(messages)
-    if not turns:
-        raise ChatTemplateError("There are no messages to render. Give at least one.")
-    for index, turn in enumerate(turns):
-        validate.one_of(f"messages[{index}].role", turn.role, get_args(Role))
-    return turns
-
-
-def _message(index: int, turn: object) -> Message:
-    if isinstance(turn, Mapping):
-        if set(turn) != _KEYS:
-            keys = ", ".join(map(repr, turn)) or "none"
-            raise TypeError(f"Message {index} has the keys {keys}: it is to be {_MESSAGE}.")
-        turn = Message(turn["role"], turn["content"])
-    if not isinstance(turn, Message):
-        raise TypeError(f"Message {index} is a {type(turn).__name__}, and not {_MESSAGE}.")
-    content: object = turn.content  # whatever it was made with
-    if not isinstance(content, str):
-        kind = type(content).__name__
-        raise TypeError(f"The content of message {index} is a {kind}, and not a string.")
-    return turn
 
 
 def checked_pairs(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import codecs
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple, Protocol
@@ -142,30 +142,34 @@ class TokenBuffer:
     """Holds the `core.Token`s of one generation back until their text is settled.
 
     The texts of all tokens that come out are the generated text, up to the first stop string.
+    ``shown``: those stop strings that hold the text of a special token. They are also looked for in
+    the text with special tokens shown, which come out without text all the same.
     """
 
-    def __init__(self, stops: Iterable[str] = ()) -> None:
-        self._matcher = StopMatcher(stops)
+    def __init__(self, stops: Iterable[str] = (), shown: Iterable[str] = ()) -> None:
+        self._plain, shown = _Reading(stops), tuple(shown)
+        self._shown = _Reading(shown) if shown else self._plain
         self._held: deque[_Held] = deque()
-        self._length = 0  # of the text so far, in characters
-        self._settled = 0  # how much of it can be given out
 
     @property
     def stopped(self) -> bool:
-        """True if a stop string was found: no further token will come out."""
-        return self._matcher.matched is not None
+        """True if a stop string was found: no further token will come out, but for `release`."""
+        return bool(self._plain.matcher.matched or self._shown.matcher.matched)
 
-    def hold(self, token: Token, incomplete: bool = False) -> list[Token]:
+    def hold(self, token: Token, incomplete: bool = False, shown: str = "") -> list[Token]:
         """Take a token; ``incomplete``: it ends inside a character that a later one completes.
 
-        Returns the tokens whose text is settled by it.
+        ``shown``: the text of a special token, which has none in the generated text. Returns the
+        tokens whose text is settled by it.
         """
         if self.stopped:
             return []
-        start, self._length = self._length, self._length + len(token.text)
-        # With the character that it begins: that may belong to a stop string.
-        self._held.append(_Held(token, start, self._length + incomplete))
-        self._settled += len(self._matcher.feed(token.text))
+        plain = both = self._plain.feed(token.text)
+        if self._shown is not self._plain:
+            both = self._shown.feed(shown or token.text)
+        if incomplete:  # with the character that it begins: that may belong to a stop string
+            plain = _Span(plain.start, plain.needed + 1)
+        self._held.append(_Held(token, plain, both))
         return self._ready()
 
     def release(self, tail: str = "") -> list[Token]:
@@ -173,45 +177,69 @@ class TokenBuffer:
 
         Returns all tokens that are held, but for what a stop string cuts off.
         """
-        if self.stopped:
-            return []
         if self._held and tail:  # the token that left a character incomplete is among them
-            last = self._held.pop()
-            token = replace(last.token, text=last.token.text + tail)
-            self._held.append(_Held(token, last.start, last.start + len(token.text)))
+            self._held.append(self._held.pop().with_tail(tail))
 
-        self._settled += len(self._matcher.feed(tail)) + len(self._matcher.finish())
-        ready = self._ready()
+        ready: list[Token] = []
+        if not self.stopped:
+            for reading in {self._plain, self._shown}:  # they may be one
+                reading.feed(tail)
+                reading.finish()
+            ready = self._ready()
         ready += [held.token for held in self._held]  # where no tail came for what was incomplete
         self._held.clear()
         return ready
 
     def _ready(self) -> list[Token]:
         tokens = []
-        while self._held and self._held[0].needed <= self._settled:
+        while self._held and self._is_settled(self._held[0]):
             tokens.append(self._held.popleft().token)
         if self.stopped:
+            self._plain.finish()  # of two that are complete now, the one that begins first counts
+            self._shown.finish()
             tokens += self._cut()
         return tokens
 
+    def _is_settled(self, held: _Held) -> bool:
+        return held.plain.needed <= self._plain.settled and held.shown.needed <= self._shown.settled
+
     def _cut(self) -> list[Token]:
-        """Drop all that is held, and return the part of it that stands before the stop string."""
+        """Drop all that is held, and return the part of it that stands before the stop string.
+
+        Where that is a special token, what is incomplete before it stays held, for its tail.
+        """
+        plain, shown, tokens = self._plain, self._shown, list[Token]()
         held, self._held = self._held, deque()
-        return [
-            replace(token, text=token.text[: self._settled - start])
-            for token, start, _ in held
-            if start < self._settled
-        ]
+        for entry in held:
+            room = min(plain.settled - entry.plain.start, shown.settled - entry.shown.start)
+            if self._is_settled(entry):
+                tokens.append(entry.token)
+            elif not plain.matcher.matched and entry.shown.needed <= shown.settled:
+                self._held.append(entry)
+            elif room > 0:
+                tokens.append(replace(entry.token, text=entry.token.text[:room]))
+        return tokens
 
 
 class TokenAssembler(TokenBuffer):
     """Makes the `core.Token`s of one generation from ids, each as soon as its text is settled.
 
-    A character that is split over tokens belongs, whole, to the last of them.
+    A character that is split over tokens belongs, whole, to the last of them. ``special`` are the
+    texts of special tokens by their ids: a stop string may hold them.
     """
 
-    def __init__(self, detokenizer: Detokenizer, stops: Iterable[str] = ()) -> None:
-        super().__init__(stops)
+    def __init__(
+        self,
+        detokenizer: Detokenizer,
+        stops: Iterable[str] = (),
+        special: Mapping[int, str] | None = None,
+    ) -> None:
+        texts, stops = special or {}, tuple(stops)
+        self._special = {
+            id: text for id, text in texts.items() if text and any(text in stop for stop in stops)
+        }
+        shown = [stop for stop in stops if any(text in stop for text in self._special.values())]
+        super().__init__(stops, shown)
         self._detokenizer = detokenizer
 
     def add(self, token_id: int, logprob: float | None = None) -> list[Token]:
@@ -219,19 +247,52 @@ class TokenAssembler(TokenBuffer):
         if self.stopped:
             return []
         text = self._detokenizer.add(token_id)
-        return self.hold(Token(token_id, text, logprob), self._detokenizer.incomplete)
+        token = Token(token_id, text, logprob)
+        return self.hold(token, self._detokenizer.incomplete, self._special.get(token_id, ""))
 
     def finish(self) -> list[Token]:
         """End the generation. Returns the tokens that were held back."""
-        return [] if self.stopped else self.release(self._detokenizer.finish())
+        return self.release(self._detokenizer.finish())
+
+
+class _Span(NamedTuple):
+    """Where a token's text starts in a reading, and how much of that it waits for."""
+
+    start: int
+    needed: int
 
 
 class _Held(NamedTuple):
-    """A token that waits until ``needed`` characters of the whole text are settled."""
+    """A token that waits until enough of both readings is settled."""
 
     token: Token
-    start: int
-    needed: int
+    plain: _Span
+    shown: _Span
+
+    def with_tail(self, tail: str) -> _Held:
+        """Return it with the end of its text, which then is all that it waits for."""
+        token = replace(self.token, text=self.token.text + tail)
+        plain = self.plain._replace(needed=self.plain.start + len(token.text))
+        return _Held(token, plain, self.shown._replace(needed=self.shown.needed + len(tail)))
+
+
+class _Reading:
+    """One way to read a generation's text: its stop strings, its length, how much is settled."""
+
+    def __init__(self, stops: Iterable[str]) -> None:
+        self.matcher = StopMatcher(stops)
+        self.length = 0  # of the text so far, in characters
+        self.settled = 0  # how much of it can be given out
+
+    def feed(self, text: str) -> _Span:
+        """Read on, and return where that text is."""
+        start, self.length = self.length, self.length + len(text)
+        self.settled += len(self.matcher.feed(text))
+        return _Span(start, self.length)
+
+    def finish(self) -> None:
+        """End the text: what was held back is settled, up to a stop string if there is one."""
+        self.settled += len(self.matcher.finish())
 
 
 class _StopTrie:

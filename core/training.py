@@ -1,17 +1,19 @@
-"""Options and reports of training an adapter (`core.Trainable`).
+"""Examples, options and reports of training an adapter (`core.Trainable`).
 
-The defaults of 0.1.0 stand, most of which are mlx-lm's; every field added since has a default that
-changes nothing. Fields may be added again.
+Most defaults are mlx-lm's; AdamW corrects its bias, as its authors have it.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TypeAlias
 
 from core import validate
-from core.errors import InvalidOptionError
+from core.errors import CoreError, InvalidOptionError, TrainingError
+from core.messages import checked_messages
 from core.types import Message
 
 SCHEDULES = ("constant", "cosine")
@@ -35,8 +37,65 @@ class TrainingExample:
     text: str = ""
     label: str | None = None
 
+    @classmethod
+    def of(cls, example: object) -> TrainingExample:
+        """Return the example itself, or what a mapping with its fields stands for.
 
-@dataclass(frozen=True, slots=True)
+        Raises TypeError for anything else, for unknown keys, and for values of another type.
+        """
+        if isinstance(example, Mapping):
+            unknown = [repr(key) for key in example if key not in _FIELDS]
+            if unknown:
+                raise TypeError(f"it has the key {unknown[0]}, and knows {', '.join(_FIELDS)}")
+            example = cls(**{key: it for key, it in example.items() if it is not None})
+        if not isinstance(example, TrainingExample):
+            kind = type(example).__name__
+            raise TypeError(
+                f"it is a {kind}, not a core.TrainingExample or a dictionary with its fields"
+            )
+        for name in ("prompt", "completion", "text", "label"):
+            value = getattr(example, name)
+            if not isinstance(value, str) and not (name == "label" and value is None):
+                raise TypeError(f"its {name} is a {type(value).__name__}, not a string")
+        messages = tuple(checked_messages(example.messages))
+        return replace(example, messages=messages)
+
+
+_FIELDS = tuple(item.name for item in fields(TrainingExample))
+Examples: TypeAlias = Iterable[TrainingExample | Mapping[str, object]]
+"""Examples to learn; ``{"text": ..., "label": ...}`` and the like stand for a `TrainingExample`."""
+
+
+def checked_examples(examples: object, name: str = "Example") -> list[TrainingExample]:
+    """Return examples as a list; they are numbered from 1 in errors, after ``name``.
+
+    Raises `TrainingError` for what is not an example, and where there is none.
+    """
+    if isinstance(examples, str | bytes | Mapping) or not isinstance(examples, Iterable):
+        kind = type(examples).__name__
+        raise TrainingError(f"Examples are a list of core.TrainingExample, not a {kind}.")
+    checked = []
+    for number, example in enumerate(examples, 1):
+        try:
+            checked.append(TrainingExample.of(example))
+        except (CoreError, TypeError) as error:
+            raise TrainingError(f"{name} {number}: {str(error).rstrip('.')}.") from None
+    return checked
+
+
+def resolve_train(config: object) -> TrainConfig:
+    """Return the config of a call of ``train``, by default the defaults. Raises TypeError."""
+    if config is None:
+        return TrainConfig()
+    if not isinstance(config, TrainConfig):
+        raise TypeError(
+            f"train() takes a core.TrainConfig as its config, not a {type(config).__name__}. "
+            "A text and its label are one example: {'text': ..., 'label': ...}."
+        )
+    return config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
     """How a LoRA adapter is trained. A wrong value raises `InvalidOptionError`.
 
@@ -53,11 +112,11 @@ class TrainConfig:
     refused.
 
     A step: ``batch_size`` examples of like length, ``accumulate`` times, then AdamW (arXiv
-    1711.05101) with ``learning_rate``, ``betas``, ``eps``, ``weight_decay`` and, where asked for,
-    ``bias_correction``. The rate rises over the first ``warmup`` steps, then stays, or falls along
-    a cosine to ``final_learning_rate`` (``schedule``). Gradients longer than ``clip_norm`` are
-    shortened to it; 0 leaves them. ``gradient_checkpointing``: what a block computes is computed
-    again for its gradient, and not kept. ``iterations``: steps, at most.
+    1711.05101) with ``learning_rate``, ``betas``, ``eps``, ``weight_decay`` and, as in the paper,
+    ``bias_correction``, which MLX's default leaves out. The rate rises over the first ``warmup``
+    steps, then stays, or falls along a cosine to ``final_learning_rate`` (``schedule``). Gradients
+    longer than ``clip_norm`` are shortened to it; 0 leaves them. ``gradient_checkpointing``: what a
+    block computes is computed again for its gradient, and not kept. ``iterations``: steps, at most.
 
     ``validation``: examples that are not learned; their loss is measured every ``validate_every``
     steps and at the end. After ``patience`` measurements without a better one training stops, and
@@ -96,7 +155,7 @@ class TrainConfig:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.01
-    bias_correction: bool = False
+    bias_correction: bool = True
     schedule: str = "constant"
     warmup: int = 0
     final_learning_rate: float = 0.0
@@ -139,7 +198,8 @@ class TrainConfig:
     def _check_sequences(self) -> None:
         object.__setattr__(self, "targets", validate.texts("targets", self.targets))
         object.__setattr__(self, "labels", validate.texts("labels", self.labels))
-        object.__setattr__(self, "validation", tuple(self.validation))
+        validation = checked_examples(self.validation, "Validation example")
+        object.__setattr__(self, "validation", tuple(validation))
         if not self.targets:
             raise InvalidOptionError("targets", self.targets, "at least one projection's name")
         betas: object = self.betas
@@ -180,3 +240,46 @@ class TrainStep:
     validation_loss: float | None = None
     steps: int = 0
     peak_memory_bytes: int = 0
+
+
+class TrainingRun(Iterator[TrainStep]):
+    """The steps of a training, which trains as they are read; `run` reads all of them.
+
+    ``model`` is kept until the training has ended, as a stream keeps its model. A run that is
+    dropped before its first step has taught nothing, which is logged as a warning.
+    """
+
+    def __init__(self, steps: Iterator[TrainStep], model: object) -> None:
+        self._steps, self._model = steps, model
+        self._is_untouched = True
+
+    def __next__(self) -> TrainStep:
+        self._is_untouched = False
+        try:
+            return next(self._steps)
+        except BaseException:
+            self._model = None  # it has ended
+            raise
+
+    def run(self) -> TrainStep | None:
+        """Train to the end. Return the last step that was left to do; None if none was."""
+        last = None
+        for step in self:
+            last = step
+        return last
+
+    def close(self) -> None:
+        """Stop where it is; the model keeps what it has learned. Twice is fine."""
+        self._is_untouched = False
+        self._model = None
+        if hasattr(self._steps, "close"):
+            self._steps.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_is_untouched", False):
+            import logging  # a program that logs nothing does without it
+
+            logging.getLogger("core").warning(
+                "train() was called and none of its steps was read, so nothing was learned. "
+                "Read them: `for step in model.train(...)`, or `model.train(...).run()`."
+            )

@@ -21,7 +21,8 @@ from core.records import error_record, html_table, number, numbers
 
 Role = Literal["system", "user", "assistant"]
 FinishReason = Literal["stop", "length", "cancelled", "error"]
-ModelFormat = Literal["safetensors", "gguf", "http"]
+ModelFormat: TypeAlias = str
+"""The name of a format: ``safetensors``, ``gguf``, ``http`` (a server's model), or any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +40,23 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a chat."""
+    """One turn of a chat. ``name`` is its speaker's, for templates that have a place for it."""
 
     role: Role
     content: str
+    name: str | None = None
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the message for JSON, and for a chat template; a name only where it has one."""
+        turn = {"role": self.role, "content": self.content}
+        return turn if self.name is None else {**turn, "name": self.name}
 
 
 Conversation: TypeAlias = Sequence[Message | Mapping[str, object]]
-"""The turns of a chat; ``{"role": ..., "content": ...}`` stands for a `Message`."""
+"""The turns of a chat; ``{"role": ..., "content": ...}`` stands for a `Message`.
+
+The content may be a list of text parts, as OpenAI's API has them, and the role ``developer``.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,10 +319,13 @@ class AttentionSnapshot:
 class DiscoveredModel:
     """A model found on disk, read from its headers alone. ``path`` is absolute.
 
+    ``format`` is an open name: ``safetensors``, ``gguf``, or what a backend calls its own.
     ``names`` are what it is called in the store that it was found in, the one to show first:
     `core.load_model` takes each of them. ``quantisation`` is how its weights are stored, as people
     say it (``Q4_K_M``, ``MXFP4``, ``BF16``); ``modified`` is in seconds since 1970; ``problem``
     says in a few words what is wrong with its files, and is empty where nothing was seen.
+    ``parts`` are what its names stand for beside the file at ``path``, in Ollama's store
+    (`core.models.ollama.LAYERS`): ``adapter``, whose files are ``adapters``, ``system`` and so on.
     """
 
     path: str
@@ -327,11 +340,18 @@ class DiscoveredModel:
     quantisation: str = ""
     modified: float = 0.0
     problem: str = ""
+    parts: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """The first of its names; outside of a store, that of its file or directory."""
         return self.names[0] if self.names else os.path.basename(self.path)
+
+    @property
+    def handle(self) -> str:
+        """What to give `core.load_model`: its path, or its name where that stands for more."""
+        return self.name if self.parts else self.path
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ import core
 from core.clock import RequestClock
 from core.models.files import read_config_json
 from core.options import GenerateConfig, resolve_classify
-from core.support import REFUSABLE, checked_prompts, refuse_load_options, refuse_options
+from core.support import checked_prompts, refuse_load_options, refuse_options
 
 NAME, DOES, FORMATS = "template", frozenset({core.Capability.CLASSIFY}), frozenset({"safetensors"})
-NOT_YET = REFUSABLE  # - {"temperature", ...}: less what your engine honours
+HONOURS = frozenset[str]()  # {"temperature", ...}: what your engine honours
 
 
 class TemplateModel(core.TextModelBase):
@@ -23,7 +23,7 @@ class TemplateModel(core.TextModelBase):
                  **options: Unpack[core.ClassifyOptions]) -> list[core.ClassifyResult]:  # fmt: skip
         self.check_open()
         request = resolve_classify(config, options)
-        refuse_options(request, core.Capability.CLASSIFY, NAME, DOES, NOT_YET)
+        refuse_options(request, core.Capability.CLASSIFY, NAME, DOES, honours=HONOURS)
         rows = [row.encode(errors="replace") for row in checked_prompts("classify", prompts)]
         clock = RequestClock(request)
         results = [self._read(ids, clock) for ids in rows]
@@ -43,7 +43,7 @@ class TemplateModel(core.TextModelBase):
 
 
 class Template:
-    name, protocol, capabilities, formats = NAME, core.PROTOCOL_VERSION, DOES, FORMATS
+    name, protocol, capabilities, formats = NAME, 2, DOES, FORMATS
 
     def available(self) -> bool:
         return True

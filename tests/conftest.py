@@ -22,7 +22,7 @@ PLUGINS = Path(__file__).parent / "data" / "plugins"
 class LocalBackend:
     """A backend to be registered by hand."""
 
-    protocol = 1
+    protocol = 2
     capabilities = frozenset({Capability.SCORING})
     formats = frozenset({"safetensors"})
 

@@ -157,7 +157,7 @@ def test_discover_without_a_directory_looks_into_the_stores(
 def reads_nothing() -> Any:
     class ReadsNothing:
         name = "fake_reads_nothing"
-        protocol = 1
+        protocol = 2
         capabilities: frozenset[str] = frozenset()
         formats: frozenset[str] = frozenset()
 

@@ -87,6 +87,11 @@ def test_messages_name_their_parts() -> None:
     assert "No backend on this machine does" in str(
         errors.UnsupportedOperationError("chat", "fake")
     )
+    itself = errors.UnsupportedOperationError("classify", "remote", ("remote",))
+    assert str(itself).endswith("does not offer classify. It does with other models.")
+    assert itself.offered_by == ()
+    others = errors.UnsupportedOperationError("classify", "remote", ("remote", "other"))
+    assert str(others).endswith("does not offer classify. Backends here that do: other.")
     assert str(errors.BackendUnavailableError("", "No backend.")) == "No backend."
     assert "last words" in str(make(errors.BackendProcessError))
     assert "900" in str(make(errors.PromptTooLongError))

@@ -74,7 +74,7 @@ def test_rounds_have_nodes_once_each_after_its_parent_and_no_more_than_asked_for
 ) -> None:
     trie, values = question
     _, rounds = searched(trie, values, most)
-    seen = {()}
+    seen: set[tuple[int, ...]] = {()}
     for wanted in rounds:
         assert 1 <= len(wanted) <= most
         for node in wanted:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import LabelError
+from core.errors import InvalidModelError, LabelError
 from core.labels import LabelTrie, build_trie, label_paths, label_texts, score_labels
 
 VOCAB = 4
@@ -98,6 +98,21 @@ def test_impossible_labels_are_equally_unlikely_and_never_nan() -> None:
     scores = score_labels(trie, [[-math.inf, -math.inf]])
     assert scores.probabilities == {"a": 0.5, "b": 0.5}
     assert scores.label_mass == 0.0
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("others", [-1.0, -math.inf])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_what_is_no_log_probability_is_an_error(bad: float, others: float, place: int) -> None:
+    """However the others are: a maximum may pass over NaN, and a sum of infinities make one."""
+    values = [others] * 3
+    values[place] = bad
+    trie = build_trie(["a", "b", "c"], [(0,), (1,), (2,)])
+    with pytest.raises(InvalidModelError, match=f"'{'abc'[place]}' has the log-probability {bad}"):
+        score_labels(trie, [values])
+    longer = build_trie(["a", "b c", "b d"], [(0,), (1, 2), (1, 3)])
+    with pytest.raises(InvalidModelError, match="'b c' has the log-probability"):
+        score_labels(longer, [[-1.0, others], [bad, -1.0]])
 
 
 def test_ten_thousand_labels_are_scored() -> None:

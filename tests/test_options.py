@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from core.errors import InvalidOptionError, LabelError
 from core.options import (
+    ChatOptions,
     ClassifyOptions,
     GenerateConfig,
     GenerateOptions,
@@ -236,7 +237,7 @@ def test_every_keyword_is_a_field(options: type, config: type) -> None:
 
 
 def test_every_field_is_a_keyword_of_some_operation() -> None:
-    known = {*GenerateOptions.__annotations__, *ClassifyOptions.__annotations__}
+    known = {*ChatOptions.__annotations__, *ClassifyOptions.__annotations__}
     assert known == {field.name for field in dataclasses.fields(GenerateConfig)}
     assert set(LoadOptions.__annotations__) == {f.name for f in dataclasses.fields(LoadConfig)}
 

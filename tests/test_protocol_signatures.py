@@ -1,25 +1,37 @@
 """The contract's signatures, held against a committed listing.
 
-A signature of the contract never changes. After an addition, write the listing anew with::
+After an addition, write the listing again with::
 
     CORE_WRITE_SIGNATURES=1 python -m pytest tests/test_protocol_signatures.py
 
-and read its diff: a line that changed or went away breaks somebody's backend.
+tests/test_signature_growth.py says whether the addition breaks somebody's backend or program.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import importlib
 import inspect
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, is_typeddict
 
+import pytest
+
 import core
 
-LISTING = Path(__file__).parent / "data" / "public_signatures.txt"
+ROOT = Path(__file__).parents[1]
+DATA = Path(__file__).parent / "data"
+LISTING, AUTHORS_LISTING = DATA / "public_signatures.txt", DATA / "author_signatures.txt"
+# The table of the guide for authors: a module, and names of it.
+GUIDE = (ROOT / "docs" / "write_a_backend.md").read_text("utf-8")
+MODULES = {
+    module: re.findall(r"`(\w+)`", names)
+    for module, names in re.findall(r"^\| `(core[\w.]+)` \| (.*) \|$", GUIDE, flags=re.MULTILINE)
+}
 INHERITED = {"__init__", "__enter__", "__exit__"}  # special methods that are part of it
 
 
@@ -30,6 +42,31 @@ def test_public_signatures_are_as_committed() -> None:
     assert text == LISTING.read_text()
 
 
+def test_what_authors_may_import_is_as_committed() -> None:
+    text = authors_listing()
+    if os.environ.get("CORE_WRITE_SIGNATURES"):
+        AUTHORS_LISTING.write_text(text)
+    assert text == AUTHORS_LISTING.read_text()
+    assert len(MODULES) > 10
+    assert "class RequestClock" in text
+    assert "resolve_classify(config: GenerateConfig | None, options: ClassifyOptions)" in text
+
+
+@pytest.mark.parametrize(
+    "source",
+    [*(ROOT / "examples").rglob("*.py"), *(ROOT / "docs").glob("*.md"), ROOT / "README.md"],
+    ids=lambda path: path.name,
+)
+def test_examples_import_what_authors_may(source: Path) -> None:
+    text = source.read_text("utf-8")
+    for module, names in re.findall(r"^from (core\.[\w.]+) import ([\w, ]+)$", text, re.MULTILINE):
+        private = set(names.split(", ")) - {*MODULES.get(module, ()), *core.__all__}
+        assert not private or module in FOR_PROGRAMS, f"{source.name}: {module} {private}"
+
+
+FOR_PROGRAMS = ("core.agreement", "core.calibration", "core.wires", "core.wires.reading")
+
+
 def test_the_listing_sees_members_defaults_and_kinds() -> None:
     text = listing()
     assert "Backend.load_model(self, path: str | os.PathLike[str], config: LoadConfig)" in text
@@ -37,22 +74,32 @@ def test_the_listing_sees_members_defaults_and_kinds() -> None:
     assert "GenerateConfig.max_tokens: int = 256" in text
     assert "Backend.formats: frozenset[str] (property)" in text
     assert "Capability.CLASSIFY = 'classify'" in text
-    assert "PROTOCOL_VERSION = 1" in text
+    assert "PROTOCOL_VERSION = 2" in text
 
 
 def listing() -> str:
-    lines = [line for name in sorted(core.__all__) for line in described(name)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(
+        [line for name in sorted(core.__all__) for line in described(name, getattr(core, name))]
+        + [""]
+    )
 
 
-def described(name: str) -> Iterator[str]:
-    value: Any = getattr(core, name)
+def authors_listing() -> str:
+    lines: list[str] = []
+    for module, names in MODULES.items():
+        values = vars(importlib.import_module(module))
+        lines += [line for name in sorted(names) for line in described(name, values[name])]
+    return "\n".join([*lines, ""])
+
+
+def described(name: str, value: Any) -> Iterator[str]:
     if inspect.isfunction(value):
         yield name + signature(value)
     elif not isinstance(value, type):
-        yield f"{name} = {value!r}"
+        yield f"{name} = {sorted(value) if isinstance(value, frozenset) else value!r}"
     else:
-        yield f"class {name}({', '.join(base.__name__ for base in value.__bases__)})"
+        kind = " keyword-only" if keyword_only(value) else ""
+        yield f"class {name}({', '.join(base.__name__ for base in value.__bases__)}){kind}"
         yield from (f"{name}.{line}" for line in members(value))
 
 
@@ -67,6 +114,10 @@ def members(cls: type) -> Iterator[str]:
         yield from (line for line in methods(cls) if not line.startswith("__init__"))
     else:
         yield from methods(cls)
+
+
+def keyword_only(cls: type) -> bool:
+    return dataclasses.is_dataclass(cls) and all(item.kw_only for item in dataclasses.fields(cls))
 
 
 def field(item: dataclasses.Field[Any]) -> str:
@@ -87,14 +138,22 @@ def methods(cls: type) -> Iterator[str]:
             yield name + signature(value)
 
 
+def shown_default(value: Any) -> str:
+    return value.__name__ if inspect.isfunction(value) else repr(value)
+
+
 def signature(function: Any) -> str:
     """Like `inspect.signature`, whose text differs between versions of Python."""
     shown: list[str] = []
     kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
     for index, parameter in enumerate(inspect.signature(function).parameters.values()):
         stars: dict[Any, str] = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.KEYWORD_ONLY not in kinds[:index]:
+            shown += [] if parameter.VAR_POSITIONAL in kinds[:index] else ["*"]
         typed = f": {parameter.annotation}" if parameter.annotation is not parameter.empty else ""
-        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        default = (
+            "" if parameter.default is parameter.empty else f" = {shown_default(parameter.default)}"
+        )
         shown.append(f"{stars.get(parameter.kind, '')}{parameter.name}{typed}{default}")
         if parameter.kind is parameter.POSITIONAL_ONLY and kinds[index + 1 :][:1] != [
             parameter.kind

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from core.entry_points import read_group
 from core.errors import (
     AmbiguousBackendError,
     BackendError,
@@ -101,7 +102,7 @@ def test_an_object_that_is_no_backend(registry: Registry, use_plugins: Use) -> N
 
 def test_another_version_of_the_contract(registry: Registry, use_plugins: Use) -> None:
     use_plugins("future")
-    with pytest.raises(ProtocolMismatchError, match=r"version 99 .* core has version 1") as caught:
+    with pytest.raises(ProtocolMismatchError, match=r"version 99 .* core has version 2") as caught:
         registry.get("fake_future")
     assert "fake-future" in str(caught.value)
     assert "Upgrade core." in str(caught.value)
@@ -211,6 +212,22 @@ def test_a_registered_backend_keeps_the_protocol_too(
     registry.register(backend)
     with pytest.raises(ProtocolMismatchError, match="Upgrade the backend"):
         registry.get("fake_old")
+
+
+def test_a_search_through_all_backends_reads_the_metadata_twice(
+    registry: Registry, use_plugins: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_plugins("sound", "broken", "picky")
+    read: list[str] = []
+
+    def counted(group: str) -> Any:
+        read.append(group)
+        return read_group(group)
+
+    monkeypatch.setattr("core.registry.read_group", counted)
+    assert registry.describers() == ()
+    assert len(registry.names()) > 4
+    assert len(read) == 3  # the names, all that stands for them, and the names once more here
 
 
 def test_all_threads_get_the_same_backend(registry: Registry, use_plugins: Use) -> None:

@@ -7,6 +7,7 @@ import gc
 import io
 import weakref
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,6 +148,23 @@ def recorded(model: Any, *calls: Any) -> str:
         with contextlib.suppress(ValueError):
             call(model)
     return record.script()
+
+
+def test_a_load_from_files_that_are_deleted_since_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "model"
+    file.touch()
+    record.begin()
+    record.loading(Plain(), "'model'", (str(file), None))
+    assert record.script().splitlines()[-1] == "model = core.load_model('model')"
+    file.unlink()
+    comment, again, load = record.script().splitlines()[-3:]
+    assert comment.startswith("# The check made these files and has deleted them.")
+    assert (again, load) == ("# makes them again.", "model = core.load_model('model')")
+
+    record.begin()
+    record._loads.clear()
+    record.loading(Plain(), "'nothing'", (str(tmp_path / "nothing"), "http://host"))
+    assert "#" not in record.script()  # there never was anything
 
 
 def test_a_model_with_slots_is_watched() -> None:

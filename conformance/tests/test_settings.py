@@ -38,6 +38,12 @@ def test_the_nearest_table_with_its_model_beside_it(tmp_path: Path) -> None:
     assert nearest_table(below) == Settings()
 
 
+@pytest.mark.parametrize("address", ["http://host:8080#name", "grpc://host:50051/name"])
+def test_an_address_in_the_table_is_not_beside_it(tmp_path: Path, address: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(f"[tool.core-conformance]\nmodel = {address!r}")
+    assert nearest_table(tmp_path).model == address
+
+
 @pytest.mark.parametrize(
     ("table", "words"),
     [

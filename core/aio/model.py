@@ -15,12 +15,14 @@ from core.aio.streams import AsyncItems, AsyncTokens
 from core.aio.threads import ThreadCalls, in_thread
 from core.extensions import Asynchronous
 from core.options import (
+    ChatOptions,
     ClassifyOptions,
     GenerateConfig,
     GenerateOptions,
     LoadConfig,
     LoadOptions,
     RequestOptions,
+    TemplateOptions,
     resolve_classify,
 )
 from core.protocols import TextModel
@@ -120,7 +122,7 @@ class AsyncModel:
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> AsyncTokens:
         """Answer a conversation. See `core.TextModel.chat`."""
         return self._tokens("chat", messages, config, **options)
@@ -270,9 +272,15 @@ class AsyncModel:
         """The text of ids. See `core.Tokenizing`."""
         return cast("str", await self._call("decode", ids))
 
-    async def render_chat(self, messages: Conversation) -> str:
-        """The prompt that ``chat`` would continue. See `core.Tokenizing`."""
-        return cast("str", await self._call("render_chat", messages))
+    async def render_chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        **options: Unpack[TemplateOptions],
+    ) -> str:
+        """Return the prompt that ``chat`` would continue. See `core.Tokenizing`."""
+        arguments = (messages,) if config is None else (messages, config)
+        return cast("str", await self._call("render_chat", *arguments, **options))
 
     async def memory(self) -> MemoryReport:
         """The device memory held now. See `core.MemoryReporting`."""

@@ -161,7 +161,7 @@ class Calibration:
     def from_json(cls, text: str | bytes) -> Self:
         """What `to_json` wrote; raises like `from_dict`."""
         try:
-            data = json.loads(text)
+            data = json.loads(text.removeprefix("\ufeff") if isinstance(text, str) else text)
         except (ValueError, RecursionError) as error:  # ValueError: also what is no UTF-8
             raise CalibrationError(
                 f"This is no calibration, and no JSON: {error!s:.200}. Restore its file, or fit it "

@@ -28,6 +28,7 @@ def backends(
 
 
 def _names() -> Iterator[str]:
+    import core.registry  # noqa: F401 - its backends describe models in other formats
     from core.models.stores import discover_stores
 
     return (model.name for model in discover_stores(examine=False) if model.names)

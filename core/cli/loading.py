@@ -14,12 +14,14 @@ from core.cli import output
 from core.cli.plugins import Hooks
 from core.errors import (
     InvalidModelError,
+    ModelNotFoundError,
     TokenizerError,
     UnsupportedModelError,
 )
 from core.extensions import Explaining
 from core.models.fingerprint import remember
-from core.models.names import locate
+from core.models.names import located
+from core.models.recognised import recognised
 from core.protocols import Capability
 from core.registry import REGISTRY
 from core.support import offered, unsupported
@@ -69,7 +71,8 @@ def load(
     user gave none. Raises what `core.load_model` raises. Plugins hear of a load as
     ``core_model_loaded``.
     """
-    location = locate(path)
+    place = located(path)
+    location, config = place.path, place.adapted(config)
     choice = choose(location, config.backend, needed)
     name = choice.backend.name
     known = choosing.own_options(choice.backend)
@@ -77,6 +80,7 @@ def load(
     config = replace(config, backend=name, options={**added, **config.options})
 
     output.hear_logs()
+    log.unapplied(place)
     start = time.perf_counter()
     try:
         # Not by core.load_model, which would ask once more whether the backend can run here.
@@ -111,7 +115,8 @@ def choose(location: str, name: str = "", needed: Capability | None = None) -> B
     # One that is asked for by name must take the model, and offer what is needed.
     backend = REGISTRY.suited(name, location)
     if refused := choosing.refusal(backend, location):
-        raise UnsupportedModelError(f"Backend {name!r} does not load {location!r}: {refused}")
+        kind = UnsupportedModelError if recognised(location) else ModelNotFoundError
+        raise kind(f"Backend {name!r} does not load {location!r}: {refused}")
     if needed is not None and needed not in backend.capabilities:
         raise unsupported(needed, name)
     return BackendChoice(backend, "asked for by name")

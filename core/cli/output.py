@@ -1,4 +1,4 @@
-"""All that infer-cli shows: data on stdout, what is said to people on stderr.
+"""All that infer-cli shows: data on stdout (`core.system.stdout`), messages to people on stderr.
 
 JSON is UTF-8 bytes; listings are tables on a terminal, tab-separated lines elsewhere. Nothing gets
 to either stream that a terminal would obey, wherever a text comes from (`core.system.visible`).
@@ -11,14 +11,13 @@ import errno
 import json
 import os
 import select
-import shutil
-import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from core.system.stdout import stream, terminal_size
 from core.system.visible import visible, visible_json, visible_lines
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 def is_terminal() -> bool:
     """Whether stdout is read by a person."""
-    return sys.stdout.isatty()
+    return stream().isatty()
 
 
 def check_reader() -> None:
@@ -36,7 +35,7 @@ def check_reader() -> None:
     if not hasattr(select, "poll"):  # Windows
         return
     try:
-        descriptor = sys.stdout.fileno()
+        descriptor = stream().fileno()
     except (OSError, ValueError):  # stdout is no file, as under a test runner
         return
     poll = select.poll()
@@ -109,7 +108,7 @@ def draw(
 
 def columns() -> int:
     """The columns of the terminal."""
-    return min(shutil.get_terminal_size().columns, _WIDEST)
+    return min(terminal_size().columns, _WIDEST)
 
 
 def write_bytes(data: bytes) -> None:
@@ -119,7 +118,7 @@ def write_bytes(data: bytes) -> None:
 
 def indented(text: str) -> str:
     """The text on lines that fit the terminal, four spaces from its edge."""
-    width, edge = shutil.get_terminal_size().columns, "    "
+    width, edge = terminal_size().columns, "    "
     return textwrap.fill(visible(text), width, initial_indent=edge, subsequent_indent=edge)
 
 
@@ -170,11 +169,11 @@ _WIDEST = 100_000
 def _console() -> Console:
     from rich.console import Console
 
-    columns, lines = shutil.get_terminal_size()  # of COLUMNS and LINES, rich takes any digits
+    columns, lines = terminal_size()  # of COLUMNS and LINES, rich takes any digits
     size: dict[str, Any] = {"width": min(columns, _WIDEST), "height": lines}
-    console = Console(file=sys.stdout, **size)
+    console = Console(file=stream(), **size)
     # Where no colour is wanted, rich alone would keep bold.
-    return Console(file=sys.stdout, color_system=None, **size) if console.no_color else console
+    return Console(file=stream(), color_system=None, **size) if console.no_color else console
 
 
 def _table(columns: Sequence[str], cells: list[list[str]], room: int | None, header: bool) -> Table:
@@ -194,15 +193,16 @@ def _table(columns: Sequence[str], cells: list[list[str]], room: int | None, hea
 
 
 def _write_encoded(text: str) -> None:
-    _write(text.encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
+    _write(text.encode(stream().encoding or "utf-8", "backslashreplace"))
 
 
 def _write(data: bytes) -> None:
-    sys.stdout.flush()
+    stdout = stream()
+    stdout.flush()
     rest = memoryview(data)
     while rest:  # under PYTHONUNBUFFERED a signal may leave a part unwritten
-        rest = rest[sys.stdout.buffer.write(rest) :]
-    sys.stdout.buffer.flush()
+        rest = rest[stdout.buffer.write(rest) :]
+    stdout.buffer.flush()
 
 
 def json_lines(values: Iterable[object]) -> bytes:

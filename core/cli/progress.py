@@ -29,7 +29,7 @@ class Progress:
     def __init__(self, text: Callable[[], str], asked: bool | None = None) -> None:
         self._text = text
         # On a shared terminal the line would stand in the middle of the results.
-        alone = sys.stderr.isatty() and not sys.stdout.isatty()
+        alone = sys.stderr.isatty() and not output.is_terminal()
         self._drawn = alone if asked is None else asked
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._ticker: threading.Thread | None = None

@@ -7,13 +7,19 @@ import io
 import os
 import sys
 import warnings
-from typing import Any
+from typing import Any, TextIO
+
+import click._compat
 
 from core.cli import exits, output
+from core.system import stdout
 
 
 def prepare() -> None:
-    """Make the streams fit to be used; exits with 1 when stdout is closed."""
+    """Make the streams fit to be used, stdout by this program alone (`core.system.stdout`).
+
+    Exits with 1 when stdout is closed.
+    """
     # A descriptor that is closed would be given to the next file that is opened.
     for number in (0, 1, 2):
         if not _is_open(number):
@@ -25,7 +31,10 @@ def prepare() -> None:
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
-    for stream in (sys.stdout, sys.stderr):
+    stdout.take()
+    vars(click._compat)["sys"] = _SysOfClick()
+
+    for stream in (stdout.stream(), sys.stderr):
         # A character that the terminal's encoding lacks is shown as an escape, never an error.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -38,12 +47,26 @@ def prepare() -> None:
 
 def settle() -> None:
     """Let go of what cannot be written: Python would try again at its end, and end with 120."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in {stdout.stream(), sys.stdout, sys.stderr}:
         try:
             stream.flush()
         except (OSError, ValueError):
             with contextlib.suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+class _SysOfClick:
+    """The module ``sys`` as click sees it, which looks up stdout there at each call.
+
+    Its ``echo``, ``--help``, completions and ``File("-")`` write to the private stream.
+    """
+
+    @property
+    def stdout(self) -> TextIO:
+        return stdout.stream()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys, name)
 
 
 def _is_open(number: int) -> bool:

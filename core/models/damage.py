@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from core.errors import CoreError, InvalidModelError, ModelAccessError
-from core.models.files import open_model_file, read_json_object, typed_errors
+from core.errors import CoreError, ModelAccessError
+from core.models.files import open_model_file, typed_errors
 from core.models.gguf import GgufHeader
 from core.models.quantisation import TENSOR_TYPES
 
@@ -29,8 +28,6 @@ _UNFINISHED = (
 )
 _MAX_HEADER_BYTES = 32 * 2**20
 _MAX_FILES = 4096  # of one model, that are looked into
-_SHARD = re.compile(r"(?P<stem>.*)-\d{5}-of-(?P<count>\d{5})\.safetensors")
-_INDEX = "model.safetensors.index.json"
 _INSTEAD = {
     b"version https://git-lfs": "a Git LFS pointer",
     b"<!doctype html": "an HTML page",
@@ -108,51 +105,23 @@ _UNITS = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What is wrong with the safetensors files of a directory, and how most weights are stored."""
+    """The problem of a model's safetensors files, and the type that most weights have."""
 
     problem: str = ""
     stored: str = ""
 
 
 def look_at_safetensors(directory: str, names: Sequence[str]) -> Weights:
-    """Look at the headers of a directory's safetensors files, which have these ``names``."""
-    try:
-        needed = _indexed(directory) or _numbered(names)
-    except CoreError:
-        return Weights(f"broken {_INDEX}")
-    there = set(names)
-    if missing := [name for name in needed if name not in there]:
-        return Weights(missing_shards(len(missing), len(needed)))
-
+    """Look at the headers of a model's safetensors files, which have these ``names``."""
     stored: Counter[str] = Counter()
-    for name in sorted(needed)[:_MAX_FILES]:
+    for name in sorted(names)[:_MAX_FILES]:
         try:
             problem = _look_at(os.path.join(directory, name), stored)
         except CoreError as error:
             problem = unreadable(error)
         if problem:
-            return Weights(problem if len(needed) == 1 else f"{problem}: {name}")
+            return Weights(problem if len(names) == 1 else f"{problem}: {name}")
     return Weights(stored=stored.most_common(1)[0][0] if stored else "")
-
-
-def _indexed(directory: str) -> set[str]:
-    """The files that the index names; none where there is no index."""
-    path = os.path.join(directory, _INDEX)
-    if not os.path.exists(path):
-        return set()
-    shards = read_json_object(path).get("weight_map")
-    if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
-        raise InvalidModelError(f"{path} names no files.")
-    return set(shards.values())
-
-
-def _numbered(names: Sequence[str]) -> set[str]:
-    """The files that there are, and those that their numbers tell of."""
-    needed = set(names)
-    for shard in filter(None, map(_SHARD.fullmatch, names)):
-        numbers = range(1, int(shard["count"]) + 1)
-        needed |= {f"{shard['stem']}-{n:05}-of-{shard['count']}.safetensors" for n in numbers}
-    return needed
 
 
 def _look_at(path: str, stored: Counter[str]) -> str:

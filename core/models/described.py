@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TypeAlias
 
 from core.errors import CoreError
-from core.models.damage import BROKEN_HEADER, cut_gguf, look_at_safetensors, not_gguf, unreadable
+from core.models.damage import (
+    BROKEN_HEADER,
+    INCOMPLETE,
+    cut_gguf,
+    finished_name,
+    look_at_safetensors,
+    missing_shards,
+    not_gguf,
+    unreadable,
+)
 from core.models.files import read_config_json
 from core.models.gguf import NO_LANGUAGE_MODEL, GgufHeader, read_gguf
 from core.models.quantisation import of_config, of_gguf
+from core.models.weight_files import INDEX, weight_files
 from core.types import DiscoveredModel
 
 Files: TypeAlias = Sequence[tuple[str, os.stat_result]]
@@ -20,20 +30,59 @@ _NOTHING = GgufHeader(0, {})
 
 
 def safetensors_model(
-    files: Files, source: str, problem: str = "", examine: bool = True
+    files: Files, source: str, partly: Collection[str] = (), examine: bool = True
 ) -> DiscoveredModel:
     """The model of a directory with config.json and these safetensors files.
 
-    A ``problem`` that is known already goes before what its headers tell; without ``examine``
-    they are not read.
+    Counted are the files that hold the model (`core.models.weight_files`), or all of them where
+    none does. ``partly`` names those that are still being downloaded. Without ``examine`` no header
+    is read.
     """
     directory = os.path.dirname(files[0][0])
-    config, told = _config(directory)
+    named = {}
+    for path, found in files:
+        name = os.path.basename(path)
+        named[finished_name(name) or name] = path, found
+    own, problem = _own(directory, named, partly)
+    shown = [named[name] for name in own] or list(named.values())
+
+    config, config_problem = _config(directory)
     stored = ""
     if examine and not problem:
-        seen = look_at_safetensors(directory, [os.path.basename(path) for path, _ in files])
-        problem, stored = seen.problem or told, seen.stored
+        seen = look_at_safetensors(directory, own)
+        problem, stored = seen.problem or config_problem, seen.stored
+    return _safetensors(directory, shown, source, problem, config, stored)
 
+
+def pickled_model(files: Files, source: str) -> DiscoveredModel:
+    """The model of a directory with config.json whose only weights are pickles."""
+    directory = os.path.dirname(files[0][0])
+    only = os.path.basename(min(files)[0])
+    problem = f"no safetensors, only {only}"
+    return _safetensors(directory, files, source, problem, _config(directory)[0])
+
+
+def _own(directory: str, names: Collection[str], partly: Collection[str]) -> tuple[list[str], str]:
+    """The names of the model's files that are there, and what is wrong with the set."""
+    try:
+        chosen = weight_files(directory, names)
+    except CoreError:
+        return [], f"broken {INDEX}"
+    own = [name for name in chosen.own if name in names]
+    if any(name in partly for name in own):
+        return own, INCOMPLETE
+    missing = missing_shards(len(chosen.missing), len(chosen.own)) if chosen.missing else ""
+    return own, chosen.problem or missing
+
+
+def _safetensors(
+    directory: str,
+    files: Files,
+    source: str,
+    problem: str,
+    config: dict[str, object],
+    stored: str = "",
+) -> DiscoveredModel:
     quantisation = of_config(config, stored)
     return DiscoveredModel(
         directory,

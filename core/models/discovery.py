@@ -1,5 +1,7 @@
 """Models below a directory, read from config.json and headers; weights are not opened.
 
+Those in other formats are described by the backends that read them (`core.models.finding`).
+
 Whatever is broken or unreadable on the way is described by what is known, and has a word for what
 is wrong with it, so that one bad model never hides another.
 """
@@ -14,8 +16,9 @@ from dataclasses import dataclass, field
 
 from core.errors import CoreError
 from core.models.damage import INCOMPLETE, finished_name, missing_shards, not_gguf
-from core.models.described import gguf_model, safetensors_model
+from core.models.described import gguf_model, pickled_model, safetensors_model
 from core.models.files import is_gguf_name, resolve_path, typed_errors
+from core.models.finding import described_at, described_in, joined, one_search
 from core.models.gguf import SHARD
 from core.types import DiscoveredModel
 
@@ -37,6 +40,7 @@ class _Set:
     unfinished: bool = False
 
 
+@one_search()
 def discover(
     base_dir: str | os.PathLike[str],
     depth: int = 1,
@@ -58,7 +62,9 @@ def discover(
     if is_file:
         return _of_file(base, source, examine) if stat.S_ISREG(mode) else []
     found = [
-        model for entries in _walk(base, depth) for model in _models_among(entries, source, examine)
+        model
+        for directory, entries in _walk(base, depth)
+        for model in _models_in(directory, entries, source, examine)
     ]
     return sorted(found, key=lambda model: model.path)
 
@@ -68,7 +74,8 @@ def _of_file(path: str, source: str, examine: bool) -> list[DiscoveredModel]:
     entries = _listing(os.path.dirname(path))
     named = [entry for entry in entries if _belongs(entry.name, os.path.basename(path))]
     models = [model for model in _gguf_models(named, source, examine) if model.path == path]
-    return models or _unnamed(path, source, examine)
+    described = filter(None, [described_at(path, source)])
+    return joined(models or _unnamed(path, source, examine), described)
 
 
 def _belongs(name: str, wanted: str) -> bool:
@@ -89,7 +96,7 @@ def _unnamed(path: str, source: str, examine: bool) -> list[DiscoveredModel]:
     return list(gguf_model([(path, found)], source, problem, examine))
 
 
-def _walk(base: str, depth: int) -> Iterator[list[os.DirEntry[str]]]:
+def _walk(base: str, depth: int) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
     # Level by level, links last in each: a directory is met first where it is nearest, and real.
     level = [_Directory(base, os.path.realpath(base))]
     seen: set[str] = set()
@@ -104,7 +111,7 @@ def _walk(base: str, depth: int) -> Iterator[list[os.DirEntry[str]]]:
                 continue
             seen.add(directory.real)
             entries = _listing(directory.path)
-            yield entries
+            yield directory.path, entries
             if remaining:
                 below += _subdirectories(directory, entries)
 
@@ -125,6 +132,14 @@ def _subdirectories(parent: _Directory, entries: list[os.DirEntry[str]]) -> Iter
             is_link = entry.is_symlink()
             real = os.path.join(parent.real, entry.name)
             yield _Directory(entry.path, os.path.realpath(real) if is_link else real, is_link)
+
+
+def _models_in(
+    directory: str, entries: list[os.DirEntry[str]], source: str, examine: bool
+) -> list[DiscoveredModel]:
+    files = [entry.path for entry in entries if _is_file(entry)]
+    known = _models_among(entries, source, examine)
+    return joined(known, described_in(directory, files, source))
 
 
 def _models_among(
@@ -148,15 +163,14 @@ def _safetensors_model(
 
     # Weights that are all there, on their way, or in a form that is never read.
     if files := {**parts, **whole}:
-        problem = INCOMPLETE if parts else ""
-        yield safetensors_model(list(files.values()), source, problem, examine)
+        partly = parts.keys()
+        yield safetensors_model(list(files.values()), source, partly, examine)
     elif pickles := [
         (entry.path, found)
         for entry in entries
         if _PICKLE.fullmatch(entry.name) and (found := _file(entry))
     ]:
-        only = os.path.basename(min(pickles)[0])
-        yield safetensors_model(pickles, source, f"no safetensors, only {only}", examine)
+        yield pickled_model(pickles, source)
 
 
 def _gguf_models(
@@ -189,6 +203,13 @@ def _key(name: str) -> tuple[str, int]:
 def _is_directory(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
     except OSError:
         return False
 

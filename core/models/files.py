@@ -15,11 +15,15 @@ from core.errors import InvalidModelError, ModelAccessError, ModelError, ModelNo
 from core.system.interrupts import hold
 from core.types import ModelFormat
 
+FORMATS = frozenset({"safetensors", "gguf", "http"})
+"""The formats that `core` recognises by itself; any other is a backend's own."""
+
 MAX_JSON_BYTES = 64 * 2**20
 """No configuration is near this size; a file that is would only fill the memory."""
 
-# A path object makes one slash of the two.
-_ADDRESS = re.compile("(https?):/+(?=[^/])", re.IGNORECASE)
+# A path object makes one slash of the two. Other schemes have both, and are not a drive's letter.
+_SERVER = re.compile("(https?):/+(?=[^/])", re.IGNORECASE)
+_ADDRESS = re.compile("([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
 
 # A pipe that nobody writes to would be waited for; Windows has no such flag.
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
@@ -31,8 +35,14 @@ _MODEL_DIRECTORY = "A model directory holds config.json and *.safetensors files,
 
 
 def is_address(path: str | os.PathLike[str]) -> bool:
-    """Whether a model is not on this machine's disk, but behind ``http://`` or ``https://``."""
-    return _ADDRESS.match(os.fsdecode(path)) is not None
+    """Return whether a model is not given by a path, but by an address: ``scheme://...``."""
+    text = os.fsdecode(path)
+    return bool(_SERVER.match(text) or _ADDRESS.match(text))
+
+
+def is_server(path: str | os.PathLike[str]) -> bool:
+    """Return whether an address begins with ``http://`` or ``https://``."""
+    return _SERVER.match(os.fsdecode(path)) is not None
 
 
 def resolve_path(path: str | os.PathLike[str]) -> str:
@@ -42,8 +52,11 @@ def resolve_path(path: str | os.PathLike[str]) -> str:
     for an address that holds a password, which messages and logs would show.
     """
     text = os.fsdecode(path)
+    if server := _SERVER.match(text):
+        return f"{server[1].lower()}://{_without_secrets(text[server.end() :])}"
     if address := _ADDRESS.match(text):
-        return f"{address[1].lower()}://{_without_secrets(text[address.end() :])}"
+        _without_secrets(text[address.end() :])
+        return text
     if not text:
         raise ModelNotFoundError("The model's path is empty. Give a directory or a .gguf file.")
     try:
@@ -60,8 +73,8 @@ def _without_secrets(rest: str) -> str:
     if at:
         raise ModelNotFoundError(
             f"The address of {host!r} has a user or a password in it, which messages and logs "
-            "would show. Give the server's key as options={'api_key': ...}, or in "
-            "CORE_REMOTE_API_KEY."
+            "would show. Give the key to the backend: to 'remote' as options={'api_key': ...}, or "
+            "in CORE_REMOTE_API_KEY."
         )
     return rest
 
@@ -87,17 +100,31 @@ def typed_errors(path: str) -> Iterator[None]:
         raise ModelNotFoundError(f"{path!r} cannot be read: {reason}. Check the path.") from error
 
 
+def check_exists(location: str) -> None:
+    """Raise `ModelNotFoundError` where nothing is at a path; anything may be at an address."""
+    if not is_address(location):
+        with typed_errors(location):
+            os.stat(location)
+
+
 def model_formats(path: str | os.PathLike[str]) -> tuple[ModelFormat, ...]:
     """The formats that a model is stored in, the one to prefer first; weights are not checked.
 
-    That of a model behind an address is ``http``, and the server is not asked.
+    They are those that `core` knows: ``safetensors``, ``gguf``, and ``http`` for the address of a
+    server, which is not asked.
 
-    Raises `ModelNotFoundError` (nothing there, or nothing that is a model), `ModelAccessError`
-    (no permission) and `InvalidModelError` (called .gguf and is not GGUF).
+    Raises `ModelNotFoundError` (nothing there, or nothing that is a model in one of them),
+    `ModelAccessError` (no permission) and `InvalidModelError` (called .gguf and is not GGUF, an
+    adapter, a publisher's own format).
     """
     location = resolve_path(path)
-    if is_address(location):
+    if is_server(location):
         return ("http",)
+    if is_address(location):
+        raise ModelNotFoundError(
+            f"Nothing here reads the address {location!r}: only http:// and https:// are known. "
+            "Name the backend that reads it (backend=...); give a file by its path alone."
+        )
     with typed_errors(location):
         mode = os.stat(location).st_mode
         if stat.S_ISDIR(mode):
@@ -187,6 +214,16 @@ def _directory_formats(location: str, names: list[str]) -> tuple[ModelFormat, ..
         return ("safetensors", "gguf") if has_gguf else ("safetensors",)
     if has_gguf:
         return ("gguf",)
+    if "adapter_config.json" in names:
+        raise InvalidModelError(
+            f"{location!r} is a LoRA adapter, not a model. Load the model that it belongs to, with "
+            f"adapter_path={location!r}."
+        )
+    if "params.json" in names:  # beside consolidated.safetensors, or consolidated.00.pth
+        raise InvalidModelError(
+            f"{location!r} is in the publisher's own format (params.json), which is not read. Get "
+            "the model in transformers' layout (config.json, model*.safetensors), or as GGUF."
+        )
     raise ModelNotFoundError(f"There is no model in {location!r}. {_MODEL_DIRECTORY}")
 
 

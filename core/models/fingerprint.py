@@ -17,6 +17,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, BinaryIO
 from weakref import WeakKeyDictionary
 
+from core.errors import ModelError
 from core.models.files import (
     is_address,
     is_gguf_name,
@@ -25,6 +26,7 @@ from core.models.files import (
     typed_errors,
 )
 from core.models.gguf import SHARD
+from core.models.weight_files import weight_files
 
 if TYPE_CHECKING:
     from core.protocols import TextModel
@@ -42,14 +44,17 @@ def fingerprint(
 ) -> str:
     """The fingerprint of a model's files, with those of its adapter. Raises `ModelError`.
 
-    Of a directory, weights, tokeniser and configuration count, with their names; a GGUF file's
-    name does not, and its other parts belong to it.
+    Of a directory, weights, tokeniser and configuration count, with their names, and every file of
+    one without safetensors or GGUF files; a file's own name does not, and the other parts of a
+    GGUF file belong to it.
     """
     digest = blake2b(digest_size=16)
-    for place in (path, adapter_path) if adapter_path is not None else (path,):
+    for place, whole in ((path, False), (adapter_path, True)):
+        if place is None:
+            continue
         location = resolve_path(place)
         with typed_errors(location):
-            for name, file in _files(location):
+            for name, file in _files(location, whole):
                 with open_model_file(file) as stream:
                     size = os.fstat(stream.fileno()).st_size
                     digest.update(repr((name, size)).encode())
@@ -114,18 +119,32 @@ def _of_address(model: TextModel, address: str) -> str:
     return blake2b(repr((model.model_type, address)).encode(), digest_size=16).hexdigest()
 
 
-def _files(location: str) -> Iterator[tuple[str, str]]:
-    """What a model's answers depend on: the names that count, and where the files are."""
+def _files(location: str, whole: bool) -> Iterator[tuple[str, str]]:
+    """Yield what a model's answers depend on: the names that count, and where the files are.
+
+    A directory counts ``whole`` as an adapter's; as a model's, without what it is not read from.
+    """
     if not os.path.isdir(location):
         directory, own = os.path.split(location)
         for place, name in enumerate(_parts(directory, own)):
             yield str(place), os.path.join(directory, name)
         return
-    for name in sorted(os.listdir(location)):
-        if name.endswith(_WEIGHTS) or name.startswith(_TEXT) or is_gguf_name(name):
+    names = {name for name in os.listdir(location) if not name.startswith(".")}
+    known = any(name.endswith(".safetensors") or is_gguf_name(name) for name in names)
+    for name in sorted(names if whole else names - _strangers(location, names)):
+        if not known or name.endswith(_WEIGHTS) or name.startswith(_TEXT) or is_gguf_name(name):
             file = os.path.join(location, name)
             if os.path.isfile(file):
                 yield name, file
+
+
+def _strangers(directory: str, names: set[str]) -> set[str]:
+    """Return the files beside a model's weights that it is not computed from."""
+    try:
+        chosen = weight_files(directory, names)
+    except ModelError:
+        return set()
+    return {*chosen.others, "adapter_config.json"} if chosen.own else set()
 
 
 def _parts(directory: str, own: str) -> list[str]:

@@ -7,21 +7,19 @@ llama.cpp's cache, and this project's own.
 from __future__ import annotations
 
 import os
-import re
-import stat
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from core.errors import CoreError
-from core.models.damage import INCOMPLETE, finished_name
-from core.models.described import gguf_model
+from core.models.damage import INCOMPLETE
 from core.models.discovery import discover
-from core.models.files import open_model_file, read_json_object, resolve_path
+from core.models.files import is_address, open_model_file, read_json_object, resolve_path
+from core.models.finding import described_at, one_search
+from core.models.listing import expanded, names_in, stat_of
+from core.models.ollama import ollama_models, ollama_roots
 from core.types import DiscoveredModel
 
-_OLLAMA_MODEL = "application/vnd.ollama.image.model"
-_DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 _REPOSITORY = "models--"
 
 
@@ -30,6 +28,7 @@ def core_models_dir() -> str:
     return os.path.join(_cache_home(), "core", "models")
 
 
+@one_search()
 def discover_stores(examine: bool = True) -> list[DiscoveredModel]:
     """The models of all stores, store by store, each sorted by path; no file twice.
 
@@ -38,24 +37,30 @@ def discover_stores(examine: bool = True) -> list[DiscoveredModel]:
 
     Never raises for what it meets: a store that is missing or unreadable has no models.
     """
-    found: dict[str, DiscoveredModel] = {}
+    models: dict[object, DiscoveredModel] = {}
     for model in _all_stores(examine):
-        first = found.setdefault(os.path.realpath(model.path), model)
+        first = models.setdefault(_identity(model), model)
         names = dict.fromkeys((*first.names, *model.names))
-        found[os.path.realpath(model.path)] = replace(first, names=tuple(names))
-    return list(found.values())
+        models[_identity(model)] = replace(first, names=tuple(names))
+    return list(models.values())
+
+
+def _identity(model: DiscoveredModel) -> object:
+    """What a name stands for: the file, and the other files that belong to it."""
+    return os.path.realpath(model.path), model.names if model.parts else ()
 
 
 def _all_stores(examine: bool) -> Iterator[DiscoveredModel]:
     yield from _below(core_models_dir(), 1, "core", examine)
     yield from _hugging_face(_hugging_face_root(), examine)
-    for root in (("~", ".lmstudio", "models"), ("~", ".cache", "lm-studio", "models")):
-        yield from _below(_expand(os.path.join(*root)), 2, "lm-studio", examine)
-    for root_dir in _ollama_roots():
-        yield from _ollama(root_dir, examine)
+    for folder in _lm_studio_folders():
+        yield from _below(folder, 2, "lm-studio", examine)
+    for root in dict.fromkeys(ollama_roots()):
+        yield from ollama_models(root, examine)
     yield from _below(_llama_cpp_root(), 1, "llama.cpp", examine)
 
 
+@one_search()
 def discover_in(base_dir: str | os.PathLike[str], depth: int = 1) -> list[DiscoveredModel]:
     """The models in a directory: as deep as its layout goes where it is a store, else ``depth``.
 
@@ -75,6 +80,8 @@ def model_at(path: str | os.PathLike[str]) -> DiscoveredModel | None:
     Never raises for what it meets.
     """
     location = resolve_path(path)
+    if is_address(location):
+        return described_at(location, "address")
     repository = _repository_of(location)
     try:
         found = list(_repository(repository)) if repository else discover(location, 0)
@@ -91,9 +98,10 @@ def _store_at(base: str) -> Iterator[DiscoveredModel]:
     for root in (base, os.path.join(base, "hub")):
         yield from _hugging_face(root)
     for root in (base, os.path.join(base, "models")):
-        if {"blobs", "manifests"} <= set(_names(root)):
-            yield from _ollama(root)
-        if root.split(os.sep)[-2:] in (["lm-studio", "models"], [".lmstudio", "models"]):
+        if {"blobs", "manifests"} <= set(names_in(root)):
+            yield from ollama_models(root)
+        is_named_so = root.split(os.sep)[-2:] in (["lm-studio", "models"], [".lmstudio", "models"])
+        if is_named_so or root in _lm_studio_folders():
             yield from _below(root, 2, "lm-studio")
 
 
@@ -123,14 +131,14 @@ def _named(model: DiscoveredModel, below: str, prefix: str) -> DiscoveredModel:
 def _hugging_face_root() -> str:
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if os.environ.get(name):
-            return _expand(os.environ[name])
+            return expanded(os.environ[name])
     if os.environ.get("HF_HOME"):
-        return os.path.join(_expand(os.environ["HF_HOME"]), "hub")
+        return os.path.join(expanded(os.environ["HF_HOME"]), "hub")
     return os.path.join(_cache_home(), "huggingface", "hub")
 
 
 def _hugging_face(root: str, examine: bool = True) -> Iterator[DiscoveredModel]:
-    for name in _names(root):
+    for name in names_in(root):
         if name.startswith(_REPOSITORY):
             yield from _repository(os.path.join(root, name), examine)
 
@@ -164,7 +172,7 @@ def _incomplete(
     path: str, blobs: Sequence[str], published: str, is_gguf: bool
 ) -> Iterator[DiscoveredModel]:
     """What stands for a download of which no weights are there."""
-    stats = [found for blob in (*blobs, path) if (found := _stat(blob))]
+    stats = [found for blob in (*blobs, path) if (found := stat_of(blob))]
     size = sum(found.st_size for found in stats[: len(blobs)])
     yield DiscoveredModel(
         *(path, "", 0, 0, len(blobs), "gguf" if is_gguf else "safetensors", size, "huggingface"),
@@ -177,7 +185,7 @@ def _incomplete(
 def _unfinished_blobs(repository: str) -> list[str]:
     """What is being downloaded, or was when it was interrupted; not what came in whole since."""
     blobs = os.path.join(repository, "blobs")
-    names = set(_names(blobs))
+    names = set(names_in(blobs))
     unfinished = sorted(name for name in names if name.endswith(".incomplete"))
     return [os.path.join(blobs, name) for name in unfinished if name.split(".")[0] not in names]
 
@@ -199,89 +207,45 @@ def snapshots_of(repository: str) -> list[str]:
         with open_model_file(os.path.join(repository, "refs", "main")) as file:
             commit = file.read(256).decode("ascii").strip()
     except (CoreError, OSError, ValueError):
-        return [os.path.join(snapshots, name) for name in _names(snapshots)]
-    return [os.path.join(snapshots, name) for name in _names(snapshots) if name == commit]
+        return [os.path.join(snapshots, name) for name in names_in(snapshots)]
+    return [os.path.join(snapshots, name) for name in names_in(snapshots) if name == commit]
 
 
 def _links_hold(snapshot: str) -> bool:
     """Whether every link has its file."""
-    return all(os.path.exists(os.path.join(snapshot, name)) for name in _names(snapshot))
+    return all(os.path.exists(os.path.join(snapshot, name)) for name in names_in(snapshot))
 
 
-# --------------------------------------------------------------------------- Ollama
+# --------------------------------------------------------------------------- LM Studio
 
 
-def _ollama_roots() -> list[str]:
-    if os.environ.get("OLLAMA_MODELS"):
-        return [_expand(os.environ["OLLAMA_MODELS"])]
-    # The second is the home of the service that its installer sets up on Linux.
-    return [_expand("~/.ollama/models"), "/usr/share/ollama/.ollama/models"]
+def _lm_studio_folders() -> list[str]:
+    """Where LM Studio keeps models: in its home, and where that home's settings say.
+
+    ``~/.lmstudio-home-pointer`` holds the path of its home (``findLMStudioHome.ts`` of
+    https://github.com/lmstudio-ai/lmstudio.js), ``settings.json`` there the ``downloadsFolder``.
+    """
+    homes = (*_pointed_home(), expanded("~/.lmstudio"), expanded("~/.cache/lm-studio"))
+    places = [(os.path.join(home, "models"), *_downloads(home)) for home in homes]
+    return list(dict.fromkeys(place for pair in places for place in pair))
 
 
-def _ollama(root: str, examine: bool = True) -> Iterator[DiscoveredModel]:
-    manifests = os.path.join(root, "manifests")
-    names: dict[str, list[str]] = {}  # of each blob: tags may share one
-    for manifest in _files_below(manifests, 4):  # host/space/name/tag
-        for blob in _ollama_blobs(root, manifest):
-            names.setdefault(blob, []).extend(_ollama_names(os.path.relpath(manifest, manifests)))
-    for path in sorted(names):
-        for model in _ollama_model(path, examine):
-            yield replace(model, names=tuple(names[path]))
-    yield from _ollama_pulls(os.path.join(root, "blobs"), set(names))
-
-
-def _ollama_pulls(blobs: str, named: Collection[str]) -> Iterator[DiscoveredModel]:
-    """Models that are being pulled, or were when it was interrupted: they have no name yet."""
-    for name in _names(blobs):
-        path = os.path.join(blobs, name)
-        if _DIGEST.fullmatch(finished_name(name)) and path.removesuffix("-partial") not in named:
-            yield from discover(path, 0, "ollama", examine=False)
-
-
-def _ollama_names(manifest: str) -> Iterator[str]:
-    """``name:tag``, as Ollama says it; the tag ``latest`` may be left out."""
-    *space, name, tag = manifest.split(os.sep)
-    if space[:1] == ["registry.ollama.ai"]:  # the place that Ollama means where none is named
-        space = [part for part in space[1:] if part != "library"]
-    called = "/".join([*space, name])
-    yield f"{called}:{tag}"
-    if tag == "latest":
-        yield called
-
-
-def _ollama_blobs(root: str, manifest: str) -> Iterator[str]:
+def _pointed_home() -> Iterator[str]:
     try:
-        layers = read_json_object(manifest).get("layers")
+        with open_model_file(expanded("~/.lmstudio-home-pointer")) as file:
+            lines = file.read(4096).decode("utf-8-sig").strip().splitlines()
+    except (CoreError, OSError, ValueError):
+        return
+    yield from map(expanded, lines[:1])
+
+
+def _downloads(home: str) -> Iterator[str]:
+    try:
+        folder = read_json_object(os.path.join(home, "settings.json")).get("downloadsFolder")
     except CoreError:
         return
-    for layer in layers if isinstance(layers, list) else []:
-        if not isinstance(layer, dict) or layer.get("mediaType") != _OLLAMA_MODEL:
-            continue
-        # Only a digest makes a file name: a manifest cannot point elsewhere.
-        if match := _DIGEST.fullmatch(str(layer.get("digest"))):
-            yield os.path.join(root, "blobs", f"sha256-{match[1]}")
-
-
-def _ollama_model(path: str, examine: bool) -> Iterator[DiscoveredModel]:
-    if found := _stat(path):
-        yield from gguf_model([(path, found)], "ollama", "", examine)
-        return
-    part = _stat(f"{path}-partial")
-    size, modified = (part.st_size, part.st_mtime) if part else (0, 0.0)
-    problem = INCOMPLETE if part else "its file is missing"
-    yield DiscoveredModel(
-        *(path, "", 0, 0, 0, "gguf", size, "ollama"), modified=modified, problem=problem
-    )
-
-
-def _files_below(directory: str, depth: int) -> Iterator[str]:
-    for name in _names(directory):
-        path = os.path.join(directory, name)
-        if os.path.isdir(path):
-            if depth > 1:
-                yield from _files_below(path, depth - 1)
-        else:
-            yield path
+    if isinstance(folder, str) and folder:
+        yield expanded(folder)
 
 
 # --------------------------------------------------------------------------- llama.cpp
@@ -289,11 +253,11 @@ def _files_below(directory: str, depth: int) -> Iterator[str]:
 
 def _llama_cpp_root() -> str:
     if os.environ.get("LLAMA_CACHE"):
-        return _expand(os.environ["LLAMA_CACHE"])
+        return expanded(os.environ["LLAMA_CACHE"])
     if sys.platform == "darwin":
-        return _expand("~/Library/Caches/llama.cpp")
+        return expanded("~/Library/Caches/llama.cpp")
     if sys.platform == "win32":
-        return os.path.join(os.environ.get("LOCALAPPDATA", _expand("~")), "llama.cpp")
+        return os.path.join(os.environ.get("LOCALAPPDATA", expanded("~")), "llama.cpp")
     return os.path.join(_cache_home(), "llama.cpp")
 
 
@@ -301,24 +265,4 @@ def _llama_cpp_root() -> str:
 
 
 def _cache_home() -> str:
-    return _expand(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-
-
-def _expand(path: str) -> str:
-    return os.path.abspath(os.path.expanduser(path))
-
-
-def _names(directory: str) -> list[str]:
-    try:
-        return sorted(os.listdir(directory))
-    except OSError:
-        return []
-
-
-def _stat(path: str) -> os.stat_result | None:
-    """What is known of a regular file or a directory; None where there is none."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode) else None
+    return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache")

@@ -15,6 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from io import FileIO
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
@@ -63,6 +64,28 @@ def _make(make: Callable[[], T], box: _Made[T]) -> None:
         box.put((None, [make()]))
     except BaseException as error:  # noqa: BLE001 - carried to who waits
         box.put((error, []))
+
+
+def pipe() -> tuple[FileIO, FileIO]:
+    """Return a pipe's end to read from and its end to write to. See `above_standard`."""
+    reading, writing = os.pipe()
+    return FileIO(above_standard(reading)), FileIO(above_standard(writing), "w")
+
+
+def above_standard(descriptor: int) -> int:
+    """Move a descriptor above 2, and return its number; children do not inherit it.
+
+    A program that has closed a standard stream is given its number for something else, and where
+    a child gets that, its own stdin, stdout or stderr takes the place.
+    """
+    if descriptor > 2:
+        return descriptor
+    import fcntl  # not on Windows, where this module can be imported all the same
+
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(descriptor)
 
 
 class Child:

@@ -60,7 +60,7 @@ def from_toml(text: str) -> Task:
     import tomllib
 
     try:
-        data = tomllib.loads(text)
+        data = tomllib.loads(text.removeprefix("\ufeff"))  # an editor's byte order mark
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise TaskError(
             f"This is no task, and no TOML: {error!s:.200}. Restore its file."

@@ -12,18 +12,21 @@ from core.chat import RenderedPrompt
 from core.clock import RequestClock
 from core.errors import GenerationCancelled, RequestError
 from core.labels import label_texts, with_scores
+from core.messages import checked_conversation
 from core.options import (
+    ChatOptions,
     ClassifyOptions,
     GenerateConfig,
     GenerateOptions,
     RequestOptions,
+    TemplateOptions,
     resolve_classify,
     resolve_generate,
     resolve_request,
+    resolve_template,
 )
 from core.protocols import Capability, TokenStream
 from core.support import (
-    checked_conversation,
     checked_layers,
     checked_prompts,
     checked_stream,
@@ -51,6 +54,7 @@ _ALWAYS = frozenset(
     {
         Capability.GENERATE,
         Capability.CHAT,
+        Capability.CHAT_TEMPLATE,
         Capability.CLASSIFY,
         Capability.BATCH_GENERATE,
         Capability.LOGPROBS,
@@ -68,9 +72,10 @@ _HONOURED = {
     *("max_tokens", "stop", "stop_tokens", "cancel", "timeout", "seed", "return_logprobs"),
     *("temperature", "top_k", "top_p", "min_p", "repeat_penalty"),
     *("labels", "label_prefix", "labels_only", "return_logits"),  # or their capability is missing
+    *("chat_template_kwargs", "continue_final_message"),
 }
 # An option that core gets later is refused until the fake honours it, and never ignored.
-_REFUSED = {*GenerateOptions.__annotations__, *ClassifyOptions.__annotations__} - _HONOURED
+_REFUSED = {*ChatOptions.__annotations__, *ClassifyOptions.__annotations__} - _HONOURED
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +162,12 @@ class FakeModel(TextModelBase):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> TokenStream:
         """The answer to the last message."""
         request = self._checked(Capability.CHAT, config, options)
         turns = checked_conversation(messages)
-        prompt = vocabulary.render_chat(turns)
+        prompt = vocabulary.render_chat(turns, request)
         self.calls.append(Call("chat", (), tuple(turns), request))
         return self._stream(prompt, request)
 
@@ -252,17 +257,24 @@ class FakeModel(TextModelBase):
         self.check_open()
         return vocabulary.decode(ids)
 
-    def render_chat(self, messages: Conversation) -> RenderedPrompt:
-        """The prompt that ``chat`` would continue."""
+    def render_chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        **options: Unpack[TemplateOptions],
+    ) -> RenderedPrompt:
+        """Return the prompt that ``chat`` would continue."""
         self.check_open()
-        return vocabulary.render_chat(checked_conversation(messages))
+        request = resolve_template(config, options)
+        self._refuse_options(request, Capability.TOKENIZING)
+        return vocabulary.render_chat(checked_conversation(messages), request)
 
     def _checked(
         self, operation: Capability, config: GenerateConfig | None, options: GenerateOptions
     ) -> GenerateConfig:
         self.check_open()
         request = resolve_generate(config, options, operation.value)
-        refuse_options(request, operation, self._backend, self.capabilities, _REFUSED)
+        self._refuse_options(request, operation)
         return request
 
     def _checked_classify(
@@ -270,8 +282,13 @@ class FakeModel(TextModelBase):
     ) -> GenerateConfig:
         self.check_open()
         request = resolve_classify(config, options)
-        refuse_options(request, operation, self._backend, self.capabilities, _REFUSED)
+        self._refuse_options(request, operation)
         return request
+
+    def _refuse_options(self, request: GenerateConfig, operation: Capability) -> None:
+        refuse_options(
+            request, operation, self._backend, self.capabilities, _REFUSED, honours=_HONOURED
+        )
 
     def _noted(
         self, operation: str, prompts: Sequence[str], config: GenerateConfig, first: int = 0

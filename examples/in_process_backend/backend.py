@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from core.errors import UnsupportedOptionError
 from core.options import LoadConfig
-from core.protocols import PROTOCOL_VERSION, Capability
+from core.protocols import Capability
 from core.support import refuse_load_options
 
 from .capabilities import CAPABILITIES
@@ -20,7 +20,7 @@ class Toy:
     """Loads a directory whose config.json has the model type ``toy``."""
 
     name = "toy"
-    protocol = PROTOCOL_VERSION
+    protocol = 2
     formats = frozenset({"safetensors"})
     capabilities: frozenset[Capability] = CAPABILITIES
 

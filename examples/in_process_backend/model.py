@@ -7,7 +7,6 @@ import weakref
 from core.clock import RequestClock
 from core.errors import ModelClosedError
 from core.options import GenerateConfig
-from core.support import REFUSABLE
 from core_runtime.classifying import ClassifyingModel
 from core_runtime.owner import OwnerThread
 
@@ -22,7 +21,7 @@ class ToyModel(ClassifyingModel):
     """A toy in plain Python. See `core.TextModel` for what every method promises."""
 
     model_type = MODEL_TYPE
-    unsupported = REFUSABLE - HONOURED
+    honours = HONOURED
 
     def __init__(self, backend: str, loaded: Loaded) -> None:
         self._loaded, self._owner = loaded, OwnerThread(backend)

@@ -149,6 +149,20 @@ def test_what_is_too_deep_or_too_large_fails(source: str) -> None:
     assert compile_template(PLAIN, {})(HELLO) == "<user>Hello"
 
 
+def test_start_up_code_of_the_site_is_not_run(
+    processes: TemplateProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code that prints there, or writes to the socket, which is descriptor 0, says nothing."""
+    ran = tmp_path / "ran"
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import os\nopen({str(ran)!r}, 'w')\nfor n in (0, 1, 2): os.write(n, b'noise')\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert compile_template(PLAIN, {})(HELLO) == "<user>Hello"
+    assert pids(processes)
+    assert not ran.exists()
+
+
 @pytest.mark.usefixtures("hasty")
 def test_steps_within_their_limit_take_little_time() -> None:
     source = "{% for i in range(400) %}{% for j in range(490) %}{% endfor %}{% endfor %}"

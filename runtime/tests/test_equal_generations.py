@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import core
 from core.errors import GenerationCancelled, OutOfMemoryError
 from core.options import GenerateConfig
+from core.support import REFUSABLE
 from core_runtime.engine import Engine
 from core_runtime.generating import GeneratingModel
 from core_runtime.owner import OwnerThread
@@ -28,7 +29,7 @@ STOP = VOCABULARY - 1
 class Letters:
     """A tokenizer with a token for each character, and the detokenizer of it."""
 
-    special_texts = SpecialTexts(())
+    special_texts = SpecialTexts({})
     incomplete = False
 
     def encode(self, text: str) -> list[int]:
@@ -105,6 +106,7 @@ class Model(GeneratingModel):
     """A model whose engine is `Sums`."""
 
     model_type = "sums"
+    honours = REFUSABLE
 
     def __init__(self) -> None:
         self.owner = OwnerThread("sums")

@@ -18,6 +18,7 @@ import core
 from core.clock import RequestClock
 from core.errors import CoreError, InvalidModelError, OutOfMemoryError
 from core.options import GenerateConfig
+from core.support import REFUSABLE
 from core.types import ClassifyResult, Score, Token
 from core_runtime import classifying
 from core_runtime.classifying import ClassifyingModel
@@ -32,7 +33,7 @@ CAPABILITIES = frozenset(core.Capability)
 class Letters:
     """A tokenizer with a token for each character."""
 
-    special_texts = SpecialTexts(())
+    special_texts = SpecialTexts({})
 
     def encode(self, text: str) -> list[int]:
         return [ord(character) for character in text]
@@ -93,6 +94,7 @@ class Model(ClassifyingModel):
     """A model whose classifier is `Counting`."""
 
     model_type = "counting"
+    honours = REFUSABLE
 
     def __init__(self, error: CoreError | None = None) -> None:
         super().__init__("counting", SERVED, SimpleNamespace(), CAPABILITIES)  # type: ignore[arg-type]

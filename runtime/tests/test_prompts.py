@@ -25,7 +25,7 @@ def model(limit: int, most: int | None) -> Any:
         info=SimpleNamespace(context_length=limit, vocab_size=10),
         own_context=limit,
         tokenizer=SimpleNamespace(
-            special_texts=SpecialTexts(()), fewest_tokens=lambda text: fewest(text, most)
+            special_texts=SpecialTexts({}), fewest_tokens=lambda text: fewest(text, most)
         ),
     )
 

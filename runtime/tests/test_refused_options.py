@@ -14,7 +14,7 @@ DOES = frozenset({Capability.GENERATE, Capability.CLASSIFY, Capability.SCORING})
 class WithoutTopK(InProcessModel):
     """A model whose sampler has no top_k."""
 
-    unsupported = frozenset({"top_k"})
+    honours = frozenset({"temperature", "top_p"})
 
 
 @pytest.fixture

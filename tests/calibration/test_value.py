@@ -93,6 +93,12 @@ def test_its_file_brings_it_back_bit_by_bit(calibration: Calibration, tmp_path: 
         save_calibration(calibration, tmp_path / "nowhere" / "news.json")
 
 
+def test_a_byte_order_mark_says_nothing(calibration: Calibration, tmp_path: Path) -> None:
+    file, text = tmp_path / "news.json", calibration.to_json().replace("\n", "\r\n")
+    file.write_text(text, encoding="utf-8-sig")
+    assert load_calibration(file) == Calibration.from_json("\ufeff" + text) == calibration
+
+
 def test_the_stored_sample_of_the_format_is_read(calibration: Calibration) -> None:
     assert load_calibration(STORED) == calibration
 

@@ -53,7 +53,7 @@ class InferCli:
     ) -> Finished:
         with self.start(*arguments, **options) as process:
             out, err = process.communicate(stdin, timeout=300)
-        return Finished(process.returncode, out.decode(), err.decode())
+        return Finished(process.returncode, out.decode(), err.decode(errors="backslashreplace"))
 
     def on_terminal(
         self, *arguments: str | bytes | Path, script: str = MAIN, stdin: str = "", **env: str

@@ -68,6 +68,7 @@ def test_a_message_is_answered(
     assert call.config.max_tokens == 9
     piped = infer_cli("chat", *model, stdin="two\nlines\n")
     assert piped.stdout == "TWO\nLINES\n"
+    assert infer_cli("chat", *model, stdin="\ufeffhello\r\n").stdout == "HELLO\n"
 
 
 @pytest.mark.usefixtures("backend")
@@ -114,6 +115,10 @@ def test_the_commands(talk: Talk, tmp_path: Path, capsys: pytest.CaptureFixture[
     talk.obey("/system")
     assert talk.conversation.messages() == []
     talk.obey(f"/load {tmp_path / 'talk.jsonl'}")
+    assert talk.conversation == Conversation("Be brief.", HELLO)
+    (tmp_path / "edited.jsonl").write_text(json.dumps(saved) + "\r\n", encoding="utf-8-sig")
+    talk.obey("/reset")
+    talk.obey(f"/load {tmp_path / 'edited.jsonl'}")
     assert talk.conversation == Conversation("Be brief.", HELLO)
     for line in ("/help", "/nonsense", "/save", "/load"):
         talk.obey(line)

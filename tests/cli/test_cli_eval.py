@@ -175,6 +175,15 @@ def test_two_evaluations_are_compared(
     assert (told["mcnemar_p"], len(told["flips"])) == (pytest.approx(2 / 2**8), 8)
     assert told["speed"]["first"]["items_per_second"] > 0
 
+    # As an editor saves them, with a byte order mark.
+    array = tmp_path / "b.json"
+    rows = b.read_text().splitlines()
+    array.write_text("[\r\n" + ",\r\n".join(rows) + "\r\n]\r\n", encoding="utf-8-sig")
+    a.write_bytes(a.read_bytes().decode().replace("\n", "\r\n").encode("utf-8-sig"))
+    again = evaluated(infer_cli, "--compare", a, array)
+    assert again.exit_code == 0, again.output
+    assert "1 of 9 items answered alike: 11.1 %" in again.stderr
+
     live = ("template=Question: {question}", r"template=wrong Question: {question}\nAnswer:")
     made = evaluated(infer_cli, *model, "-i", sums, *NUMERIC, "--compare", *live)
     assert "1 of 9 items answered alike: 11.1 %" in made.stderr

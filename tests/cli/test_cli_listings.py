@@ -243,6 +243,52 @@ def test_discover_names_a_model_of_the_hugging_face_cache_as_people_do(
         assert json.loads(info.stdout)["path"] == str(snapshot)
 
 
+def test_discover_and_info_show_what_a_name_of_ollamas_stands_for(
+    infer_cli: InferCli, tiny_gguf: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "ollama"
+    (root / "blobs").mkdir(parents=True)
+    base, lora, text = (root / "blobs" / f"sha256-{letter * 64}" for letter in "abc")
+    tiny_gguf.rename(base)
+    for file in (lora, text):
+        file.write_text("x")
+    for name, layers in {
+        "plain": {"model": base},
+        "clerk": {"model": base, "system": text, "params": text},
+        "tuned": {"model": base, "adapter": lora},
+    }.items():
+        manifest = root / "manifests" / "registry.ollama.ai" / "library" / name / "latest"
+        manifest.parent.mkdir(parents=True)
+        content = [
+            {"mediaType": f"application/vnd.ollama.image.{kind}", "digest": blob.name}
+            for kind, blob in layers.items()
+        ]
+        manifest.write_text(json.dumps({"layers": content}))
+
+    here = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "OLLAMA_MODELS": str(root)}
+    rows = [line.split("\t")[:2] for line in infer_cli("discover", **here).stdout.splitlines()]
+    assert rows[1:] == [
+        ["plain:latest", "ollama"],
+        ["clerk:latest", "ollama: params, system"],
+        ["tuned:latest", "ollama: adapter"],
+    ]
+    quiet = infer_cli("discover", "--quiet", "--paths", **here).stdout.splitlines()
+    assert quiet == [str(base), str(base), "tuned:latest"]
+
+    found = {
+        name: json.loads(infer_cli("info", name, "--json", **here).stdout)
+        for name in ("plain", "clerk", "tuned", str(base))
+    }
+    assert {facts["path"] for facts in found.values()} == {str(base)}
+    assert found["plain"]["parts"] == found[str(base)]["parts"] == {}
+    assert found["tuned"]["parts"] == {"adapter": str(lora)}
+    assert list(found["clerk"]["parts"]) == ["params", "system"]
+    lines = infer_cli("info", "clerk", **here).stdout
+    assert "system:           not applied: give it as a system message (`ollama show" in lines
+    assert "--system clerk:latest` prints it)" in lines
+    assert f"adapter:          {lora}\n" in infer_cli("info", "tuned", **here).stdout
+
+
 def test_info_reads_config_json(infer_cli: InferCli, fake_model: Path) -> None:
     facts = json.loads(infer_cli("info", fake_model, "--json").stdout)
     assert facts["path"] == str(fake_model)

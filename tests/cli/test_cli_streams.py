@@ -48,7 +48,8 @@ def test_closed_streams(infer_cli: InferCli, fake_model: Path, closed: tuple[int
 
 def test_no_file_takes_the_place_of_a_closed_stream(infer_cli: InferCli, tmp_path: Path) -> None:
     script = (
-        "import os\nfrom core.cli import streams\nstreams.prepare()\nprint(os.open('/', 0) > 2)"
+        "import os\nfrom core.cli import output, streams\nstreams.prepare()\n"
+        "output.write_text(f'{os.open(\"/\", 0) > 2}\\n')"
     )
     done = infer_cli.finish(script=script, preexec_fn=lambda: os.closerange(2, 3))
     assert done.stdout == "True\n"

@@ -496,3 +496,76 @@ def test_what_may_not_be_read(public_dir: Path, as_nobody: AsNobody) -> None:
 
 def test_an_enormous_depth_ends_with_the_tree(tmp_path: Path) -> None:
     assert discover(tmp_path, 10**30) == []
+
+
+# ------------------------------------------------------------------- what is beside the weights
+
+BESIDE = (
+    *("adapters.safetensors", "0000100_adapters.safetensors", "adapter_model.safetensors"),
+    *("optimizer.safetensors", "checkpoint-0000100.safetensors", "consolidated.safetensors"),
+    *("consolidated-00001-of-00002.safetensors", "model.fp16.safetensors", "strange.safetensors"),
+    "vision_tower.safetensors",
+)
+
+
+@pytest.mark.parametrize("shards", [0, 1, 3])
+@pytest.mark.parametrize("indexed", [False, True])
+def test_what_lies_beside_the_weights_is_not_counted(
+    tmp_path: Path, shards: int, indexed: bool
+) -> None:
+    directory = model(tmp_path, shards=shards)
+    if not shards:
+        (directory / "model.safetensors").write_bytes(NO_TENSORS)
+    own = sorted(directory.glob("*.safetensors"))
+    if indexed:
+        index = {"weight_map": {file.name: file.name for file in own}}
+        (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+    for name in BESIDE:
+        (directory / name).write_bytes(POINTER)
+    (directory / "optimizer.safetensors.part").write_bytes(b"")
+    for examine in (True, False):
+        (found,) = discover(directory, examine=examine)
+        assert (found.num_files, found.size_bytes) == (len(own), 10 * len(own))
+        assert found.problem == ""
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        (
+            ["consolidated.safetensors"],
+            "no weights of a model, only consolidated.safetensors (Mistral's own format",
+        ),
+        (
+            ["adapter_model.safetensors"],
+            "no weights of a model, only adapter_model.safetensors (an adapter in PEFT's",
+        ),
+        (["mine.safetensors"], "no weights of a model, only mine.safetensors (neither in"),
+        (
+            ["model-00001-of-00001.safetensors", "model-00001-of-00002.safetensors"],
+            "two sets of weights, of 1 and 2 shards",
+        ),
+        (["model.fp16.safetensors"], ""),  # alone, as mlx-lm reads it
+        (["weights.00.safetensors", "weights.01.safetensors"], ""),
+        (["model-00001-of-00001.safetensors", "model.fp16-00001-of-00002.safetensors"], ""),
+    ],
+)
+def test_directories_without_one_set_of_weights(
+    tmp_path: Path, names: list[str], problem: str
+) -> None:
+    directory = model(tmp_path, shards=0)
+    for name in names:
+        (directory / name).write_bytes(NO_TENSORS)
+    (found,) = discover(directory)
+    assert found.problem.startswith(problem)
+    assert bool(found.problem) == bool(problem)
+
+
+def test_an_index_and_another_whole_model_are_two(tmp_path: Path) -> None:
+    directory = model(tmp_path, shards=2)
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors"}}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert discover(directory)[0].num_files == 1
+    (directory / "model.safetensors").write_bytes(NO_TENSORS)
+    problem = "two sets of weights, model.safetensors and the files of model.safetensors.index.json"
+    assert discover(directory)[0].problem == problem

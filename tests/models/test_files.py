@@ -147,6 +147,23 @@ def test_a_directory_that_is_no_model(tmp_path: Path, names: tuple[str, ...]) ->
         model_formats(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("params.json", "consolidated.safetensors", "tekken.json"), "publisher's own format"),
+        (("params.json", "consolidated.00.pth", "tokenizer.model"), "transformers' layout"),
+        (("adapter_config.json", "adapter_model.safetensors"), "Load the model that it belongs to"),
+    ],
+)
+def test_a_directory_of_another_kind_is_called_what_it_is(
+    tmp_path: Path, names: tuple[str, ...], message: str
+) -> None:
+    for name in names:
+        (tmp_path / name).write_bytes(b"{}")
+    with pytest.raises(InvalidModelError, match=message):
+        model_formats(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["nowhere", "file/below", "x" * 300, "null\0character"])
 def test_no_such_path(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_bytes(b"")

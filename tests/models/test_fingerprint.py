@@ -120,3 +120,26 @@ def change(file: Path, place: int, length: int) -> None:
     with file.open("r+b") as stream:
         stream.seek(place)
         stream.write(b"\1" * length)
+
+
+def test_what_lies_beside_the_weights_is_not_seen(model: Path, tmp_path: Path) -> None:
+    before = fingerprint(model)
+    (model / "optimizer.safetensors").write_bytes(b"state")
+    (model / "adapters.safetensors").write_bytes(b"one")
+    (model / "adapter_config.json").write_text("{}")
+    assert fingerprint(model) == before
+    with_adapter = fingerprint(model, model)  # an adapter that lies beside its model
+    (model / "adapters.safetensors").write_bytes(b"another")
+    assert fingerprint(model) == before != fingerprint(model, model) != with_adapter
+
+
+def test_every_file_of_a_model_in_another_format_counts(tmp_path: Path) -> None:
+    directory = tmp_path / "model"
+    directory.mkdir()
+    (directory / "genai_config.json").write_text("{}")
+    (directory / "model.onnx").write_bytes(b"one")
+    before = fingerprint(directory)
+    (directory / ".cache").write_text("who looked at it")
+    assert fingerprint(directory) == before
+    (directory / "model.onnx").write_bytes(b"two")
+    assert fingerprint(directory) != before

@@ -241,6 +241,37 @@ def test_lm_studio(home: Path, root: str) -> None:
     assert found() == [("lm-studio", str(mlx)), ("lm-studio", str(file))]
 
 
+@pytest.mark.parametrize("base", [".lmstudio", ".cache/lm-studio", "disk/home"])
+def test_lm_studio_that_was_moved(home: Path, base: str) -> None:
+    file = gguf(home / "disk" / "models" / "publisher" / "model" / "m.gguf")
+    other = gguf(home / base / "models" / "publisher" / "other" / "o.gguf")
+    settings = {"downloadsFolder": str(home / "disk" / "models"), "language": "en"}
+    (home / base / "settings.json").write_text(json.dumps(settings))
+    if base == "disk/home":
+        assert found() == []
+        (home / ".lmstudio-home-pointer").write_text(f"{home / base}\n")
+    assert found() == [("lm-studio", str(other)), ("lm-studio", str(file))]
+    assert locate("publisher/model") == str(file)
+    assert [m.name for m in discover_in(home / "disk" / "models")] == ["publisher/model/m.gguf"]
+
+
+@pytest.mark.parametrize("settings", ["", "{", "[]", '{"downloadsFolder": 5}', "{}"])
+@pytest.mark.parametrize("pointer", [b"", b"\xff\xfe", b"/nowhere", b"\0"])
+def test_lm_studios_settings_may_be_broken(home: Path, settings: str, pointer: bytes) -> None:
+    file = gguf(home / ".lmstudio" / "models" / "publisher" / "model" / "m.gguf")
+    (home / ".lmstudio" / "settings.json").write_text(settings)
+    (home / ".lmstudio-home-pointer").write_bytes(pointer)
+    assert found() == [("lm-studio", str(file))]
+
+
+def test_both_of_lm_studios_folders_may_be_one(home: Path) -> None:
+    file = gguf(home / ".lmstudio" / "models" / "publisher" / "model" / "m.gguf")
+    folder = {"downloadsFolder": str(file.parents[2])}
+    (home / ".lmstudio" / "settings.json").write_text(json.dumps(folder))
+    (home / ".lmstudio-home-pointer").write_text(str(home / ".lmstudio"))
+    assert found() == [("lm-studio", str(file))]
+
+
 def ollama(root: Path, name: str, digest: str = "a" * 64, kind: str = "model") -> Path:
     manifest = root / "manifests" / "registry.ollama.ai" / "library" / name / "latest"
     manifest.parent.mkdir(parents=True)
@@ -248,7 +279,8 @@ def ollama(root: Path, name: str, digest: str = "a" * 64, kind: str = "model") -
         {"mediaType": "application/vnd.ollama.image.license", "digest": f"sha256:{'1' * 64}"},
         {"mediaType": f"application/vnd.ollama.image.{kind}", "digest": f"sha256:{digest}"},
     ]
-    manifest.write_text(json.dumps({"schemaVersion": 2, "layers": layers}))
+    text = json.dumps({"schemaVersion": 2, "layers": layers}, indent=1).replace("\n", "\r\n")
+    manifest.write_text(text, encoding="utf-8-sig")  # as an editor may save it
     return root / "blobs" / f"sha256-{digest}"
 
 

@@ -50,6 +50,15 @@ def test_a_file_brings_it_back_bit_by_bit(tmp_path: Path) -> None:
     assert loaded.classify(MODEL, ["c"])[0].level == "L0"
 
 
+def test_a_byte_order_mark_and_line_ends_of_windows_say_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "news.toml"
+    by_hand = HEAD.replace("{text}:", "{text}\\nIt is about")
+    for text in (to_toml(task()), by_hand):
+        file.write_bytes(text.replace("\n", "\r\n").encode("utf-8-sig"))
+        assert core.load_task(file) == from_toml(text)
+        assert from_toml(file.read_bytes().decode()) == from_toml(text)
+
+
 @given(st.text().filter(str.isprintable) | st.text(), st.floats(0, 1))
 def test_any_text_and_number_is_kept(text: str, threshold: float) -> None:
     text = text.encode("utf-8", "replace").decode()

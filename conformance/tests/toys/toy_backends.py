@@ -21,7 +21,7 @@ class Toy:
     """Says what it is told."""
 
     name = "toy"
-    protocol = 1
+    protocol = 2
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.GENERATE})
     formats = frozenset({"safetensors"})
 

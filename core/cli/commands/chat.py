@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core.cli import exits, output, settings
+from core.system.stdout import stream
 
 if TYPE_CHECKING:
     from core.cli.commands.conversation import Conversation
@@ -31,6 +32,7 @@ Enter sends, Alt-Enter (Esc, then Enter) begins a new line. Ctrl-C stops an answ
 @click.argument("message", nargs=-1, metavar="[MESSAGE]...")
 @settings.model_option
 @click.option("-s", "--system", help="A system message.")
+@settings.template_options
 @settings.answer_options
 @settings.sampling_options
 @settings.load_options
@@ -52,7 +54,7 @@ def chat(**flags: Any) -> None:
     with loaded.model as model:
         if flags["verbose"]:
             explain(loaded)
-        talk = Talk(model, config, Conversation(flags["system"]))
+        talk = Talk(model, config, Conversation(flags["system"]), flags["opening"] or "")
         if not message and sys.stdin.isatty():
             _converse(talk)
         elif not talk.answer(message or _piped()):
@@ -60,7 +62,7 @@ def chat(**flags: Any) -> None:
 
 
 def _piped() -> str:
-    text = sys.stdin.read().rstrip("\n")
+    text = sys.stdin.read().removeprefix("\ufeff").rstrip("\r\n")
     if not text:
         raise click.UsageError("No message. Give one as an argument, on stdin, or on a terminal.")
     return text
@@ -68,11 +70,12 @@ def _piped() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """A model, and what was said with it."""
+    """A model, and what was said with it; each answer begins with ``opening``."""
 
     model: TextModel
     config: GenerateConfig
     conversation: Conversation
+    opening: str = ""
 
     def answer(self, text: str) -> bool:
         """Write the answer to a message as it comes, and keep both; False if Ctrl-C ended it.
@@ -84,11 +87,13 @@ class Talk:
         from core.errors import GenerationCancelled
         from core.types import Message
 
-        asked, said, stop = Message("user", text), "", Stop()
-        config = replace(self.config, cancel=stop.asked)
-        messages = self.conversation.messages(asked)
+        asked, said, stop = Message("user", text), self.opening, Stop()
+        begun = [Message("assistant", said)] if said else []
+        config = replace(self.config, cancel=stop.asked, continue_final_message=bool(begun))
+        messages = self.conversation.messages(asked, *begun)
         with noted(stop), closing(self.model.chat(messages, config)) as stream:
             try:
+                output.write_text(said)
                 for token in stream:
                     said += token.text
                     output.write_text(token.text)
@@ -156,6 +161,7 @@ def _reader() -> Callable[[], str]:
     """Reads a message of one or several lines, with the history of this conversation."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+    from prompt_toolkit.output import create_output
 
     keys = KeyBindings()
 
@@ -168,6 +174,10 @@ def _reader() -> Callable[[], str]:
         event.current_buffer.insert_text("\n")
 
     session: PromptSession[str] = PromptSession(
-        "> ", multiline=True, key_bindings=keys, prompt_continuation="  "
+        "> ",
+        multiline=True,
+        key_bindings=keys,
+        prompt_continuation="  ",
+        output=create_output(stream() if output.is_terminal() else sys.stderr),
     )
     return session.prompt

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @flags.of_rows
 @click.option("--labels", metavar="A,B,C", help="The labels to choose from.")
 @click.option("--labels-file", type=flags.FILE, help="The labels, one a line.")
-@click.option("--label-prefix", help="What stands before a label; default: a space.")
+@click.option("--label-prefix", help="Text before a label. [default: a space, if it fits]")
 @click.option(
     "--labels-only", is_flag=True, help="Write the label alone; many long labels take less time."
 )
@@ -108,6 +108,7 @@ def _classify(given: dict[str, Any], labels: tuple[str, ...]) -> None:
     from core.protocols import Capability
 
     options = settings.given(given, (*settings.SAMPLING, "label_prefix"))
+    options |= settings.template_config(given)
     config = GenerateConfig(labels=labels, labels_only=given["labels_only"], **options)
     if config.labels_only:
         kind = answers.labels_alone()
@@ -124,6 +125,7 @@ def _classify(given: dict[str, Any], labels: tuple[str, ...]) -> None:
             generate=answering,
             fitted=_with_logprobs,
             room=lambda loaded: _longest(loaded, labels),
+            labelled=config if labels else None,
         ),
     )
 

@@ -85,7 +85,9 @@ def record(model: DiscoveredModel, verdict: Verdict | None) -> dict[str, Any]:
 
 
 def modified(seconds: float) -> str | None:
-    """A time in ISO 8601, in UTC; None for what no calendar holds."""
+    """A time in ISO 8601, in UTC; None for an unknown one, and for what no calendar holds."""
+    if not seconds:
+        return None
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
     except (OverflowError, ValueError, OSError):
@@ -107,7 +109,7 @@ def _cells(
 ) -> tuple[str, ...]:
     return (
         _name(model, directory),
-        model.source,
+        f"{model.source}: {', '.join(model.parts)}" if model.parts else model.source,
         model.model_type or "-",
         model.quantisation or "-",
         output.human_size(model.size_bytes),
@@ -127,7 +129,8 @@ def _name(model: DiscoveredModel, directory: str | None) -> str:
 
 
 def _handle(model: DiscoveredModel, paths: bool) -> str:
-    return model.path if paths or not model.names else model.name
+    is_named = model.adapters or (model.names and not paths)
+    return model.name if is_named else model.path
 
 
 def _backends(verdict: Verdict | None) -> str:

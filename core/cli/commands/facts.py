@@ -8,7 +8,7 @@ from typing import Any
 
 from core.cli.commands.discover import modified
 from core.errors import CoreError
-from core.models.files import model_formats, read_config_json, resolve_path
+from core.models.files import read_config_json, resolve_path
 from core.types import DiscoveredModel
 
 # One fact, under its key in config.json and in GGUF metadata (after the architecture's name).
@@ -20,14 +20,15 @@ _KEYS = {
 }
 
 
-def facts_of(path: str, found: DiscoveredModel | None) -> dict[str, Any]:
+def facts_of(path: str, found: DiscoveredModel | None, backend: str = "") -> dict[str, Any]:
     """Facts by name; None for what the headers do not say.
 
     ``found`` is what discovery knows of it. Raises `ModelNotFoundError` and `ModelAccessError`
-    where nothing is there, or what may not be read.
+    where nothing is there, or what may not be read, and where it is not a model to anybody: not to
+    `core`, and no ``backend`` is asked for by name.
     """
     location = resolve_path(path)
-    form = found.format if found else model_formats(location)[0]
+    form = found.format if found else _format(location, backend)
     facts: dict[str, Any] = {
         "path": location,
         "format": form,
@@ -38,13 +39,38 @@ def facts_of(path: str, found: DiscoveredModel | None) -> dict[str, Any]:
         "quantisation": found.quantisation or None if found else None,
         "quant_bits": found.quant_bits if found else None,
         "quant_group": found.quant_group if found else None,
+        "parts": _uses(found),
         **dict.fromkeys(_KEYS),
     }
 
     # Of a directory with a GGUF file, that file is read; what is broken is told as the verdict.
     with contextlib.suppress(CoreError):
-        facts |= _of_gguf(found.path if found else path) if form == "gguf" else _of_config(location)
+        if form == "gguf":
+            facts |= _of_gguf(found.path if found else path)
+        elif form == "safetensors":
+            facts |= _of_config(location)
     return facts
+
+
+def _format(location: str, backend: str) -> str | None:
+    """The format that `core` recognises; None where it knows none, and a backend is named."""
+    from core.models.recognised import recognised
+    from core.registry import REGISTRY
+
+    formats = recognised(location)
+    if not formats and not backend:
+        REGISTRY.choose(location)  # raises: it says what the backends read
+    return formats[0] if formats else None
+
+
+def _uses(found: DiscoveredModel | None) -> dict[str, str]:
+    """Return what becomes of each part that a name of Ollama's store stands for."""
+    if found is None or not found.parts:
+        return {}
+    from core.models.ollama import ADAPTER, unapplied
+
+    adapters = {ADAPTER: "\n".join(found.adapters)} if found.adapters else {}
+    return adapters | {kind: use for kind, use, _ in unapplied(found)}
 
 
 def _of_config(directory: str) -> dict[str, object]:

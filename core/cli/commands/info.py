@@ -39,7 +39,7 @@ def info(given: str | None, wanted: bool, as_json: bool, **flags: Any) -> None:
     """
     from core.cli.commands.facts import facts_of
     from core.cli.loading import load
-    from core.models.names import locate
+    from core.models.names import located
     from core.models.stores import model_at
     from core.options import LoadConfig
 
@@ -47,11 +47,11 @@ def info(given: str | None, wanted: bool, as_json: bool, **flags: Any) -> None:
     config = settings.load_config(flags)
     if not wanted and config != LoadConfig(backend=config.backend):
         raise click.UsageError("Options of a load go with --load: nothing is loaded without it.")
-    location = locate(model)
-    found = model_at(location)
-    facts = facts_of(location, found) | _backend(location, found, config.backend)
+    place = located(model)
+    location, found = place.path, place.described(model_at(place.path))
+    facts = facts_of(location, found, config.backend) | _backend(location, found, config.backend)
     if wanted and facts["backend"] is not None:
-        loaded = load(location, config)
+        loaded = load(model, config)
         with loaded.model:
             facts["loaded"] = _loaded(loaded)
     if as_json:
@@ -74,7 +74,8 @@ def _backend(path: str, found: DiscoveredModel | None, name: str) -> dict[str, A
     problem = found.problem if found else ""
     if problem == NO_PERMISSION:
         raise ModelAccessError(verdict.reason)
-    if problem or not (name or verdict.backends):
+    able = [each for each in verdict.backends if name in ("", each)]
+    if not able and (problem or not name):
         nobody: dict[str, Any] = {"backend": None, "backends": (), "problem": verdict.why_nobody}
         return {**nobody, "reason": verdict.reason, "skipped": {}}
 
@@ -118,6 +119,9 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
         elif name == "backends":
             if value[1:] or (value and facts["backend"] is None):
                 yield _line("loaded by", ", ".join(value))
+        elif name == "parts":
+            for kind, use in value.items():
+                yield _line(kind, use)
         elif name == "problem":
             if value is not None:
                 yield _line("problem", value)

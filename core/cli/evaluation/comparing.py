@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,7 +79,7 @@ def _written(side: str, flags: Mapping[str, Any], target: Path) -> str:
 def _is_written(name: str) -> bool:
     """Whether a file is an evaluation; a GGUF file is a model."""
     with open(name, "rb") as stream:
-        line = stream.readline(2**24).strip().rstrip(b",")
+        line = stream.readline(2**24).removeprefix(BOM_UTF8).strip().rstrip(b",")
         line = line if line != b"[" else stream.readline(2**24).strip().rstrip(b",")
     try:
         return "prediction" in json.loads(line)

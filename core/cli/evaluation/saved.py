@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ def records(name: str) -> Iterator[tuple[str, Record]]:
     found = False
     with open(name, "rb") as stream:
         for number, line in enumerate(stream, 1):
-            line = line.strip().rstrip(b",")
+            line = line.removeprefix(BOM_UTF8).strip().rstrip(b",")
             if line in (b"", b"[", b"]"):
                 continue
             found = True

@@ -64,7 +64,7 @@ class Summary:
         self.rows += len(answers)
         if self.gold is not None:
             self.gold.add(rows, answers)
-        for answer in answers:
+        for row, answer in zip(rows, answers, strict=True):
             error, label = answer["error"], answer.get("label")
             if isinstance(error, dict):
                 self.failures[str(error["type"]) or "error"] += 1
@@ -73,7 +73,7 @@ class Summary:
                 margin = answer.get("margin")
                 if isinstance(margin, float):
                     self._margins[label] += shown(margin)
-                self.doubts.add(answer)
+                self.doubts.add(answer, row)
             elif "labels" in answer:
                 self.counts.update(labels_in(answer["labels"], self.counts) or ())
 

@@ -28,12 +28,17 @@ TEMPLATE = "{% for message in messages %}{{ message.content | trim }}!{% endfor 
 TinyGguf = Callable[..., Path]
 
 
+def _as_they_are(weights: dict[str, np.ndarray]) -> None:
+    """Change nothing."""
+
+
 @pytest.fixture
 def tiny_gguf(tmp_path: Path) -> TinyGguf:
     """Writes a model of under 1 MB and returns its (first) file.
 
     ``change``: metadata by key, None leaves a key out; ``shards``: files to split it into;
-    ``added``: what to add to weights, by their names; ``words``: what the embedding has rows for.
+    ``added``: what to add to weights, by their names; ``words``: what the embedding has rows for;
+    ``edit`` changes the weights in place.
     """
 
     def write(
@@ -44,10 +49,12 @@ def tiny_gguf(tmp_path: Path) -> TinyGguf:
         tensors: bool = True,
         added: Mapping[str, np.ndarray] | None = None,
         words: Sequence[str] = WORDS,
+        edit: Callable[[dict[str, np.ndarray]], None] = _as_they_are,
     ) -> Path:
         path = tmp_path / f"{name}.gguf"
         path.parent.mkdir(parents=True, exist_ok=True)
         weights = _weights(len(words), architecture) if tensors else {}
+        edit(weights)
         limit = -(-len(weights) // shards) if shards > 1 else 0
         writer = gguf.GGUFWriter(path, architecture, split_max_tensors=limit)
         for key, value in {**_metadata(architecture), **(change or {})}.items():
@@ -70,7 +77,7 @@ def lora_gguf(tmp_path: Path) -> LoraGguf:
     """Writes a LoRA adapter as llama.cpp's convert_lora_to_gguf.py does, and returns its file.
 
     ``tensors``: A [rank, in] and B [out, rank] by the weight's name, which becomes
-    W + ``alpha`` / rank * B A. Without them, an adapter of the tiny model.
+    W + ``alpha`` / rank * B A. Without them, an adapter of the tiny model. ``more``: metadata.
     """
 
     def write(
@@ -78,8 +85,11 @@ def lora_gguf(tmp_path: Path) -> LoraGguf:
         tensors: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None,
         alpha: float = 4.0,
         architecture: str = "llama",
+        more: Mapping[str, object] | None = None,
     ) -> Path:
         writer = gguf.GGUFWriter(tmp_path / f"{name}.gguf", architecture)
+        for key, value in (more or {}).items():
+            _add(writer, key, value)
         writer.add_string("general.type", "adapter")
         writer.add_string("adapter.type", "lora")
         writer.add_float32("adapter.lora.alpha", alpha)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -55,6 +56,37 @@ def test_what_a_load_states(tiny_gguf: TinyGguf) -> None:
     assert chosen["suits"] == SUITS_CHAT.value
 
 
+def test_a_name_of_ollamas_answers_with_its_adapter(
+    tiny_gguf: TinyGguf, lora_gguf: TinyGguf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "ollama"))
+    blobs = tmp_path / "ollama" / "blobs"
+    blobs.mkdir(parents=True)
+    base = tiny_gguf().rename(blobs / f"sha256-{'a' * 64}")
+    adapter = lora_gguf().rename(blobs / f"sha256-{'b' * 64}")
+    for name, layers in {
+        "plain": {"model": base},
+        "tuned": {"adapter": adapter, "model": base},
+    }.items():
+        manifest = tmp_path / "ollama" / "manifests" / "host" / "space" / name / "latest"
+        manifest.parent.mkdir(parents=True)
+        content = [
+            {"mediaType": f"application/vnd.ollama.image.{kind}", "digest": blob.name}
+            for kind, blob in layers.items()
+        ]
+        manifest.write_text(json.dumps({"layers": content}))
+
+    def logits(model: str, **options: object) -> list[float]:
+        with core.load_model(model, backend="llama_cpp", options=THREADS, **options) as loaded:  # type: ignore[arg-type]
+            [result] = loaded.classify(["ab"], return_logits=True)
+            return list(result.logits or ())
+
+    plain, tuned = logits("host/space/plain"), logits("host/space/tuned")
+    assert plain == logits(str(base))
+    assert tuned == logits(str(base), adapter_path=str(adapter))
+    assert max(abs(one - other) for one, other in zip(plain, tuned, strict=True)) > 0.1
+
+
 def test_quantisation_is_told(smollm2_gguf: Path) -> None:
     with _load(smollm2_gguf, context_len=64) as model:
         assert (model.info.quant_bits, model.info.quant_group) == (4, 32)
@@ -70,6 +102,12 @@ def test_a_split_model_with_a_part_missing(tiny_gguf: TinyGguf) -> None:
     first.with_name("tiny-00003-of-00003.gguf").unlink()
     with pytest.raises(InvalidModelError, match="tiny-00003-of-00003"):
         _load(first)
+
+
+def test_a_part_under_another_name(tiny_gguf: TinyGguf) -> None:
+    renamed = tiny_gguf(shards=3).rename(tiny_gguf("x").with_name("renamed.gguf"))
+    with pytest.raises(InvalidModelError, match=r"one of 3 files.*NAME-00001-of-00003\.gguf"):
+        _load(renamed)
 
 
 def test_a_part_of_another_model(tiny_gguf: TinyGguf) -> None:

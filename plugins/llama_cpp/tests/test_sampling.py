@@ -201,8 +201,9 @@ def test_infinite_logits() -> None:
     assert drawn == {1, 3}
     assert logprob(row, 0) == -math.inf
     assert logprob(row, 1) == pytest.approx(math.log(0.5))
-    with pytest.raises(InvalidModelError, match="not numbers"):
-        Sampler(config, ()).draw(as_row([0.0, math.nan]), 0)
+    for broken in ([0.0, math.nan], [math.nan, 0.0], [0.0, math.inf], [-math.inf] * 2):
+        with pytest.raises(InvalidModelError, match=r"logits .* NaN or infinite"):
+            Sampler(config, ()).draw(as_row(broken), 0)
 
 
 def test_the_total_is_right_for_large_vocabularies() -> None:

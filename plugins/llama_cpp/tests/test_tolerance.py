@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ from typing import Any
 import pytest
 
 import core
+from core_llama_cpp.library import TILED, tiled_products
 from core_llama_cpp.tolerance import EXACT, FLOATS, ROUNDED
 
 PROMPT, OTHERS = "The weather today is nice and", ["word " * 40, "1 2 3 4 5", "x"]
@@ -76,3 +80,36 @@ def test_a_model_of_floats(
 ) -> None:
     with load(tiny_gguf(), slots, **options) as model:
         assert model.info.logit_tolerance == tolerance
+
+
+@pytest.mark.parametrize(
+    ("value", "tiled"),
+    [(None, True), ("1", True), ("2x", True), ("0", False), ("", False), ("off", False)],
+)
+def test_tiled_products_are_asked_for_as_ggml_reads_it(
+    monkeypatch: pytest.MonkeyPatch, value: str | None, tiled: bool
+) -> None:
+    monkeypatch.delenv(TILED, raising=False)
+    if value is not None:
+        monkeypatch.setenv(TILED, value)
+    assert tiled_products() is tiled
+
+
+def test_tiled_products_are_off_unless_the_environment_asks(tiny_gguf: Callable[..., Path]) -> None:
+    code = (
+        "import sys, core\n"
+        "slots = {'parallel_slots': 1, 'options': {'n_threads': 1}}\n"
+        "with core.load_model(sys.argv[1], backend='llama_cpp', **slots) as model:\n"
+        "    print(model.info.logit_tolerance)\n"
+    )
+    path = str(tiny_gguf())
+    environment = {name: value for name, value in os.environ.items() if name != TILED}
+    for more, tolerance in (({}, FLOATS), ({TILED: "1"}, ROUNDED), ({TILED: "0"}, FLOATS)):
+        run = subprocess.run(
+            [sys.executable, "-c", code, path],
+            env=environment | more,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert float(run.stdout) == tolerance

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ import core
 from core.options import GenerateOptions
 from core.testing import FakeBackend
 from core.types import DiscoveredModel
+from core_llm import hooks
 from core_llm.hooks import named
-from core_llm.models import Options
+from core_llm.models import CoreModel, Options
 
 Make = Callable[..., FakeBackend]
 NAME = "SmolLM2-135M-Instruct"
@@ -61,6 +63,16 @@ def test_a_name_that_two_models_have_is_neither_s() -> None:
     assert found == {"a-1": (), "a-2": (), "b": ()}
     twins = [described("same"), described("same")]
     assert [name for _, name, _ in named(twins)] == ["m/same", "m/same"]
+
+
+def test_a_name_that_stands_for_more_than_a_file_is_loaded_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tuned = replace(described("tuned:latest"), parts=("adapter",), adapters=("/m/lora",))
+    monkeypatch.setattr(hooks, "discover_stores", lambda examine: [described("plain"), tuned])
+    models: list[CoreModel] = []
+    hooks.register_models(lambda model, *_, aliases: models.append(model))
+    assert [model.path for model in models] == ["/m/plain", "tuned:latest"]
 
 
 def test_nothing_is_loaded_for_a_list(fake: Make) -> None:
@@ -207,6 +219,8 @@ def test_classify_prints_a_line_of_json_for_each_text(fake: Make) -> None:
     ]
     assert {"probabilities", "margin", "label_mass", "level"} <= rows[0].keys()
     assert run(*words, "--plain", given="bad\ngood\n").stdout == "bad\ngood\n"
+    from_an_editor = run(*words, given="\ufeffbad\r\ngood\r\n").stdout.splitlines()
+    assert [json.loads(line)["text"] for line in from_an_editor] == ["bad", "good"]
 
 
 def test_the_error_of_a_row_is_its_own(fake: Make) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ import core
 from core.registry import REGISTRY
 from core.shared_models import close_shared_models
 from core.testing import FakeBackend, FakeModel, write_model
+from core.types import DiscoveredModel
 from core_mcp.models import Models
 from core_mcp.server import create_server
 
@@ -41,9 +43,10 @@ def likely(prompt: str, labels: Sequence[str]) -> Mapping[str, float]:
 
 
 class Watched(FakeModel):
-    """Writes a file where CORE_TEST_ENDED says, once an answer was cancelled."""
+    """Writes a file where CORE_TEST_ENDED says, once an answer was cancelled or has ended."""
 
     def chat(self, messages: Any, config: Any = None, /, **options: Any) -> Any:
+        assert os.read(0, 1) == b""  # the messages on stdin are the protocol's
         threading.Thread(target=self._watch, args=(config.cancel,), daemon=True).start()
         return super().chat(messages, config, **options)
 
@@ -51,7 +54,8 @@ class Watched(FakeModel):
     def _watch(cancel: threading.Event) -> None:
         cancel.wait()
         sys.stdout.write("this is no message of the protocol\n")  # and breaks nothing
-        Path(os.environ["CORE_TEST_ENDED"]).touch()
+        if ended := os.environ.get("CORE_TEST_ENDED"):
+            Path(ended).touch()
 
 
 class Backend(FakeBackend):
@@ -242,6 +246,21 @@ def test_without_models_those_that_are_discovered(
     assert call(models, "generate", prompt="hi", model="only").is_error is False
 
 
+def test_a_name_that_stands_for_more_than_a_file_is_loaded_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tuned = DiscoveredModel(
+        *("/m/base", "", 0, 0, 1, "gguf", 1, "ollama"),
+        names=("tuned:latest", "tuned"),
+        parts=("adapter",),
+        adapters=("/m/lora",),
+    )
+    monkeypatch.setattr("core_mcp.models.discover_stores", lambda examine: [tuned])
+    monkeypatch.setattr("core_mcp.models.shared_model", lambda model, backend: FakeModel(model))
+    loaded: Any = Models().load("tuned")
+    assert loaded.generate("hi").text() == "tuned:latest"
+
+
 def test_models_that_cannot_be_told_apart_are_refused(backend: FakeBackend, tmp_path: Path) -> None:
     twice = [str(write_model(tmp_path / folder / "same")) for folder in ("a", "b")]
     with pytest.raises(core.InvalidOptionError, match="same"):
@@ -308,6 +327,80 @@ def test_over_stdio_a_call_is_cancelled_and_the_next_is_answered(tmp_path: Path)
             assert second["error"].startswith("EmptyPromptError: ")
 
     asyncio.run(asyncio.wait_for(talk(), 3 * WAIT))
+
+
+# A hook plugin that prints while it is imported, from a thread, from C and from a child.
+LOUD = r"""
+import ctypes, os, threading, time
+import pluggy
+
+def noise():
+    print("NOISE", flush=True)
+    os.write(1, b"NOISE \xff without an end")
+    ctypes.CDLL(None).puts(b"NOISE")
+    ctypes.CDLL(None).fflush(None)
+    os.system("echo NOISE")
+
+def without_end():
+    while True:
+        noise()
+        time.sleep(0.01)
+
+noise()
+threading.Thread(target=without_end, daemon=True).start()
+
+@pluggy.HookimplMarker("core")
+def core_register_commands(cli):
+    noise()
+"""
+
+
+def messages(*requests: Mapping[str, Any]) -> bytes:
+    return b"".join(
+        json.dumps({"jsonrpc": "2.0", **request}).encode() + b"\n" for request in requests
+    )
+
+
+def test_noise_is_no_part_of_the_protocol(tmp_path: Path) -> None:
+    model, site = write_model(tmp_path / "mine"), tmp_path / "site"
+    info = site / "loud-1.dist-info"
+    info.mkdir(parents=True)
+    (site / "loud.py").write_text(LOUD)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: loud\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[core.hooks]\nloud = loud\n")
+    path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
+    started = subprocess.Popen(
+        [sys.executable, "-c", STARTED, "mcp", str(model)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    hello = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    }
+    ask = {"name": "generate", "arguments": {"prompt": "hi", "max_tokens": 5}}
+    with started as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(
+            messages(
+                {"id": 1, "method": "initialize", "params": hello},
+                {"method": "notifications/initialized"},
+                {"id": 2, "method": "tools/call", "params": ask},
+            )
+        )
+        process.stdin.flush()
+        answers = []
+        for line in process.stdout:
+            answers.append(json.loads(line))
+            if answers[-1].get("id") == 2:
+                break
+        process.stdin.close()
+        assert process.stdout.read() == b""
+    assert answers[-1]["result"]["structuredContent"]["text"] == "Hello"
 
 
 @pytest.mark.slow

@@ -141,6 +141,7 @@ def test_refusal(fake_dir: Path, tmp_path: Path) -> None:
     backend = MlxLm()
     assert backend.refusal(fake_dir) is None
     assert "no such file" in str(backend.refusal(tmp_path / "nothing"))
+    assert "is a file, and not a GGUF file" in str(backend.refusal(fake_dir / "config.json"))
     for config, reason in (
         ({}, "model_type"),
         ({"model_type": "no-such"}, "no code for the model type 'no-such'"),

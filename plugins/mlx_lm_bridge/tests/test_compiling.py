@@ -33,7 +33,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def said(code: str, **environment: str) -> str:
-    """What a worker's interpreter prints, started as a session starts it."""
+    """What a worker's interpreter answers, started as a session starts it."""
+    code = f"import sys; sys.stdout = open(int(sys.argv[2]), 'w')\n{code}"
     worker = WorkerProcess([sys.executable, "-c", code], {**compiling_environment(), **environment})
     try:
         while (line := worker.line(0.1)) is None:

@@ -15,7 +15,7 @@ from core_mlx_lm_bridge.model import BridgeModel
 from core_mlx_lm_bridge.process import WorkerProcess
 
 Fake = Callable[..., BridgeModel]
-SILENT = "import time; print('ready', flush=True); time.sleep(600)"
+SILENT = "import os, sys, time; os.write(int(sys.argv[2]), b'ready\\n'); time.sleep(600)"
 
 
 @pytest.fixture

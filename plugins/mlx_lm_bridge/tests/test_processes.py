@@ -83,7 +83,7 @@ def test_no_orphan_when_the_caller_is_killed(fake_dir: Path, number: signal.Sign
 
 
 def test_no_orphan_while_a_fork_holds_the_pipes(fake_dir: Path) -> None:
-    """The worker sees no end of stdin then, but another parent."""
+    """The worker sees no end of its requests then, but another parent."""
     code = (
         "import time\n"
         "if os.fork() == 0: os.close(2); time.sleep(90); os._exit(0)\n"
@@ -185,7 +185,10 @@ def test_the_caller_keeps_its_limits(fake: Fake) -> None:
 
 def test_a_line_for_a_worker_that_does_not_read_yet() -> None:
     """What the pipe does not hold is written while the answer is waited for."""
-    code = "import sys, time; time.sleep(0.3); print(len(sys.stdin.readline()), flush=True)"
+    code = (
+        "import os, sys, time; time.sleep(0.3)\nrequests, answers = map(int, sys.argv[1:])\n"
+        "os.write(answers, b'%d\\n' % len(open(requests, 'rb').readline()))"
+    )
     worker = WorkerProcess([sys.executable, "-c", code], {})
     worker.send(b"x" * 1_000_000 + b"\n")
     while (line := worker.line(0.1)) is None:

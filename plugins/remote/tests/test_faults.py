@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -230,7 +231,7 @@ def test_nobody_at_an_address() -> None:
         port = free.getsockname()[1]
     with pytest.raises(ModelNotFoundError, match="cannot be reached"):
         core.load_model(f"http://127.0.0.1:{port}")
-    for wrong in ("http://", "http://[", "http://host:port", "http://h:1?x=1"):
+    for wrong in ("http://", "http://[", "http://host:port", "http://h:1?x=1", "grpc://h:1/m"):
         with pytest.raises(CoreError):
             core.load_model(wrong, backend="remote")
     assert not [each for each in threading.enumerate() if each.name == "core-remote"]
@@ -314,6 +315,50 @@ def test_a_server_of_openais_wire_offers_what_it_shows(speaker: Any) -> None:
         speaker.generate("x", top_k=3)
     with pytest.raises(core.UnsupportedOperationError):
         speaker.classify(["x"])
+
+
+def _read(texts: Sequence[str], values: Sequence[float | None], *, chat: bool) -> bytes:
+    """A piece with log-probabilities; Python's json writes NaN and Infinity as they are."""
+    found: dict[str, Any] = {"tokens": texts, "token_logprobs": values}
+    if chat:
+        pairs = zip(texts, values, strict=True)
+        found = {"content": [{"token": text, "logprob": value} for text, value in pairs]}
+    text = "".join(texts)
+    choice = {"index": 0, "text": text, "delta": {"content": text}, "logprobs": found}
+    return b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n"
+
+
+@pytest.mark.parametrize("chat", [False, True])
+@pytest.mark.parametrize("bad", [None, math.nan, math.inf, -math.inf])
+def test_a_log_probability_that_is_no_number_is_its_rows_error(
+    bad: float | None, chat: bool, wild: Any
+) -> None:
+    sound = _read(["a"], [-0.5], chat=chat) + _piece("", "length") + _DONE
+
+    def answer(head: str, connection: socket.socket) -> None:
+        body = wild.requests[-1].replace(" ", "")
+        if "/v1/models" in head:
+            _sent(connection, b'{"data":[{"id":"wild","max_model_len":64}]}')
+        elif "/v1/completions" not in head and "/v1/chat/completions" not in head:
+            _sent(connection, b'{"error":"no"}', "404 Not Found")
+        elif '"stream":true' not in body:
+            _sent(connection, b'{"choices":[{"text":"a"}],"usage":{"prompt_tokens":3}}')
+        elif "broken" in body:
+            spoilt = _read(["a", "b"], [-0.5, bad], chat=chat)
+            _sent(connection, _read(["c"], [-0.1], chat=chat) + spoilt + sound)
+        else:
+            _sent(connection, sound)
+
+    wild.answer = answer
+    with core.load_model(wild.url) as model:
+        rows = model.batch_generate(["x", "broken", "y"], max_tokens=3, return_logprobs=True)
+        assert [type(row.error) for row in rows] == [type(None), core.RequestError, type(None)]
+        assert "log-probability" in str(rows[1].error)
+        assert [(token.text, token.logprob) for token in rows[1].tokens] == [("c", -0.1)]
+        assert [(token.text, token.logprob) for token in rows[2].tokens] == [("a", -0.5)]
+        with pytest.raises(core.RequestError, match="log-probability"):
+            model.chat([core.Message("user", "broken")], return_logprobs=True).text()
+        assert model.generate("broken", max_tokens=3).text() == "caba"  # nobody asked for them
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -32,10 +33,12 @@ from core.errors import (
     UnsupportedOperationError,
     UnsupportedOptionError,
 )
+from core.options import GenerateConfig
 from core.types import Message
 from core_remote.failures import ServerBusyError, ServerError
 from core_remote.llama_cpp.events import Likely, Reading, matched
 from core_remote.llama_cpp.readings import Known, known
+from core_remote.llama_cpp.streams import TokenWire
 from plugins.remote.tests.replay import Answer, Ask, replayed, serving
 from plugins.remote.tests.serve_process import server
 from plugins.remote.tests.tiny_llama import write_model
@@ -134,6 +137,26 @@ def test_special_tokens_count_where_a_template_wrote_them(model: Any, inside: An
     assert model.encode(by_hand) == inside.encode(by_hand)
 
 
+def test_options_that_the_server_does_not_show_to_count_are_refused(model: Any) -> None:
+    for options in ({"chat_template_kwargs": {"a": 1}}, {"continue_final_message": True}):
+        with pytest.raises(UnsupportedOptionError, match=next(iter(options))):
+            model.render_chat([Message("user", "Hello")], **options)
+
+
+def test_names_count_where_the_server_s_prompt_depends_on_them(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def applied(turns: Any) -> str:
+        users = (turn["name"] + ": " if turn.get("name") == "ann" else "" for turn in turns)
+        return "".join(name + turn["content"] for name, turn in zip(users, turns, strict=True))
+
+    monkeypatch.setattr(model._tokenizer._server, "apply_template", applied)
+    ann, bob = Message("user", "Hello", "ann"), Message("user", "Hi", "bob")
+    assert model.render_chat([ann]) == "ann: Hello"
+    with pytest.raises(ChatTemplateError, match=r"no place for a message's name \('bob'\)"):
+        model.render_chat([ann, bob])
+
+
 @pytest.mark.parametrize("prompt", _PROMPTS)
 @pytest.mark.parametrize("penalty", [1.0, 1.7])
 def test_greedy_tokens_are_those_of_the_model_in_process(
@@ -171,6 +194,23 @@ def test_stops_are_cores_own(model: Any, inside: Any) -> None:
             _run(each.generate(_PROMPTS[1], max_tokens=12, **options)) for each in (model, inside)
         )
         assert found == wanted
+
+
+def test_a_stop_string_may_be_a_special_token(model: Any, inside: Any) -> None:
+    """Token by token, as the server tells them; it names the special tokens at the load."""
+    vocabulary = model._tokenizer.vocabulary
+    assert set(vocabulary.names.items()) >= {(2, "<|im_start|>"), (3, "<|im_end|>")}
+    ids = [*inside.encode("ab")[1:], 2, *inside.encode("b")[1:]]
+    for stop, left in (("<|im_start|>", "ab"), ("b<|im_start|>b", "a"), ("<|im_end|>", "abb")):
+        wire: Any = TokenWire(
+            *(cast("Any", None),) * 3,
+            GenerateConfig(stop=(stop,)),
+            model._tokenizer.detokenizer(),
+            vocabulary.names,
+        )
+        lines = [b'{"token": %d}' % id for id in ids] + [b'{"reason": "length"}']
+        text = "".join(token.text for line in lines for token in wire.feed(line))
+        assert (text, wire.reason) == (left, "length" if left == "abb" else "stop")
 
 
 def test_labels_are_those_of_the_model_in_process(model: Any, inside: Any) -> None:
@@ -259,6 +299,31 @@ def test_what_is_too_unlikely_to_be_told_is_refused() -> None:
         known(Likely(3, -87.4), [])
     with pytest.raises(RequestError):
         known(Likely(3, -3.4e38), [])
+
+
+def test_null_in_the_place_of_a_log_probability_is_its_rows_error() -> None:
+    """JSON has no NaN: a server whose model computes it writes null."""
+    sound, broken = _PROMPTS[0], list[int]()
+
+    def nan(method: str, path: str, body: bytes) -> Answer | None:
+        prompt = json.loads(body).get("prompt", []) if path == "/completion" else []
+        if not broken or prompt[: len(broken)] != broken:
+            return None
+        status, kind, said = replayed(RECORDED)(method, path, body)
+        return status, kind, re.sub(r'"logprob":\s*[-+.0-9e]+', '"logprob": null', said)
+
+    with serving(_answering(nan)) as url, core.load_model(url) as loaded:
+        model: Any = loaded
+        broken += model.encode(_PROMPTS[1])
+        row, bad = model.classify([sound, _PROMPTS[1]], labels=_LABELS, return_logprobs=True)
+        [score] = model.score([_PROMPTS[1]], [" yes and no"])
+        stream = model.generate(_PROMPTS[1], max_tokens=16, return_logprobs=True)
+        assert row.error is None
+        for error in (bad.error, score.error):
+            assert isinstance(error, RequestError)
+            assert "log-probability None" in str(error)
+        with pytest.raises(RequestError, match="log-probability None"):
+            list(stream)
 
 
 def test_readings_that_were_left_out_are_found_or_none_is() -> None:

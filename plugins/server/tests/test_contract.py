@@ -36,7 +36,7 @@ def test_a_description_says_what_the_model_offers_and_refuses(client: TestClient
     assert "labels" in told["capabilities"]
     assert told["refused"] == ["typical_p"]
     assert len(told["fingerprint"]) == 32
-    left_out = {Capability.ROTATE, Capability.MODEL_PROBE}
+    left_out = {Capability.ROTATE, Capability.MODEL_PROBE, Capability.MODEL_FINDING}
     assert left_out.isdisjoint(told["capabilities"])
 
 

@@ -10,7 +10,11 @@ from typing import Unpack
 from core import validate
 from core.clock import Check, RequestClock
 from core.errors import GenerationCancelled, GenerationTimeout
-from core.options import GenerateConfig, GenerateOptions
+from core.options import (
+    ChatOptions,
+    GenerateConfig,
+    GenerateOptions,
+)
 from core.protocols import Capability
 from core.support import checked_prompts
 from core.token_ids import TokenIds, token_prompts
@@ -61,7 +65,7 @@ class GeneratingModel(InProcessModel):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> RequestStream:
         """Answer a conversation, in the model's own chat format or its family's.
 
@@ -77,7 +81,7 @@ class GeneratingModel(InProcessModel):
             clock.check()
 
         try:
-            prompt = self._served.tokenizer.render_chat(messages, check)
+            prompt = self._served.tokenizer.render_chat(messages, check, request)
         except (GenerationCancelled, GenerationTimeout) as error:
             return self._stopped(error)
         return self._stream(prompt, request, clock.seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Unpack
 
 from core.base import TextModelBase
 from core.chat import RenderedPrompt
@@ -13,9 +14,11 @@ from core.options import (
     GenerateConfig,
     GenerateOptions,
     RequestOptions,
+    TemplateOptions,
     resolve_classify,
     resolve_generate,
     resolve_request,
+    resolve_template,
 )
 from core.protocols import Capability
 from core.support import checked_text, refuse_options
@@ -36,12 +39,12 @@ _METHODS = {
 class InProcessModel(TextModelBase):
     """A loaded model: its facts, its tokenizer, and what all its operations begin and end with.
 
-    ``capabilities``: what the backend declares. ``unsupported``: options that no capability stands
-    for and that the backend does not honour, ``"top_k"`` say; they are refused by name.
+    ``capabilities``: what the backend declares. ``honours``: options of `core.support.REFUSABLE`
+    that it honours, ``"top_k"`` say; the others are refused by name.
     ``equal_rows``: equal rows of a call are computed once.
     """
 
-    unsupported: Collection[str] = ()
+    honours: Collection[str] = ()
     equal_rows: bool = True
 
     def __init__(
@@ -72,13 +75,20 @@ class InProcessModel(TextModelBase):
         self.check_open()
         return self._served.tokenizer.decode(ids)
 
-    def render_chat(self, messages: Conversation) -> RenderedPrompt:
-        """The prompt for a conversation; its special tokens are the template's alone.
+    def render_chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        **options: Unpack[TemplateOptions],
+    ) -> RenderedPrompt:
+        """Return the prompt for a conversation; its special tokens are the template's alone.
 
         Raises `core.ChatTemplateError`; a template has 5 s of the processor, and 512 MB.
         """
         self.check_open()
-        return self._served.tokenizer.render_chat(messages, self.check_open)
+        request = resolve_template(config, options)
+        self._refuse_options(request, Capability.TOKENIZING)
+        return self._served.tokenizer.render_chat(messages, self.check_open, request)
 
     def checked_generate(
         self,
@@ -93,7 +103,7 @@ class InProcessModel(TextModelBase):
         """
         self.check_open()
         request = resolve_generate(config, options, method or operation.value)
-        refuse_options(request, operation, self._backend, self._capabilities, self.unsupported)
+        self._refuse_options(request, operation)
         return request
 
     def checked_classify(
@@ -102,7 +112,7 @@ class InProcessModel(TextModelBase):
         """The options of a call that classifies; raises like `checked_generate`."""
         self.check_open()
         request = resolve_classify(config, options)
-        refuse_options(request, operation, self._backend, self._capabilities, self.unsupported)
+        self._refuse_options(request, operation)
         return request
 
     def checked_request(
@@ -112,8 +122,17 @@ class InProcessModel(TextModelBase):
         self.check_open()
         request = resolve_request(config, options, _METHODS[operation])
         reading = Capability.SCORING if operation is Capability.TOKEN_PROMPTS else operation
-        refuse_options(request, reading, self._backend, self._capabilities, self.unsupported)
+        self._refuse_options(request, reading)
         return request
+
+    def _refuse_options(self, request: GenerateConfig, operation: Capability) -> None:
+        refuse_options(
+            request,
+            operation,
+            self._backend,
+            self._capabilities,
+            honours=self.honours,
+        )
 
     def score_rows(
         self, prompts: Sequence[str], continuations: Sequence[str], clock: RequestClock

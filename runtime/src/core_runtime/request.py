@@ -88,7 +88,9 @@ class Request:
         self._clock = clock or RequestClock(config)
         self._sink = sink
         self._memory = model.memory
-        self._assembler = TokenAssembler(model.tokenizer.detokenizer(ids), config.stop)
+        tokenizer = model.tokenizer
+        special = tokenizer.special_texts.named(config.stop)
+        self._assembler = TokenAssembler(tokenizer.detokenizer(ids), config.stop, special)
         self._stops = model.stop_ids.union(config.stop_tokens)
         self._limit = min(config.max_tokens, room(model, len(ids)))
         self._context = model.info.context_length

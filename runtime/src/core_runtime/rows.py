@@ -15,7 +15,6 @@ from core.errors import (
     EmptyPromptError,
     PromptTooLongError,
     RequestError,
-    TokenizerError,
 )
 from core.labels import LabelTrie, label_paths
 from core.options import GenerateConfig
@@ -25,7 +24,7 @@ from core_runtime.request import is_repeatable
 from core_runtime.served import ServedModel
 from core_runtime.text.label_tokens import LabelQuestion, LabelTokens
 from core_runtime.text.tokenising import Tokenising
-from core_runtime.text.tokenizer import ContinuingTokenizer
+from core_runtime.text.tokenizer import ContinuingTokenizer, ServedTokenizer
 
 _CHARACTER_BYTES = 4  # UTF-8's longest
 
@@ -74,12 +73,26 @@ def ids_error(model: ServedModel, ids: Sequence[int]) -> CoreError | None:
         )
     if len(ids) > limit:
         return PromptTooLongError(len(ids), limit, own=model.own_context)
-    if max(ids) >= vocab_size:  # libraries read past the embedding, unchecked
-        return TokenizerError(
-            f"The prompt has the token id {max(ids)}, and the model has {vocab_size} tokens. If "
-            "its tokenizer made this id, tokenizer.json belongs to another model, or is broken."
-        )
-    return None
+    return token_error(model.tokenizer, vocab_size, ids)
+
+
+def token_error(
+    tokenizer: ServedTokenizer, vocab_size: int, ids: Sequence[int], what: str = "The prompt"
+) -> RequestError | None:
+    """Return the error of a token that the embedding has no row for; None where each has one.
+
+    Libraries read past the embedding, unchecked. Published tokenizers have such tokens: Gemma 3's
+    `<image_soft_token>` is one beyond the embedding.
+    """
+    wrong = max(ids, default=0)
+    if wrong < vocab_size:
+        return None
+    text = tokenizer.token_text(wrong)
+    name = f" ({text!r:.60})" if text else ""
+    return RequestError(
+        f"{what} has the token id {wrong}{name}, for which the model has no embedding: its last "
+        f"id is {vocab_size - 1}. Leave this token out."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +164,7 @@ def classify_rows(
     rows = [Row(i, ids, None) for i, ids in zip(sound, encoded, strict=True) if found[i] is None]
     if config.labels:
         rows = _asked(tokenizer, [prompts[row.index - first] for row in rows], rows, config)
-        found |= {row.index: _labels_error(model, row.question) for row in rows}
+        found |= _labels_errors(model, rows)
 
     errors = {index: error for index, error in found.items() if error is not None}
     return [row for row in rows if row.index not in errors], errors
@@ -182,11 +195,35 @@ def _asked(
     ]
 
 
-def _labels_error(model: ServedModel, question: LabelQuestion | None) -> CoreError | None:
-    """A label of several tokens that does not fit behind its prompt; its last one is not fed."""
-    if question is None:
-        return None
-    length = question.anchor + max(len(path) for path in question.trie.prefixes)
+def _labels_errors(model: ServedModel, rows: Sequence[Row]) -> dict[int, CoreError | None]:
+    """Return what keeps the labels of each row from being scored; many rows share a trie."""
+    asked = {row.index: row.question for row in rows if row.question}
+    tries = {id(question.trie): question.trie for question in asked.values()}
+    depths = {key: max(map(len, trie.prefixes)) for key, trie in tries.items()}
+    tops = {key: max(map(max, trie.paths)) for key, trie in tries.items()}
+
+    errors: dict[int, CoreError | None] = {}
+    for index, question in asked.items():
+        key = id(question.trie)
+        if tops[key] >= model.info.vocab_size:
+            errors[index] = _label_error(model, question.trie)
+        else:
+            errors[index] = _depth_error(model, question.anchor + depths[key])
+    return errors
+
+
+def _label_error(model: ServedModel, trie: LabelTrie) -> CoreError | None:
+    """Return the error of the first label with a token that the embedding has no row for."""
+    tokenizer, size = model.tokenizer, model.info.vocab_size
+    errors = (
+        token_error(tokenizer, size, path, f"The label {label!r:.60}")
+        for label, path in zip(trie.labels, trie.paths, strict=True)
+    )
+    return next(filter(None, errors), None)
+
+
+def _depth_error(model: ServedModel, length: int) -> CoreError | None:
+    """Return the error of a label that does not fit after its prompt; its last token is not fed."""
     limit = model.info.context_length
     if length <= limit:
         return None

@@ -7,7 +7,8 @@ import pytest
 from core.chat import RenderedPrompt
 from core_runtime.text.special_texts import SpecialTexts
 
-TOKENS = ("<s>", "<|im_start|>", "<|im_end|>", "x", "[A]", *(f"<unused{i}>" for i in range(5000)))
+NAMED = ("<s>", "<|im_start|>", "<|im_end|>", "x", "[A]")
+TOKENS = {text: id for id, text in enumerate((*NAMED, *(f"<unused{i}>" for i in range(5000))))}
 
 
 @pytest.mark.parametrize(
@@ -45,5 +46,24 @@ def test_it_is_said_once_for_a_model(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_model_without_special_tokens_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    SpecialTexts(()).look("<s>")
+    SpecialTexts({}).look("<s>")
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("stops", "ids"),
+    [
+        ((), set()),
+        (("\n", "user"), set()),
+        (("<|im_end|>",), {2}),
+        (("a<|im_end|>\n<|im_start|>", "<s>"), {0, 1, 2}),
+        (("<unused49>", "<unused4999"), {5 + 49}),
+        (("ax",), {3}),
+    ],
+)
+def test_the_tokens_that_stop_strings_hold(stops: tuple[str, ...], ids: set[int]) -> None:
+    special = SpecialTexts(TOKENS)
+    for _ in range(2):
+        found = special.named(stops)
+        assert found == {id: text for text, id in TOKENS.items() if id in ids}
+        special.named(("<|im_start|>",))  # of another call

@@ -23,9 +23,13 @@ from core.errors import (
     OutOfMemoryError,
     PromptTooLongError,
 )
+from core.messages import checked_messages
 from core.options import GenerateConfig, LoadConfig, resolve_classify
 from core.protocols import Capability
-from core.support import checked_messages, refuse_load_options, refuse_options
+from core.support import (
+    refuse_load_options,
+    refuse_options,
+)
 from core.types import (
     Choice,
     ClassifyResult,
@@ -45,7 +49,7 @@ class FakeBackend:
     name: str
     capabilities: frozenset[Capability]
     reason: str | None = None
-    protocol: int = 1
+    protocol: int = 2
     formats: frozenset[str] = frozenset({"safetensors", "gguf"})
     loaded: list[LoadConfig] = field(default_factory=list)
     own_options: Mapping[str, str] = field(default_factory=lambda: _LOAD_OPTIONS)
@@ -105,7 +109,7 @@ class FakeModel(PlainModel):
     def decode(self, ids: Sequence[int]) -> str:
         return bytes(ids).decode(errors="replace")
 
-    def render_chat(self, messages: Conversation) -> str:
+    def render_chat(self, messages: Conversation, *_: Any, **__: Any) -> str:
         turns = checked_messages(messages)
         return "".join(f"<{m.role}>{m.content}</{m.role}>" for m in turns)
 

@@ -89,7 +89,8 @@ class Subject:
         asked = {**self._of_core, **options, "backend": self.backend.name, "options": own}
         config = LoadConfig(**asked)
         told = {name: getattr(config, name) for name in asked if name != "options" or own}
-        number = record.loading(self.backend, spelled(self.path) + keywords(told))
+        places = (self.path, config.adapter_path)
+        number = record.loading(self.backend, spelled(self.path) + keywords(told), places)
         return record.watched(self.backend.load_model(self.path, config), number)
 
     @contextmanager

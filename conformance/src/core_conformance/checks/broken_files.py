@@ -11,12 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from core.choosing import refusal
+from core.describing import described_by
 from core.errors import ModelError, OptionError
 from core.models.files import is_address
 from core.protocols import Capability
 from core.types import ModelInfo
 from core_conformance.checking.calls import at, raised
 from core_conformance.checking.check import must
+from core_conformance.checking.imitations import imitations
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
@@ -67,6 +70,22 @@ def probe_agrees(subject: Subject) -> None:
                 f"refusal() refuses {what}, and its load raised {error!r}: it has to be a "
                 "ModelError",
             )
+
+
+@check(
+    "loading.description-agrees",
+    "What `describe_model(path)` describes without a problem MUST load, unless `refusal(path)` "
+    "tells otherwise.",
+    Capability.MODEL_FINDING,
+)
+def description_agrees(subject: Subject) -> None:
+    with _folder() as folder:
+        others = _of_other_kinds(Path(subject.path), folder)
+        for path, what in (*imitations(subject.path, folder / "like it"), *others):
+            found, _ = described_by(subject.backend, str(path))
+            loads = found is None or bool(found.problem) or refusal(subject.backend, str(path))
+            error = None if loads else raised(_loading(subject, path, []))
+            must(error is None, f"describe_model() describes {what}, and its load raised {error!r}")
 
 
 def _of_other_kinds(model: Path, folder: Path) -> Iterator[tuple[Path, str]]:

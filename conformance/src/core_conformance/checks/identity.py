@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from core.describing import described_by
 from core.errors import BackendError
 from core.extensions import (
     Adapting,
@@ -17,6 +18,7 @@ from core.extensions import (
     Explaining,
     HiddenStates,
     MemoryReporting,
+    ModelFinding,
     ModelProbe,
     Scoring,
     Submitting,
@@ -24,7 +26,8 @@ from core.extensions import (
     TokenPrompts,
     Trainable,
 )
-from core.models.files import model_formats
+from core.models.files import resolve_path
+from core.models.recognised import recognised
 from core.protocols import PROTOCOL_VERSION, Capability
 from core.registry import REGISTRY
 from core.types import Choice, Device
@@ -50,6 +53,7 @@ _OF_MODELS: dict[Capability, type] = {
 }
 _OF_BACKENDS: dict[Capability, type] = {
     Capability.MODEL_PROBE: ModelProbe,
+    Capability.MODEL_FINDING: ModelFinding,
     Capability.DEVICE_REPORTING: DeviceReporting,
 }
 
@@ -82,16 +86,22 @@ def capabilities(subject: Subject) -> None:
 
 @check(
     "identity.formats",
-    "`formats` MUST be a frozenset with the names of the formats that the backend reads.",
+    "`formats` MUST be a frozenset with the names of the formats that the backend reads: that of "
+    "the model under test among them where core knows it, or `describe_model` its own.",
 )
 def formats(subject: Subject) -> None:
     found: object = subject.backend.formats
     must(isinstance(found, frozenset), f"formats is a {type(found).__name__}, no frozenset")
-    needed = model_formats(subject.path)
+    read: frozenset[Any] = subject.backend.formats
+    strange = [item for item in read if not isinstance(item, str) or not item]
+    must(not strange, f"formats holds {strange!r}: names alone count")
+    location = resolve_path(subject.path)
+    known = recognised(location)
+    described, _ = described_by(subject.backend, location)
     must(
-        not subject.backend.formats.isdisjoint(needed),
-        f"formats is {sorted(map(str, subject.backend.formats))}, and the backend loads a model "
-        f"that core reads as {' or '.join(needed)}: core.load_model would not let it",
+        not known or not read.isdisjoint(known) or described is not None,
+        f"formats is {sorted(read)}, and the backend loads a model that core reads as "
+        f"{' or '.join(known)}: core.load_model would not let it",
     )
 
 

@@ -7,9 +7,11 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from core.describing import described_by
 from core.errors import (
     InvalidOptionError,
     ModelError,
@@ -18,14 +20,18 @@ from core.errors import (
     PromptTooLongError,
     UnsupportedOptionError,
 )
+from core.models.files import resolve_path
 from core.protocols import Capability, TextModel
 from core.types import ModelInfo
-from core_conformance.checking.calls import PROMPTS, at, ending, must_raise, raised
+from core_conformance.checking.calls import PROMPTS, at, ending, must_raise, promptly, raised
 from core_conformance.checking.check import must
+from core_conformance.checking.imitations import imitations
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _SMALL_CONTEXT = 48  # tokens
+_AT_ONCE = 10.0  # seconds, in which headers are read on any machine
+_NOT_UTF8 = "/mod\udce8le"
 
 
 @check(
@@ -161,6 +167,45 @@ def probe(subject: Subject) -> None:
                 isinstance(refusal, str) and refusal != "",
                 f"refusal() of {what} is {refusal!r}: it has to say why it cannot be loaded",
             )
+
+
+@check(
+    "loading.description",
+    "`describe_model(path)` MUST describe the model under test: by its path, in one of the "
+    "backend's `formats`, and without a problem.",
+    Capability.MODEL_FINDING,
+)
+def description(subject: Subject) -> None:
+    path = resolve_path(subject.path)
+    found, fault = described_by(subject.backend, path)
+    must(not fault, fault)
+    must(found is not None, f"describe_model({path!r}) is None, and the model there loads")
+    assert found is not None
+    must(not found.problem, f"the problem of a model that loads is {found.problem!r}")
+
+
+@check(
+    "loading.description-of-others",
+    "For a path that is not a model, whatever it is, `describe_model(path)` MUST return None or a "
+    "description, at once, and raise nothing; None where nothing is, and for an empty directory.",
+    Capability.MODEL_FINDING,
+)
+def description_of_others(subject: Subject) -> None:
+    backend = subject.backend
+    with _folder() as folder:
+        name = os.path.basename(subject.path)
+        (folder / "hollow" / name).mkdir(parents=True)
+        nothing = [
+            (folder / "nothing" / name, "a path where nothing is"),
+            (folder / "hollow" / name, "an empty directory"),
+        ]
+        odd = [*imitations(subject.path, folder / "like it"), *_broken_models(folder)]
+        for path, what in (*nothing, *odd, (_NOT_UTF8, "a path that is not UTF-8")):
+            describe = partial(described_by, backend, str(path))
+            found, fault = promptly(subject, describe, f"describe_model() of {what}", _AT_ONCE)
+            must(not fault, f"{what}: {fault}")
+            if (path, what) in nothing:
+                must(found is None, f"describe_model() of {what} is {found!r}")
 
 
 @check("loading.info", "`info` and `model_type` MUST state plausible facts about the model.")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from core.describing import described_by
 from core.errors import CoreError
 from core.models.files import is_address
 from core.protocols import Capability, TextModel
@@ -81,6 +82,22 @@ def paths_of_any_bytes(subject: Subject) -> None:
             return
         with model:
             _must_answer(subject, model, f"a path of the bytes {_NOT_UTF8!r}")
+
+
+@check(
+    "loading.description-path",
+    "`describe_model(path)` MUST describe the model at any path that leads to it, by that path.",
+    Capability.MODEL_FINDING,
+)
+def description_path(subject: Subject) -> None:
+    with _folder(subject) as (folder, path):
+        link = folder / "link to it"
+        link.symlink_to(folder / _NAME, target_is_directory=True)
+        inside = str(link / os.path.relpath(path, folder / _NAME))
+        for place in [path] if is_address(path) else [path, inside]:
+            found, fault = described_by(subject.backend, place)
+            must(not fault, fault)
+            must(found is not None, f"describe_model({place!r}) is None, and it leads to the model")
 
 
 @contextmanager

@@ -149,7 +149,7 @@ def _streams(
             yield "chat", length, lambda: model.chat(CHAT, max_tokens=_LENGTH)
         elif name is Capability.SUBMITTING:
             length = encoded_length(subject, prompt)
-            yield "submit", length, lambda: model.submit(prompt, GenerateConfig(_LENGTH))
+            yield "submit", length, lambda: model.submit(prompt, GenerateConfig(max_tokens=_LENGTH))
         else:
             length = encoded_length(subject, prompt)
             yield "generate", length, lambda: model.generate(prompt, max_tokens=_LENGTH)

@@ -6,7 +6,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import cast
@@ -14,7 +14,7 @@ from typing import cast
 from core.errors import CoreError, ModelClosedError
 from core.extensions import Trainable
 from core.protocols import Capability, TextModel
-from core.training import TrainConfig, TrainingExample, TrainStep
+from core.training import TrainConfig, TrainingExample, TrainingRun
 from core_conformance.checking.ask import PLAIN
 from core_conformance.checking.calls import raised
 from core_conformance.checking.check import must, testable
@@ -33,6 +33,7 @@ _EXAMPLES = tuple(
 _CONFIG = TrainConfig(
     rank=4, scale=4.0, learning_rate=1e-3, batch_size=2, iterations=_STEPS, num_layers=2, seed=1
 )
+_DICTIONARIES = tuple({"prompt": it.prompt, "completion": it.completion} for it in _EXAMPLES)
 _NO_TEXT = TrainingExample()
 _ONE_LABEL = tuple(TrainingExample(text=text, label="good") for text in PLAIN[:2])
 
@@ -82,7 +83,8 @@ def untouched(subject: Subject) -> None:
 
 @check(
     "training.saved",
-    "What save_adapter() has written MUST load as adapter_path, with the same answers; without an "
+    "A training that is run to its end, on examples that are dictionaries, MUST be one that "
+    "save_adapter() writes; that MUST load as adapter_path, with the same answers; without an "
     "adapter it MUST raise a CoreError",
     Capability.TRAINABLE,
     Capability.ADAPTERS,
@@ -93,7 +95,10 @@ def saved(subject: Subject) -> None:
         error = raised(lambda: _trainable(model).save_adapter(place))
         must(isinstance(error, CoreError), f"save_adapter() without an adapter raised {error!r}")
 
-        [*_train(model)]
+        run = _trainable(model).train(_DICTIONARIES, _CONFIG)
+        must(isinstance(run, TrainingRun), f"train() gave {run!r}, and no core.TrainingRun")
+        last = run.run()
+        must(last is not None and last.step == _STEPS, f"{_STEPS} steps were run to {last!r}")
         _trainable(model).save_adapter(place)
         trained = says(subject, model)
         with subject.loaded(adapter_path=place) as other:
@@ -162,8 +167,9 @@ def same_again(subject: Subject) -> None:
 
 @check(
     "training.refused",
-    "Examples that teach nothing and targets that are not there MUST raise a CoreError at the "
-    "call and change nothing; every use of a closed model MUST raise ModelClosedError",
+    "What is not an example, examples that teach nothing, and targets that are not there MUST "
+    "raise a CoreError at the call and change nothing; every use of a closed model MUST raise "
+    "ModelClosedError",
     Capability.TRAINABLE,
 )
 def refused(subject: Subject) -> None:
@@ -174,6 +180,8 @@ def refused(subject: Subject) -> None:
             ((), _CONFIG),
             ((_NO_TEXT,), _CONFIG),
             (_ONE_LABEL, _CONFIG),
+            ((*_EXAMPLES, PLAIN[0]), _CONFIG),
+            ((*_EXAMPLES, {**_DICTIONARIES[0], "answer": "yes"}), _CONFIG),
             (_EXAMPLES, wrong),
         ):
             error = raised(lambda e=examples, c=config: _trainable(model).train(e, c))  # type: ignore[misc]
@@ -199,7 +207,7 @@ def _train(
     model: TextModel,
     config: TrainConfig = _CONFIG,
     examples: Sequence[TrainingExample] = _EXAMPLES,
-) -> Iterator[TrainStep]:
+) -> TrainingRun:
     return _trainable(model).train(examples, config)
 
 

@@ -15,12 +15,13 @@ from typing import Any
 
 import click
 
+from core.system.stdout import stream
 from core.system.visible import visible, visible_json, visible_lines
 from core_conformance.checking.check import Check
 from core_conformance.checking.registry import all_checks
 from core_conformance.running import known, page, report, settings
 from core_conformance.running.known import UsageError
-from core_conformance.running.leftovers import Leftovers, end_with, kept_clean
+from core_conformance.running.leftovers import Leftovers, end_with
 from core_conformance.running.result import Result, Status
 from core_conformance.running.run import Run
 from core_conformance.running.settings import Settings
@@ -89,7 +90,7 @@ def table(results: Sequence[Result]) -> None:
         style = _STYLES.get(result.status, "bold red")
         right = [Text(number, justify="right") for number in numbers]
         grid.add_row(check, Text(status, style), *right, Text(note))
-    Console(color_system=None if _plain() else "auto").print(grid)
+    Console(file=stream(), color_system=None if _plain() else "auto").print(grid)
 
 
 def complaints(run: Run) -> None:
@@ -168,23 +169,25 @@ def _check(flags: dict[str, Any], run: Run) -> None:
     if not faulthandler.is_enabled():
         faulthandler.enable(2)  # a crash says where
     # Lines come out one by one; a table takes them all, and JSON has none.
-    live = not flags["as_json"] and not sys.stdout.isatty()
+    live = not flags["as_json"] and not stream().isatty()
 
-    with kept_clean() as stdout:
-        write = stdout if live else lambda text: None
-        try:
-            run.start()
-            if not flags["quiet"]:
-                _warn(run, live)
-                write(HEADER)
-            with progress(len(run.checks), lines=not live) as tell:
-                for check in run.checks:
-                    tell(check.id)
-                    _lines(write, run, check, flags["quiet"])
-            if flags["deep"] == math.inf:
-                _without_end(run, write)
-        finally:
-            run.stop()
+    def write(text: str) -> None:
+        if live:
+            click.echo(text, nl=False)
+
+    try:
+        run.start()
+        if not flags["quiet"]:
+            _warn(run, live)
+            write(HEADER)
+        with progress(len(run.checks), lines=not live) as tell:
+            for check in run.checks:
+                tell(check.id)
+                _lines(write, run, check, flags["quiet"])
+        if flags["deep"] == math.inf:
+            _without_end(run, write)
+    finally:
+        run.stop()
 
     # The run has ended: what it left behind, its files, its results, and the exit code.
     threads = tuple(thread.name for thread in left.threads())
@@ -291,7 +294,7 @@ def _conclude(flags: dict[str, Any], run: Run, threads: tuple[str, ...]) -> None
 def _selftest() -> None:
     from core_conformance.proof import selftest
 
-    with kept_clean(), progress(None) as tell:
+    with progress(None) as tell:
         summary = selftest.run(tell)
     click.echo(str(summary))
     if summary.problems:

@@ -45,6 +45,9 @@ PASSES = frozenset(
         "loading.spelled-defaults",
         # it refuses to load nothing
         "loading.probe-agrees",
+        # it calls nothing its own
+        "loading.description-agrees",
+        "loading.description-of-others",
         # it declares everything: there is nothing to refuse
         "errors.undeclared-options",
         # who does nothing leaves nothing behind, and changes nothing
@@ -260,6 +263,9 @@ class NullBackend:
     def refusal(self, path: object, /) -> str | None:
         """Refuses nothing."""
         return None
+
+    def describe_model(self, path: str, /) -> None:
+        """Describes nothing."""
 
     def load_model(self, path: object, config: object) -> Any:
         """Load a model that answers nothing."""

@@ -13,7 +13,7 @@ from core.errors import UnsupportedOptionError
 from core.options import LoadConfig
 from core.protocols import PROTOCOL_VERSION, Capability
 from core.support import refuse_load_options
-from core.types import Device
+from core.types import Device, DiscoveredModel
 from core_conformance.reference import files
 from core_conformance.reference.language import Language
 from core_conformance.reference.optional import METHODS, ReferenceModel
@@ -23,6 +23,7 @@ Kind = TypeVar("Kind")
 EVERYTHING = frozenset(Capability)
 OWN_METHODS = {
     Capability.MODEL_PROBE: ("refusal",),
+    Capability.MODEL_FINDING: ("describe_model",),
     Capability.DEVICE_REPORTING: ("devices",),
 }
 
@@ -32,7 +33,7 @@ class Reference:
 
     name = "reference"
     protocol = PROTOCOL_VERSION
-    formats = frozenset({"safetensors"})
+    formats = frozenset({files.FORMAT})
     model_class: type[ReferenceModel] = ReferenceModel  # parts that a saboteur may replace
     language_class: type[Language] = Language
 
@@ -55,6 +56,10 @@ class Reference:
     def refusal(self, path: str | os.PathLike[str], /) -> str | None:
         """The reason why this backend cannot load a model, by its config.json; None if it can."""
         return files.refusal(path)
+
+    def describe_model(self, path: str, /) -> DiscoveredModel | None:
+        """The reference model that a path is, by its config.json; None for any other path."""
+        return files.describe(path)
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> ReferenceModel:
         """Load a model that `write_model` made. Raises `ModelError` and `OptionError`."""

@@ -21,7 +21,13 @@ from core.types import FinishReason, Token
 from core_conformance.reference.language import Language, log_softmax
 from core_conformance.reference.meter import LEDGER, TOKEN_BYTES, Meter
 from core_conformance.reference.sampling import sample
-from core_conformance.reference.vocabulary import EOS, VOCAB_SIZE, Detokenizer, encode
+from core_conformance.reference.vocabulary import (
+    EOS,
+    SPECIAL_TEXTS,
+    VOCAB_SIZE,
+    Detokenizer,
+    encode,
+)
 
 _POLL_SECONDS = 0.01  # how often one that waits looks whether it still wants its turn
 PREFILL_CHUNK = 32
@@ -92,7 +98,7 @@ class Generation:
         self.limit = min(config.max_tokens, room)
         self.random = Random(config.seed)
         self.stops = {EOS, *config.stop_tokens}
-        self.assembler = TokenAssembler(Detokenizer(), config.stop)
+        self.assembler = TokenAssembler(Detokenizer(), config.stop, SPECIAL_TEXTS)
 
     def chunks(self) -> Iterable[Sequence[int]]:
         """The prompt in the pieces that are read at once."""

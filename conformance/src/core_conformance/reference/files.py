@@ -6,11 +6,13 @@ import os
 from pathlib import Path
 from typing import cast
 
-from core.errors import InvalidModelError, ModelNotFoundError, UnsupportedModelError
+from core.errors import CoreError, InvalidModelError, ModelNotFoundError, UnsupportedModelError
 from core.models.files import read_config_json, read_json_object
+from core.types import DiscoveredModel
 from core_conformance.reference.vocabulary import VOCAB_SIZE
 
 MODEL_TYPE = "reference"
+FORMAT = "safetensors"
 CONTEXT_LENGTH = 1024
 ADAPTER = "adapter_config.json"
 _LARGEST = 1e6
@@ -23,6 +25,27 @@ def refusal(directory: str | os.PathLike[str]) -> str | None:
     if kind == MODEL_TYPE:
         return None
     return f"it loads models of type {MODEL_TYPE!r} only, and this one is {kind!r}"
+
+
+def describe(directory: str) -> DiscoveredModel | None:
+    """Describe a reference model, by its config.json and the size of its weights."""
+    try:
+        if refusal(directory) is not None:
+            return None
+        files = [file.stat() for file in Path(directory).glob("*.safetensors")]
+    except (CoreError, OSError):
+        return None
+    return DiscoveredModel(
+        path=directory,
+        model_type=MODEL_TYPE,
+        quant_bits=0,
+        quant_group=0,
+        num_files=len(files),
+        format=FORMAT,
+        size_bytes=sum(file.st_size for file in files),
+        source="",
+        problem="" if files else "no *.safetensors file",
+    )
 
 
 def read_model(directory: str | os.PathLike[str]) -> int:

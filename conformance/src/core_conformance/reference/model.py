@@ -6,8 +6,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Unpack
 
 from core.base import TextModelBase
-from core.chat import RenderedPrompt, render
+from core.chat import RenderedPrompt, refuse_variables, render
+from core.messages import checked_conversation
 from core.options import (
+    ChatOptions,
     ClassifyOptions,
     GenerateConfig,
     GenerateOptions,
@@ -18,7 +20,11 @@ from core.options import (
     resolve_request,
 )
 from core.protocols import Capability, TokenStream
-from core.support import checked_conversation, checked_prompts, refuse_options, unsupported
+from core.support import (
+    checked_prompts,
+    refuse_options,
+    unsupported,
+)
 from core.types import BatchResult, ClassifyResult, Conversation, Message, ModelInfo
 from core_conformance.reference import vocabulary
 from core_conformance.reference.batch import Batch
@@ -30,6 +36,7 @@ from core_conformance.reference.meter import LEDGER, WEIGHTS_BYTES, Meter
 from core_conformance.reference.stream import ReferenceStream
 
 DEFAULT_SLOTS = 4
+HONOURS = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
 
 
 class ReferenceCore(TextModelBase):
@@ -92,11 +99,11 @@ class ReferenceCore(TextModelBase):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> TokenStream:
         """See `core.TextModel.chat`."""
         request = self.checked(Capability.CHAT, config, options)
-        return self.stream(self.rendered(checked_conversation(messages)), request)
+        return self.stream(self.rendered(checked_conversation(messages), request), request)
 
     def classify(
         self,
@@ -156,18 +163,26 @@ class ReferenceCore(TextModelBase):
         request = resolve()
         if operation not in self.capabilities:
             raise unsupported(operation, self._backend)
-        refuse_options(request, operation, self._backend, self.capabilities)
+        refuse_options(request, operation, self._backend, self.capabilities, honours=HONOURS)
         return request
 
     def stream(self, prompt: str, config: GenerateConfig) -> ReferenceStream:
         """Make a stream that has not begun."""
         return self.stream_class(self.engine, prompt, config, self.record)
 
-    def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
-        """The prompt for a conversation; its special tokens are the template's alone."""
-        return render(messages, vocabulary.SPECIAL, _template)
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
+        """Return the prompt for a conversation; its special tokens are the template's alone."""
+        if config is not None:
+            refuse_variables(config)
+        template = _said if config is not None and config.continue_final_message else _template
+        return render(messages, vocabulary.SPECIAL, template, config=config)
 
 
 def _template(messages: Sequence[Message]) -> str:
-    turns = "".join(f"<{message.role}>{message.content}</s>" for message in messages)
-    return turns + "<assistant>"
+    return _said(messages) + "<assistant>"
+
+
+def _said(messages: Sequence[Message]) -> str:
+    return "".join(f"<{message.role}>{message.content}</s>" for message in messages)

@@ -14,17 +14,19 @@ from core.chat import RenderedPrompt
 from core.clock import RequestClock
 from core.errors import TrainingError
 from core.extensions import AsyncStream
+from core.messages import checked_conversation
 from core.options import (
     ClassifyOptions,
     GenerateConfig,
     GenerateOptions,
     RequestOptions,
+    TemplateOptions,
     resolve_generate,
     resolve_request,
+    resolve_template,
 )
 from core.protocols import Capability, TextModel, TokenStream
 from core.support import (
-    checked_conversation,
     checked_layers,
     checked_pairs,
     checked_prompts,
@@ -32,7 +34,7 @@ from core.support import (
     unicode_error,
 )
 from core.token_ids import TokenIds, token_pairs, token_prompts
-from core.training import TrainConfig, TrainingExample, TrainStep
+from core.training import Examples, TrainConfig, TrainingRun, checked_examples, resolve_train
 from core.types import (
     AttentionSnapshot,
     Choice,
@@ -101,10 +103,15 @@ class ReferenceModel(ReferenceCore):
         self.check_open()
         return vocabulary.decode(ids)
 
-    def render_chat(self, messages: Conversation) -> RenderedPrompt:
-        """The prompt that ``chat`` would continue."""
-        self.check_open()
-        return self.rendered(checked_conversation(messages))
+    def render_chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        **options: Unpack[TemplateOptions],
+    ) -> RenderedPrompt:
+        """Return the prompt that ``chat`` would continue."""
+        request = self._checked(Capability.TOKENIZING, lambda: resolve_template(config, options))
+        return self.rendered(checked_conversation(messages), request)
 
     def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> TokenStream:
         """``generate`` that begins now, whether or not the stream is read."""
@@ -239,14 +246,15 @@ class ReferenceModel(ReferenceCore):
         language = dataclasses.replace(self.engine.language, bias=bias)
         return type(self)(language, self.config, self.capabilities)
 
-    def train(
-        self, examples: Sequence[TrainingExample], config: TrainConfig | None = None, /
-    ) -> Iterator[TrainStep]:
-        """Learn a number for each token, one step whenever the iterator is read."""
+    def train(self, examples: Examples, config: TrainConfig | None = None, /) -> TrainingRun:
+        """Learn a number for each token, one step whenever the run is read."""
         self.check_open()
-        asked, language = config or TrainConfig(), self.engine.language
-        places = places_of(examples, asked, language.context_length, self.rendered)
-        return self.training_class(language, places, asked, self.take_bias).steps()
+        options, language = resolve_train(config), self.engine.language
+        rows = checked_examples(examples)
+        places = places_of(rows, options, language.context_length, self.rendered)
+        return TrainingRun(
+            self.training_class(language, places, options, self.take_bias).steps(), self
+        )
 
     def save_adapter(self, directory: str | os.PathLike[str], /) -> None:
         """Write what was learned, as ``adapter_path`` reads it."""

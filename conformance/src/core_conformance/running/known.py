@@ -21,7 +21,7 @@ class UsageError(ValueError):
 def read(file: Path) -> dict[str, str]:
     """The table in a TOML file. Raises `UsageError`."""
     try:
-        return flat(tomllib.loads(file.read_text("utf-8")), str(file))
+        return flat(tomllib.loads(file.read_text("utf-8-sig")), str(file))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{file} cannot be read as a table of known failures: {error}") from error
 

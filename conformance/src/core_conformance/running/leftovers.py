@@ -1,20 +1,15 @@
-"""Leftovers of a backend in this process: threads for which Python would wait, text on stdout.
+"""Leftovers of a backend in this process: threads for which Python would wait.
 
-A run ends in time although such threads are left, and stdout is kept for the results: what a
-backend prints meanwhile goes to stderr.
+A run ends in time although such threads are left.
 """
 
 from __future__ import annotations
 
 import atexit
-import contextlib
-import ctypes
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
 
 GRACE = 2.0  # seconds for threads that end by themselves once they are asked to
 
@@ -55,39 +50,3 @@ def _end(code: int) -> None:
         if stream is not None:
             stream.flush()
     os._exit(code)
-
-
-@contextlib.contextmanager
-def kept_clean() -> Iterator[Callable[[str], None]]:
-    """Send file descriptor 1 to stderr for a while; C libraries and subprocesses included.
-
-    The function it gives writes to stdout itself, at once: it is there if the process dies.
-    """
-    _flush()
-    saved = os.dup(1)
-    try:
-        os.dup2(2, 1)
-        yield partial(_write, saved)
-    finally:
-        _flush()  # also what C's stdio holds back, which would come out at exit otherwise
-        os.dup2(saved, 1)
-        os.close(saved)
-
-
-def _write(saved: int, text: str) -> None:
-    try:
-        redirected = sys.stdout.fileno() == 1
-    except (OSError, ValueError):  # somebody has put another object there
-        redirected = False
-    if not redirected:
-        sys.stdout.write(text)
-        return
-    encoding, errors = sys.stdout.encoding, "backslashreplace"
-    with open(saved, "w", encoding=encoding, errors=errors, closefd=False) as stdout:
-        stdout.write(text)
-
-
-def _flush() -> None:
-    sys.stdout.flush()
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).fflush(None)

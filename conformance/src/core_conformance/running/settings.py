@@ -32,6 +32,7 @@ from typing import Any
 import msgspec
 import msgspec.structs
 
+from core.models.files import is_address
 from core.models.names import locate
 from core_conformance.checking.effort import Effort
 from core_conformance.checking.material import Material
@@ -156,7 +157,7 @@ def seconds(value: float) -> float:
 
 def _read(file: Path) -> Settings:
     try:
-        found = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get(TABLE)
+        found = tomllib.loads(file.read_text("utf-8-sig")).get("tool", {}).get(TABLE)
         table = msgspec.convert(found or {}, _Table)
         material = _material(table)
     except msgspec.ValidationError as error:
@@ -169,7 +170,9 @@ def _read(file: Path) -> Settings:
 
     # Paths are relative to the file that names them.
     def placed(path: str | None) -> str | None:
-        return str(file.parent / Path(path).expanduser()) if path else None
+        if not path or is_address(path):
+            return path
+        return str(file.parent / Path(path).expanduser())
 
     place = f"[tool.{TABLE}.known-failures] of {file}"
     return Settings(

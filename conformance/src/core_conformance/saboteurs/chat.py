@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from core.chat import RenderedPrompt
-from core.options import GenerateConfig, GenerateOptions
+from core.messages import checked_conversation
+from core.options import (
+    ChatOptions,
+    GenerateConfig,
+)
 from core.protocols import Capability, TokenStream
-from core.support import checked_conversation
 from core.types import Conversation, Message
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
@@ -25,15 +28,19 @@ EATS = {"chat.answers", "errors.inputs-unchanged"}
         "chat.answers",
         "chat.content",
         "chat.equals-generate",
+        "chat.final-message",
+        "chat.final-message-end",
         "chat.mappings",
         "chat.second-turn",
     },
 )
 class TurnsAreMerged(ReferenceModel):
-    def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
         if any(message.role == "assistant" for message in messages):
             raise KeyError("assistant")
-        return super().rendered(messages)
+        return super().rendered(messages, config)
 
 
 @saboteur("chat-eats-messages", "chat empties the list of messages", EATS)
@@ -43,7 +50,7 @@ class ChatEatsMessages(ReferenceModel):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> TokenStream:
         stream = super().chat(messages, config, **options)
         if isinstance(messages, list):
@@ -58,7 +65,7 @@ class ChatTakesNoMappings(ReferenceModel):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> TokenStream:
         if any(isinstance(message, dict) for message in messages):
             raise TypeError("chat() takes core.Message only")
@@ -76,7 +83,7 @@ class ChatGuessesAtMappings(ReferenceModel):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> TokenStream:
         return super().chat([_guessed(message) for message in messages], config, **options)
 
@@ -90,28 +97,36 @@ def _guessed(message: Any) -> Any:
 
 @saboteur("system-dropped", "system messages are left out", {"chat.system"})
 class SystemDropped(ReferenceModel):
-    def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
-        return super().rendered([m for m in messages if m.role != "system"])
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
+        return super().rendered([m for m in messages if m.role != "system"], config)
 
 
 @saboteur("last-turn-only", "chat answers the last message alone", {"chat.content"})
 class LastTurnOnly(ReferenceModel):
-    def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
         system = [m for m in messages if m.role == "system"]
-        return super().rendered([*system, *messages[-1:]])
+        return super().rendered([*system, *messages[-1:]], config)
 
 
-@saboteur("chat-has-two-bos", "chat begins with two BOS", {"chat.equals-generate", "chat.options"})
+@saboteur(
+    "chat-has-two-bos",
+    "chat begins with two BOS",
+    {"chat.equals-generate", "chat.final-message", "chat.options"},
+)
 class ChatHasTwoBos(ReferenceModel):
     def chat(
         self,
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> TokenStream:
         request = self.checked(Capability.CHAT, config, options)
-        prompt = self.rendered(checked_conversation(messages))
+        prompt = self.rendered(checked_conversation(messages), request)
         return self.stream(RenderedPrompt("<s>" + prompt.marked, prompt.marker), request)
 
 

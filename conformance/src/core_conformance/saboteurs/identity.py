@@ -8,7 +8,12 @@ from functools import partial
 from typing import Unpack
 
 from core.errors import CoreError
-from core.options import GenerateConfig, GenerateOptions, LoadConfig
+from core.options import (
+    ChatOptions,
+    GenerateConfig,
+    GenerateOptions,
+    LoadConfig,
+)
 from core.protocols import Capability, TokenStream
 from core.support import OPTION_NEEDS, unsupported
 from core.types import Choice, Conversation, Device, Token
@@ -48,7 +53,7 @@ class CapabilitiesASet(Reference):
 @saboteur(
     "formats-left-behind",
     "formats does not list what load_model has learned to read",
-    kills={"identity.formats"},
+    kills={"identity.formats", "loading.description", "loading.description-path"},
 )
 class FormatsLeftBehind(Reference):
     """Has formats that were copied from another backend."""
@@ -212,7 +217,7 @@ class NotImplementedYet(ReferenceModel):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> TokenStream:
         """Raises what no caller of core expects."""
         raise NotImplementedError("chat")

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from core.chat import RenderedPrompt
-from core.options import GenerateConfig, GenerateOptions
+from core.messages import checked_conversation
+from core.options import (
+    ChatOptions,
+    GenerateConfig,
+)
 from core.protocols import TokenStream
-from core.support import checked_conversation
 from core.types import Conversation, Message
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
@@ -22,8 +25,10 @@ _REMEMBERED = 16  # messages
     {"chat.long"},
 )
 class FirstTurnsForgotten(ReferenceModel):
-    def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
-        return super().rendered(messages[-_REMEMBERED:])
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
+        return super().rendered(messages[-_REMEMBERED:], config)
 
 
 @saboteur(
@@ -37,7 +42,7 @@ class MessagesOf200Characters(ReferenceModel):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> TokenStream:
         turns = checked_conversation(messages)
         cut = [Message(turn.role, turn.content[:200]) for turn in turns]
@@ -55,7 +60,7 @@ class FirstTurnUnread(ReferenceModel):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> TokenStream:
         turns = checked_conversation(messages)
         return super().chat(turns[len(turns) > _REMEMBERED :], config, **options)

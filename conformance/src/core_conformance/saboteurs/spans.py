@@ -23,7 +23,7 @@ class AfterTheFirst(TokenAssembler):
         """The tokens whose text cannot change any more."""
         tokens = super().add(token_id, logprob)
         if self._later is not None:
-            self._matcher, self._later = StopMatcher(self._later), None
+            self._plain.matcher, self._later = StopMatcher(self._later), None
         return tokens
 
 
@@ -48,7 +48,7 @@ class HoldsFour(TokenAssembler):
         tokens = super().add(token_id, logprob)
         if len(self._held) > _HELD:
             tokens += self.release()
-            self._matcher = StopMatcher(self._stops)
+            self._plain.matcher = StopMatcher(self._stops)
         return tokens
 
 

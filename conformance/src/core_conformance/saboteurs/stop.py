@@ -176,7 +176,7 @@ class CutsTheShortest(TokenAssembler):
         self.shortest = min(map(len, kept), default=0)
 
     def _cut(self) -> list[Token]:
-        self._settled += len(self._matcher.matched or "") - self.shortest
+        self._plain.settled += len(self._plain.matcher.matched or "") - self.shortest
         return super()._cut()
 
 
@@ -193,7 +193,7 @@ class Forgets(TokenAssembler):
     """Keeps the text that was held back for a stop string, and never gives it out."""
 
     def finish(self) -> list[Token]:
-        return [] if self._matcher._held else super().finish()
+        return [] if self._plain.matcher._held else super().finish()
 
 
 @saboteur(

@@ -7,10 +7,10 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
-from core.errors import CoreError, ModelClosedError
-from core.training import TrainConfig, TrainingExample, TrainStep
+from core.errors import CoreError, ModelClosedError, TrainingError
+from core.training import Examples, TrainConfig, TrainingExample, TrainingRun, TrainStep
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.classification import Classifier
 from core_conformance.reference.optional import ReferenceModel
@@ -46,13 +46,11 @@ class TrainingUphill(Training):
 class TrainingAtTheCall(ReferenceModel):
     """Warms up."""
 
-    def train(
-        self, examples: Sequence[TrainingExample], config: Config = None, /
-    ) -> Iterator[TrainStep]:
+    def train(self, examples: Examples, config: Config = None, /) -> TrainingRun:
         """Takes the first step at once."""
         steps = super().train(examples, config)
         first = next(steps)
-        return self._rest(first, steps)
+        return TrainingRun(self._rest(first, steps), self)
 
     def _rest(self, first: TrainStep, steps: Iterator[TrainStep]) -> Iterator[TrainStep]:
         yield first
@@ -143,12 +141,59 @@ class TrainingInAnyOrder(Training):
 class TrainingOfNothing(ReferenceModel):
     """Skips what it cannot read."""
 
-    def train(
-        self, examples: Sequence[TrainingExample], config: Config = None, /
-    ) -> Iterator[TrainStep]:
+    def train(self, examples: Examples, config: Config = None, /) -> TrainingRun:
         """Trains, or does nothing."""
         self.check_open()
         try:
             return super().train(examples, config)
         except CoreError:
-            return iter(())
+            return TrainingRun(iter(()), self)
+
+
+@saboteur(
+    "training-without-run",
+    "train() gives an iterator of steps, which nobody can run to its end",
+    kills={"training.saved"},
+)
+class TrainingWithoutRun(ReferenceModel):
+    """Has a generator, and returns that."""
+
+    def train(self, examples: Examples, config: Config = None, /) -> TrainingRun:
+        """Trains, step by step."""
+        return cast("TrainingRun", (step for step in super().train(examples, config)))
+
+
+@saboteur(
+    "training-without-dictionaries",
+    "examples that are dictionaries are a TypeError",
+    kills={"training.saved"},
+)
+class TrainingWithoutDictionaries(ReferenceModel):
+    """Takes its own kind alone."""
+
+    def train(self, examples: Examples, config: Config = None, /) -> TrainingRun:
+        """Trains, if all examples are of one class."""
+        rows = list(examples)
+        if any(isinstance(row, dict) for row in rows):
+            raise TrainingError("An example is a TrainingExample.")
+        return super().train(rows, config)
+
+
+@saboteur(
+    "training-of-anything",
+    "what is not an example is passed over",
+    kills={"training.refused"},
+)
+class TrainingOfAnything(ReferenceModel):
+    """Learns from what it understands."""
+
+    def train(self, examples: Examples, config: Config = None, /) -> TrainingRun:
+        """Trains on the examples among all that it is given, and on their known fields."""
+        rows: list[Any] = list(examples)
+        known = [self._known(row) for row in rows if not isinstance(row, str)]
+        return super().train(known, config)
+
+    def _known(self, row: Any) -> Any:
+        if isinstance(row, TrainingExample):
+            return row
+        return {name: it for name, it in row.items() if name in TrainingExample.__slots__}

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from core.training import TrainConfig, TrainingExample, TrainStep
+from core.training import (
+    Examples,
+    TrainConfig,
+    TrainingExample,
+    TrainingRun,
+    checked_examples,
+)
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.training import Place, Training
 
 Config = TrainConfig | None
-Examples = Sequence[TrainingExample]
 
 
 class Reads(ReferenceModel):
     """Trains with other options than those that it is given."""
 
-    def train(self, examples: Examples, config: Config = None, /) -> Iterator[TrainStep]:
+    def train(self, examples: Examples, config: Config = None, /) -> TrainingRun:
         """Trains as it likes."""
         return super().train(examples, self.read(config or TrainConfig()))
 
@@ -61,9 +65,9 @@ class AlwaysMasked(Reads):
 class LastTurnAlone(ReferenceModel):
     """Sees a conversation as a prompt and a completion."""
 
-    def train(self, examples: Examples, config: Config = None, /) -> Iterator[TrainStep]:
+    def train(self, examples: Examples, config: Config = None, /) -> TrainingRun:
         """Trains, with each conversation in two parts."""
-        return super().train([self._in_two(example) for example in examples], config)
+        return super().train([*map(self._in_two, checked_examples(examples))], config)
 
     def _in_two(self, example: TrainingExample) -> TrainingExample:
         if not example.messages:
@@ -119,6 +123,6 @@ class WithoutItsScale(Reads):
 class OtherDefaults(ReferenceModel):
     """Knows better."""
 
-    def train(self, examples: Examples, config: Config = None, /) -> Iterator[TrainStep]:
+    def train(self, examples: Examples, config: Config = None, /) -> TrainingRun:
         """Learns whole texts by default."""
         return super().train(examples, config or TrainConfig(mask_prompt=False))

@@ -7,6 +7,8 @@ error.
 from __future__ import annotations
 
 import logging
+import os
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +25,7 @@ from core.errors import (
 )
 from core_llama_cpp.availability import library_reason
 
+TILED = "GGML_CPU_TILED_MM"
 LOG_LEVELS = ("off", "error", "warning", "info", "debug")
 _LOGGING = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}  # ggml.h
 _OFF = logging.CRITICAL + 1
@@ -81,8 +84,18 @@ def errors_said() -> Iterator[list[str]]:
 _heard = threading.local()
 
 
+def tiled_products() -> bool:
+    """True if ggml may take its tiled kernels for K-quants, for passes of eight rows and more.
+
+    llama.cpp reads the variable once, at its first product (ggml-cpu/tiled/tiled.cpp).
+    """
+    value = re.match(r"\s*[+-]?0*[1-9]", os.environ.get(TILED, "1"))  # as C's atoi
+    return value is not None
+
+
 def _imported(backend: str) -> ModuleType:
     global _callback
+    os.environ.setdefault(TILED, "0")  # or a prompt's numbers would depend on its neighbours
     try:
         import llama_cpp
     except (ImportError, OSError, RuntimeError, AttributeError) as error:

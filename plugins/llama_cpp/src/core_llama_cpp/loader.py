@@ -19,6 +19,7 @@ from core_llama_cpp.checkpoint.adapter import find_adapter
 from core_llama_cpp.checkpoint.estimate import ContextSize, context_size, estimate, free_memory
 from core_llama_cpp.checkpoint.files import ModelFiles
 from core_llama_cpp.checkpoint.header import ModelHeader
+from core_llama_cpp.checkpoint.notices import notices
 from core_llama_cpp.checkpoint.probe import probe
 from core_llama_cpp.checkpoint.soundness import check_soundness, is_mappable
 from core_llama_cpp.chosen import Choices
@@ -153,6 +154,7 @@ def _loaded(
     kept = planned.kept_bytes
     unmapped = () if planned.settings.mapped else (_UNMAPPED,)
     suits = () if planned.settings.offload else (SUITS_CHAT,)
+    unused = notices(planned.header, planned.settings.adapter)
 
     return LoadedModel(
         session=session,
@@ -161,7 +163,15 @@ def _loaded(
         stop_ids=tokenizer.stop_ids,
         slots=planned.choices.parallel_slots.value,
         rotates=rotates,
-        choices=(*chosen, *context, *planned.choices.shown(), kept.choice, *unmapped, *suits),
+        choices=(
+            *chosen,
+            *context,
+            *planned.choices.shown(),
+            kept.choice,
+            *unmapped,
+            *suits,
+            *unused,
+        ),
         held_bytes=session.weight_bytes + planned.header.cell_bytes * planned.settings.n_ctx,
         own_context=planned.header.context_length,
         kept=KeptPrefixes(session, kept.value),

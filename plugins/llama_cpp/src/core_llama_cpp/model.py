@@ -33,6 +33,8 @@ _ONE_LAYER = (
 class LlamaModel(ClassifyingModel):
     """A model in llama.cpp. See `core.TextModel` for what every method promises."""
 
+    honours = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
+
     def __init__(self, backend: str, loaded: LoadedModel, owner: OwnerThread) -> None:
         session = loaded.session
         self._loaded, self._owner = loaded, owner

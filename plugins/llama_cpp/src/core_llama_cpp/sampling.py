@@ -117,9 +117,9 @@ class Sampler:
         """The token for this step, from the model's logits [V], which stay as they are.
 
         Temperature 0 takes the best token, and the lowest id among equals; else ``(seed, step)``
-        decide. Raises `core.InvalidModelError` where the logits are not numbers.
+        decide. Raises `core.InvalidModelError` as `check_logits` does.
         """
-        check_numbers(logits)
+        check_logits(logits)
         row = penalised(logits, list(self._seen), self._penalty)
         token = self._pick(row, step)
         if self._penalty != 1.0:
@@ -171,17 +171,27 @@ def logprob(logits: Row, token: int) -> float:
     return float(logits[token]) - log_total(logits)
 
 
-def check_numbers(logits: Row) -> None:
-    """Raise `core.InvalidModelError` where a logit is NaN: the maximum then is, too."""
-    if math.isnan(float(logits.max())):
-        raise not_numbers()
+def check_logits(logits: Row) -> None:
+    """Raise `core.InvalidModelError` for logits [V] that are no distribution.
+
+    They hold NaN or +infinity, or nothing but -infinity, which is the logit of an impossible token.
+    numpy's maximum is NaN where there is one.
+    """
+    if not math.isfinite(float(logits.max())):
+        raise not_finite()
 
 
-def not_numbers() -> InvalidModelError:
-    """Return the error of a prompt whose logits are not numbers."""
+def check_state(state: Row) -> None:
+    """Raise `core.InvalidModelError` for a hidden state that holds NaN or infinity."""
+    if not np.isfinite(state).all():
+        raise not_finite("hidden states")
+
+
+def not_finite(values: str = "logits") -> InvalidModelError:
+    """Return the error of a prompt for which the model computes NaN or infinity."""
     return InvalidModelError(
-        "The model's logits for this prompt are not numbers: its weights are broken. "
-        "Download the model again."
+        f"The model's {values} for this prompt are NaN or infinite: its weights are broken, or "
+        "overflow on this device. Download the model again, or load it with gpu_layers=0."
     )
 
 

@@ -205,6 +205,54 @@ def test_an_alpha_of_another_width(tiny_gguf: Write, tmp_path: Path) -> None:
         find_adapter(tmp_path / "a.gguf", read_header(tiny_gguf()))
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("adapter.alora.invocation_tokens", [3, 4], "aLoRA"),
+        ("adapter.lora.other", 1.0, r"adapter\.lora\.other.*not known"),
+    ],
+)
+def test_what_an_adapter_says_and_nobody_honours_is_refused(
+    tiny_gguf: Write, lora_gguf: Write, key: str, value: object, words: str
+) -> None:
+    adapter, header = lora_gguf(more={key: value}), read_header(tiny_gguf())
+    with pytest.raises(UnsupportedModelError, match=words):
+        find_adapter(adapter, header)
+
+
+def written(file: Path, norms: bool) -> Path:
+    """Write a LoRA of one weight, perhaps with a norm next to it."""
+    writer = gguf.GGUFWriter(file, "llama")
+    writer.add_string("general.type", "adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", 4.0)
+    writer.add_tensor(f"{QUERY}.lora_a", A)
+    writer.add_tensor(f"{QUERY}.lora_b", B)
+    if norms:
+        writer.add_tensor("blk.0.attn_norm.weight", np.ones(HIDDEN, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+def test_a_norm_that_llama_cpp_passes_over_is_refused(tiny_gguf: Write, tmp_path: Path) -> None:
+    adapter, header = written(tmp_path / "a.gguf", True), read_header(tiny_gguf())
+    with pytest.raises(UnsupportedModelError, match=r"passes over blk\.0\.attn_norm\.weight"):
+        find_adapter(adapter, header)
+    plain = written(tmp_path / "b.gguf", False)
+    assert find_adapter(plain, header) == plain
+
+
+def test_an_adapter_in_safetensors_is_to_be_converted(tiny_gguf: Write, tmp_path: Path) -> None:
+    directory = tmp_path / "peft"
+    directory.mkdir()
+    (directory / "adapter_config.json").write_text("{}")
+    with pytest.raises(InvalidModelError, match="infer-cli lora export --gguf"):
+        find_adapter(directory, read_header(tiny_gguf()))
+
+
 def test_an_embedding_that_is_the_output_as_well(smollm2_gguf: Path, lora_gguf: Write) -> None:
     first, second = pair(49152, 576)
     adapter = lora_gguf(tensors={"token_embd.weight": (second, first.T.copy())})

@@ -107,3 +107,8 @@ def test_a_long_list_of_missing_parts_stays_short(tiny_gguf: TinyGguf) -> None:
 def test_a_name_that_only_looks_split(tiny_gguf: TinyGguf, name: str) -> None:
     path = tiny_gguf().rename(tiny_gguf().with_name(name))
     assert find_files(path).all == (path,)
+
+
+def test_an_address_is_not_a_path() -> None:
+    with pytest.raises(ModelNotFoundError, match=r"reads the address 'hf://org/name'"):
+        find_files("hf://org/name")

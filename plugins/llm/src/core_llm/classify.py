@@ -88,4 +88,5 @@ def _answer(model: Any, task: Any, texts: Sequence[str], plain: bool) -> bool:
 
 
 def _lines() -> Iterator[str]:
-    return (line.rstrip("\r\n") for line in sys.stdin)
+    for number, line in enumerate(sys.stdin):
+        yield (line if number else line.removeprefix("\ufeff")).rstrip("\r\n")

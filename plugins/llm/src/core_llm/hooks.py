@@ -23,8 +23,8 @@ def register_models(register: Callable[..., None]) -> None:
     found = discover_stores(examine=False)
     for model, name, aliases in named(found):
         register(
-            CoreModel(f"core/{name}", model.path),
-            AsyncCoreModel(f"core/{name}", model.path),
+            CoreModel(f"core/{name}", model.handle),
+            AsyncCoreModel(f"core/{name}", model.handle),
             aliases=tuple(f"core/{alias}" for alias in aliases),
         )
 

@@ -35,5 +35,6 @@ def core_register_commands(cli: click.Group) -> None:
         """
         from core_mcp.models import Models
         from core_mcp.server import create_server
+        from core_mcp.stdio import serve
 
-        create_server(Models(models, backend), timeout).run("stdio")
+        serve(create_server(Models(models, backend), timeout))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import core
-from core.models.names import locate
+from core.models.names import located
 from core.models.stores import discover_stores, model_at
 from core.shared_models import shared_model
 from core.types import DiscoveredModel
@@ -41,14 +41,15 @@ class Models:
             known = ", ".join(sorted({repr(model.name) for model in found})) or "none"
             what = f"is called {name!r}" if name else "is the only one"
             raise core.ModelNotFoundError(f"No model {what}. Name one of these: {known}.")
-        return shared_model((exact or fits)[0].path, self._backend)
+        return shared_model((exact or fits)[0].handle, self._backend)
 
 
 def _described(model: str) -> DiscoveredModel:
-    path = locate(model)
-    found = model_at(path)
+    place = located(model)
+    found = place.described(model_at(place.path))
     if found is None:
         raise core.ModelNotFoundError(
-            f"There is no model at {path!r}: give a directory with config.json, or a GGUF file."
+            f"There is no model at {place.path!r}: give a directory with config.json, or a GGUF "
+            "file."
         )
     return found

@@ -7,13 +7,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
 from core.base import TextModelBase
-from core.chat import RenderedPrompt
+from core.chat import RenderedPrompt, check_continued
 from core.errors import CoreError, RequestError
-from core.options import GenerateConfig, GenerateOptions, resolve_generate
+from core.messages import checked_conversation
+from core.options import (
+    ChatOptions,
+    GenerateConfig,
+    GenerateOptions,
+    resolve_generate,
+)
 from core.protocols import Capability
 from core.support import (
-    REFUSABLE,
-    checked_conversation,
     checked_prompts,
     refuse_options,
     text_error,
@@ -25,7 +29,6 @@ from core_mlx_lm_bridge.protocol import Chat, ChatTurn, Generate, Options
 from core_mlx_lm_bridge.stream import BridgeStream, Line
 
 _FIELDS = frozenset(Options.__struct_fields__) - {"id", "stop_tokens"}  # that are handed on as is
-_REFUSED = REFUSABLE - _FIELDS
 
 
 class BridgeModel(TextModelBase):
@@ -71,11 +74,12 @@ class BridgeModel(TextModelBase):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> BridgeStream:
         """Answer a conversation, through the model's own chat template."""
         request = self._checked(Capability.CHAT, config, options)
         turns = checked_conversation(messages)
+        check_continued(turns, request)
         return self._stream(lambda: _chat(turns, request), request)
 
     def choices(self) -> Sequence[Choice]:
@@ -92,7 +96,7 @@ class BridgeModel(TextModelBase):
     ) -> GenerateConfig:
         self.check_open()
         request = resolve_generate(config, options, operation.value)
-        refuse_options(request, operation, self._backend, MODEL_CAPABILITIES, _REFUSED)
+        refuse_options(request, operation, self._backend, MODEL_CAPABILITIES, honours=_FIELDS)
         return request
 
     def _stream(
@@ -113,9 +117,14 @@ def _generate(prompt: str, config: GenerateConfig) -> Generate:
 
 def _chat(messages: Sequence[Message], config: GenerateConfig) -> Chat:
     for message in messages:
-        _refuse(unicode_error(message.content, "message"))
-    turns = [ChatTurn(message.role, message.content) for message in messages]
-    return Chat(messages=turns, stop_tokens=list(config.stop_tokens), **_options(config))
+        _refuse(unicode_error(message.content + (message.name or ""), "message"))
+    return Chat(
+        messages=[ChatTurn(message.role, message.content, message.name) for message in messages],
+        chat_template_kwargs=dict(config.chat_template_kwargs or {}),
+        continue_final_message=config.continue_final_message,
+        stop_tokens=list(config.stop_tokens),
+        **_options(config),
+    )
 
 
 def _options(config: GenerateConfig) -> dict[str, Any]:

@@ -143,7 +143,7 @@ def _adapter(config: LoadConfig) -> str | None:
     if not os.path.isfile(os.path.join(path, "adapters.safetensors")):
         raise ModelNotFoundError(
             f"There is no adapter in {path!r}: no adapters.safetensors. Give the directory that "
-            "mlx_lm.lora wrote."
+            "mlx_lm.lora wrote; `infer-cli lora export --mlx-lm` makes one of PEFT's."
         )
     _check_text(path)
     return path

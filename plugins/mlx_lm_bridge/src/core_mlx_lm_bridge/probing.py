@@ -11,7 +11,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from core.errors import CoreError, InvalidModelError
-from core.models.files import read_config_json, resolve_path
+from core.models.files import model_formats, read_config_json, resolve_path
 
 # What transformers makes a tokeniser of.
 _TOKENISERS = ("tokenizer*", "vocab.*", "*.model", "*.tiktoken", "tekken.json")
@@ -41,6 +41,7 @@ def _has_tokeniser(directory: str) -> bool:
 def checked_config(path: str | os.PathLike[str]) -> dict[str, object]:
     """config.json of a directory that mlx-lm could read. Raises `ModelError`."""
     directory = resolve_path(path)
+    model_formats(directory)  # says what it is, where it is not a model at all
     config = read_config_json(directory)
     if not isinstance(config.get("model_type"), str):
         raise InvalidModelError(

@@ -1,5 +1,10 @@
 """A worker process and its pipes: started, written to, read from, and ended.
 
+The protocol has two pipes of its own, whose numbers are the worker's last arguments. Descriptors 1
+and 2 of the worker are a third pipe from its first moment on: text that anything in the worker
+prints, Python's start-up included, goes into its errors and never into the protocol. Only this
+module and ``worker.py`` know how the pipes get there (``pass_fds``, which Windows lacks).
+
 There are no threads: whoever waits for a line also takes in what the worker writes to stderr, so
 that it never waits for its reader. A worker that nobody waits for may wait, which costs nothing.
 """
@@ -13,10 +18,10 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import IO
+from contextlib import ExitStack, contextmanager, suppress
+from io import FileIO
 
-from core.system.child_process import Child
+from core.system.child_process import Child, pipe
 from core_mlx_lm_bridge.protocol import MAX_ANSWER_BYTES, Lines, ProtocolError
 
 _CHUNK = 2**16
@@ -35,22 +40,12 @@ class WorkerProcess:
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-            env={**os.environ, **environment},
-        )
-
-        pipes = (process.stdin, process.stdout, process.stderr)
-        self._child = Child(process, *(pipe for pipe in pipes if pipe is not None))
+        process, pipes = _started(command, {**os.environ, **environment})
+        self._child = Child(process, *pipes)
         self.pid = self._child.pid
-        self._stdin, self._stdout, self._stderr = map(_unblocked, pipes)
+        self._requests, self._answers, self._printed = map(_unblocked, pipes)
 
-        # What was read and not handed out, what is still to be written, and the end of stderr.
+        # Lines that were read and not handed out, bytes to be written, and the last printed text.
         self._lines = Lines(MAX_ANSWER_BYTES)
         self._read: deque[bytes] = deque()
         self._unsent = memoryview(b"")
@@ -59,15 +54,15 @@ class WorkerProcess:
         self._users = 0  # calls that use the pipes: two, where a signal handler makes the second
         self._killed = False
 
-        self._open = {self._stdout, self._stderr}
+        self._open = {self._answers, self._printed}
         self._poll = select.poll()
         for descriptor in self._open:
             self._poll.register(descriptor, select.POLLIN)
 
     @property
     def ended(self) -> bool:
-        """True when no line will come any more: stdout is closed, or was left empty at the exit."""
-        return not self._read and (self._stdout not in self._open or self._left)
+        """True when no line will come any more: the pipe ended, or was left empty at the exit."""
+        return not self._read and (self._answers not in self._open or self._left)
 
     @property
     def alive(self) -> bool:
@@ -93,7 +88,7 @@ class WorkerProcess:
         return self._read.popleft() if self._read else None
 
     def stderr_tail(self) -> str:
-        """The last lines that it wrote to stderr."""
+        """Return the last lines that it wrote to stderr, and to stdout, which is the same pipe."""
         lines = self._tail.decode(errors="replace").splitlines()
         return "\n".join(lines[-_TAIL_LINES:])
 
@@ -101,7 +96,7 @@ class WorkerProcess:
         """The end of the process, in words."""
         status = self._child.wait(_LAST_WORDS_SECONDS)  # its pipes close a moment before it is gone
         if status is None:
-            return "closed its stdout"
+            return "closed its end of the protocol"
         if status >= 0:
             return f"exited with status {status}"
         name = _signal_name(-status)
@@ -114,7 +109,7 @@ class WorkerProcess:
         self._child.kill()
         self._killed = True
         if not self._users:
-            self._drain(_LAST_WORDS_SECONDS, lambda: self._stderr not in self._open)
+            self._drain(_LAST_WORDS_SECONDS, lambda: self._printed not in self._open)
             self._child.end()
 
     def quit(self, farewell: bytes) -> None:
@@ -157,14 +152,14 @@ class WorkerProcess:
 
     def _wait(self, seconds: float) -> None:
         for descriptor, _ in self._poll.poll(int(seconds * 1000)):
-            if descriptor == self._stdin:
+            if descriptor == self._requests:
                 self._write()
                 continue
             data = os.read(descriptor, _CHUNK)
             if not data:
                 self._poll.unregister(descriptor)
                 self._open.discard(descriptor)
-            elif descriptor == self._stderr:
+            elif descriptor == self._printed:
                 self._tail = (self._tail + data)[-_TAIL_BYTES:]
             else:
                 self._read.extend(self._lines.feed(data))
@@ -172,14 +167,14 @@ class WorkerProcess:
     def _write(self) -> None:
         try:
             while self._unsent:
-                self._unsent = self._unsent[os.write(self._stdin, self._unsent) :]
+                self._unsent = self._unsent[os.write(self._requests, self._unsent) :]
         except BlockingIOError:
-            self._poll.register(self._stdin, select.POLLOUT)
+            self._poll.register(self._requests, select.POLLOUT)
             return
-        except BrokenPipeError:  # it has died, as the end of its stdout will show
+        except BrokenPipeError:  # it has died, as the end of its answers will show
             self._unsent = memoryview(b"")
         with suppress(KeyError):
-            self._poll.unregister(self._stdin)
+            self._poll.unregister(self._requests)
 
 
 def _signal_name(number: int) -> str:
@@ -189,7 +184,29 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _unblocked(pipe: IO[bytes] | None) -> int:
-    assert pipe is not None
-    os.set_blocking(pipe.fileno(), False)
-    return pipe.fileno()
+def _started(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> tuple[subprocess.Popen[bytes], tuple[FileIO, FileIO, FileIO]]:
+    """Start a worker; return it and our ends of its pipes: requests, answers, printed text."""
+    with ExitStack() as undo:
+        ends = [tuple(map(undo.enter_context, pipe())) for _ in range(3)]
+        (its_requests, requests), (answers, its_answers), (printed, its_output) = ends
+        passed = its_requests.fileno(), its_answers.fileno()
+        process = subprocess.Popen(
+            [*command, *map(str, passed)],
+            stdin=subprocess.DEVNULL,
+            stdout=its_output,
+            stderr=its_output,
+            pass_fds=passed,
+            start_new_session=True,
+            env=environment,
+        )
+        undo.pop_all()
+    for end in (its_requests, its_answers, its_output):
+        end.close()
+    return process, (requests, answers, printed)
+
+
+def _unblocked(end: FileIO) -> int:
+    os.set_blocking(end.fileno(), False)
+    return end.fileno()

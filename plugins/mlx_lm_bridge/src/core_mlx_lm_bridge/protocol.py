@@ -1,6 +1,7 @@
 """The protocol of the caller's process and its worker: one JSON object a line.
 
-The caller writes `Request` lines to the worker's stdin and reads `Answer` lines from its stdout.
+The caller writes `Request` lines to one pipe and reads `Answer` lines from another, which nothing
+else uses.
 ``type`` names the message, ``id`` the request that it belongs to. Unknown fields are ignored, so
 that either side may learn new ones first. docs/mlx_lm_bridge.md has every message with an example.
 
@@ -9,7 +10,7 @@ This module is shared by both sides and imports msgspec alone.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -78,17 +79,24 @@ class Generate(Options):
     prompt: str = ""
 
 
-class ChatTurn(msgspec.Struct):
-    """A turn of a chat: who speaks, and the text."""
+class ChatTurn(msgspec.Struct, omit_defaults=True):
+    """A turn of a chat: who speaks, the text, and the speaker's name."""
 
     role: str
     content: str
+    name: str | None = None
 
 
 class Chat(Options):
-    """Answer a conversation, through the model's chat template. Answered like `Generate`."""
+    """Answer a conversation, through the model's chat template. Answered like `Generate`.
+
+    ``chat_template_kwargs`` are the template's variables; with ``continue_final_message`` the last
+    message, an assistant's, is continued.
+    """
 
     messages: list[ChatTurn] = []
+    chat_template_kwargs: dict[str, Any] = {}  # msgspec copies both
+    continue_final_message: bool = False
 
 
 class Cancel(Message):
@@ -99,7 +107,7 @@ class Cancel(Message):
 
 
 class Quit(Message):
-    """Exit. Has no answer; the end of stdin means the same."""
+    """Exit. Has no answer; the end of the requests means the same."""
 
 
 class Ok(Message):
@@ -155,13 +163,15 @@ class Error(Message):
     """A request failed; the last answer to it.
 
     ``error`` names a class of ``core.errors``, or the class of what was raised in the worker.
-    ``length`` and ``limit`` are those of a PromptTooLongError.
+    ``length`` and ``limit`` are those of a PromptTooLongError. ``variable`` is one that the chat
+    template does not read, and ``message`` then lists those that it does.
     """
 
     error: str = ""
     message: str = ""
     length: int = 0
     limit: int = 0
+    variable: str = ""
 
 
 Request = Load | Info | Generate | Chat | Cancel | Quit

@@ -1,5 +1,8 @@
 """The worker: ``python -m core_mlx_lm_bridge.worker``, or this file run by its path.
 
+Its arguments are the descriptors that it reads requests from and writes answers to; by hand, and
+without arguments, stdin and stdout.
+
 Run by its path it needs msgspec and mlx-lm in its interpreter, Python 3.10 or newer, and neither
 `core` nor this distribution: it makes the package known from the folder that it lies in.
 """
@@ -16,7 +19,8 @@ PACKAGE = "core_mlx_lm_bridge"
 
 
 def main() -> int:
-    """Serve requests until stdin ends."""
+    """Serve requests until they end."""
+    requests, answers = _descriptors(sys.argv[1:])
     _stand_somewhere()
     if PACKAGE not in sys.modules:
         _make_package_known(Path(__file__).resolve().parent)
@@ -26,10 +30,24 @@ def main() -> int:
     except ModuleNotFoundError as error:
         if error.name != "msgspec":
             raise
-        _say_what_is_missing("msgspec")
+        _say_what_is_missing("msgspec", answers)
         return 1
-    serve(MlxLmEngine())
+    serve(MlxLmEngine(), requests, answers)
     return 0
+
+
+def _descriptors(arguments: list[str]) -> tuple[int, int]:
+    requests, answers = map(int, arguments) if arguments else (0, 1)
+    try:
+        os.fstat(requests)
+        os.fstat(answers)
+    except OSError:
+        sys.exit(
+            f"The worker's descriptors {requests} and {answers} are closed: it was started through "
+            "a program that does not pass them on. Name the interpreter itself, or a script that "
+            'ends with: exec python "$@"'
+        )
+    return requests, answers
 
 
 def _stand_somewhere() -> None:
@@ -53,13 +71,12 @@ def _make_package_known(folder: Path) -> None:
     spec.loader.exec_module(package)
 
 
-def _say_what_is_missing(name: str) -> None:
+def _say_what_is_missing(name: str, answers: int) -> None:
     """Write an error of the protocol by hand, as msgspec, which would write it, is missing."""
     install = f"{sys.executable} -m pip install {name}"
     message = f"{name} is not installed for the worker's interpreter. Install it: {install}"
     answer = {"type": "error", "error": "BackendUnavailableError", "message": message}
-    sys.stdout.write(json.dumps(answer) + "\n")
-    sys.stdout.flush()
+    os.write(answers, json.dumps(answer).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import BackendUnavailableError, CoreError, UnsupportedOptionError
-from core.models.files import resolve_path
+from core.models.files import model_formats, resolve_path
 from core.options import LoadConfig
 from core.protocols import PROTOCOL_VERSION, Capability
 from core.support import chosen_backend, refuse_load_options
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from core_mlx_native.model import MlxModel
 
 _OWN_OPTIONS = {
+    "chat_template": "the name of the chat template to use, where a model has several",
     "dequantize": "whether packed weights are made dense at the load",
     "dtype": "float32, float16 or bfloat16: what is computed in",
     "length_step": "rows of classify and score are padded to a multiple of so many tokens",
@@ -68,18 +69,20 @@ class MlxBackend(ABC):
     def refusal(self, path: str | os.PathLike[str]) -> str | None:
         """The reason why this plugin cannot load a model; else None.
 
-        It looks at config.json, and whether there is a tokenizer.json.
+        It looks at config.json, and whether there are weights and a tokenizer.json.
         """
         from core_mlx_native.checkpoint.config import load_config
+        from core_mlx_native.checkpoint.own_files import without_weights
+        from core_mlx_native.text.missing import missing_tokenizer
 
-        directory = Path(resolve_path(path))
         try:
+            directory = _directory(path)
             load_config(directory, tensors=False)
+            if reason := without_weights(directory):
+                return reason
         except CoreError as error:
             return str(error)
-        if not os.path.lexists(directory / "tokenizer.json"):
-            return f"no tokeniser (there is no file {directory}/tokenizer.json). Fetch it as well."
-        return None
+        return missing_tokenizer(directory)
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> MlxModel:
         """Load a directory of safetensors. Raises as `core.Backend.load_model` says."""
@@ -102,8 +105,7 @@ class MlxBackend(ABC):
         if not self.on_gpu:
             chosen.append(Choice("blas", blas.name, blas.reason))
 
-        directory = Path(resolve_path(path))
-        return open_model(self.name, directory, config, self.on_gpu, chosen)
+        return open_model(self.name, _directory(path), config, self.on_gpu, chosen)
 
     def _refuse_gpu_layers(self, layers: int) -> None:
         if layers != -1:
@@ -113,6 +115,12 @@ class MlxBackend(ABC):
                 "MLX keeps all layers on one device: leave it at -1"
                 + (", or compute on the CPU with backend 'mlx_cpu'." if self.on_gpu else " or 0."),
             )
+
+
+def _directory(path: str | os.PathLike[str]) -> Path:
+    """Return the model's directory. Raises `ModelError` for what is not a model at all."""
+    model_formats(path)
+    return Path(resolve_path(path))
 
 
 class Metal(MlxBackend):

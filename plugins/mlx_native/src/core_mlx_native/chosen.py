@@ -227,6 +227,15 @@ def kept_prefixes(config: LoadConfig, fast: FastPaths, free: int | None) -> Chos
     return chosen if fast.prefix_cache else Chosen(chosen.name, 0, "switched off by 'without'")
 
 
+def template_name(config: LoadConfig) -> str | None:
+    """Return the name of the chat template that is asked for, None where none is.
+
+    Raises `InvalidOptionError` for an option's wrong type.
+    """
+    asked = config.options.get("chat_template")
+    return None if asked is None else validate.text("chat_template", asked)
+
+
 def _dtype(config: LoadConfig, on_gpu: bool, model: ModelConfig, chip: str) -> Chosen[str]:
     asked = config.options.get("dtype")
     if asked is not None:

@@ -77,17 +77,9 @@ def too_large(tokens: int) -> OutOfMemoryError:
     )
 
 
-def no_numbers() -> InvalidModelError:
-    """The error of a prompt whose hidden states are infinite, or NaN."""
+def not_finite(values: str = "logits") -> InvalidModelError:
+    """Return the error of a prompt for which the model computes NaN or infinity."""
     return InvalidModelError(
-        "The model's hidden states for this prompt are not finite numbers: its weights are broken, "
-        "or overflow the dtype. Load it with options={'dtype': 'float32'}, or download it again."
-    )
-
-
-def not_a_number() -> InvalidModelError:
-    """The error of a prompt whose logits are NaN."""
-    return InvalidModelError(
-        "The model's logits for this prompt are not numbers: its weights are broken, or overflow "
-        "the dtype. Load it with options={'dtype': 'float32'}, or download it again."
+        f"The model's {values} for this prompt are NaN or infinite: its weights are broken, or "
+        "overflow the dtype. Load it with options={'dtype': 'float32'}, or download it again."
     )

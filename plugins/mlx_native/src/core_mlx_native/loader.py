@@ -18,6 +18,9 @@ from core_mlx_native.adapters.opening import adapted
 from core_mlx_native.availability import apple_chip, free_memory
 from core_mlx_native.checkpoint.config import ModelConfig, load_config
 from core_mlx_native.checkpoint.fields import JsonFiles
+from core_mlx_native.checkpoint.generation_keys import check_generation
+from core_mlx_native.checkpoint.keys import report
+from core_mlx_native.checkpoint.own_files import report_unread
 from core_mlx_native.checkpoint.weights import load_weights
 from core_mlx_native.chosen import (
     DTYPES,
@@ -29,6 +32,7 @@ from core_mlx_native.chosen import (
     layers_in_flight,
     pass_tokens,
     round_tokens,
+    template_name,
     token_budget,
 )
 from core_mlx_native.cpu.lanes import usable_lanes
@@ -132,13 +136,16 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
     kept_prefixes(options, fast, free=None)
     path = options.adapter_path
     stored = None if path is None else read_adapter(path, config)
+    check_generation(files)
+    report(config.notes, str(directory / "config.json"))
+    unread = report_unread(directory, with_adapter=path is not None)
 
     # The tokenizer, and the tokens that end a generation.
-    tokenizer = Tokenizer.from_directory(directory, files)
-    if tokenizer.vocab_size > config.vocab_size:
+    tokenizer = Tokenizer.from_directory(directory, files, template_name(options))
+    if tokenizer.trained_beyond(config.vocab_size):
         raise InvalidModelError(
-            f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens and the model only "
-            f"{config.vocab_size}. They do not belong together."
+            f"{directory}: its tokenizer has {tokenizer.vocab_size} tokens, its embedding only "
+            f"{config.vocab_size} rows: they do not belong together. Fetch the model again."
         )
     stop_ids = stop_tokens(directory, tokenizer.library, config.vocab_size, files)
 
@@ -181,6 +188,7 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
             *chosen.shown(budget, kept, config.quantization is not None),
             *suits,
             *_adapter_choice(stored),
+            *unread,
         ],
         base=base,
     )

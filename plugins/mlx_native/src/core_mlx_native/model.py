@@ -19,7 +19,15 @@ from core.options import GenerateConfig, RequestOptions
 from core.protocols import Capability
 from core.support import checked_layers, checked_pairs, checked_prompts
 from core.token_ids import TokenIds, token_pairs
-from core.training import TrainConfig, TrainingExample, TrainStep
+from core.training import (
+    Examples,
+    TrainConfig,
+    TrainingExample,
+    TrainingRun,
+    TrainStep,
+    checked_examples,
+    resolve_train,
+)
 from core.types import AttentionSnapshot, ClassifyResult, HiddenResult, MemoryReport, Score
 from core_mlx_native import memory
 from core_mlx_native.capabilities import MODEL_CAPABILITIES
@@ -28,10 +36,10 @@ from core_mlx_native.classify.microbatch import ClassifyTask, HostResult
 from core_mlx_native.classify.scheduler import Scheduler
 from core_mlx_native.classify.scoring import ScoreTask
 from core_mlx_native.decode.engine import Engine
-from core_mlx_native.failures import of_request
+from core_mlx_native.failures import not_finite, of_request
 from core_mlx_native.loader import LoadedModel, with_adapter, with_own_base
 from core_mlx_native.network.prefill import prefill
-from core_mlx_native.to_python import float_array
+from core_mlx_native.to_python import bools, float_array
 from core_mlx_native.train.beginning import begin, save, training_rows
 from core_mlx_native.train.rows import TokenRow
 from core_mlx_native.train.training import Training
@@ -66,7 +74,9 @@ def inspect(model: LoadedModel, ids: list[int], check: Check) -> AttentionSnapsh
     keys from later tokens, but every token has one.
     """
     config = model.config
-    batch = prefill(model.decoder, [ids], check)
+    cache = prefill(model.decoder, [ids], check).cache
+    if not all(bools(mx.stack([mx.isfinite(keys).all() for keys, _ in cache]))):
+        raise not_finite("attention keys")
 
     return AttentionSnapshot(
         num_layers=config.num_layers,
@@ -74,7 +84,7 @@ def inspect(model: LoadedModel, ids: list[int], check: Check) -> AttentionSnapsh
         seq_len=len(ids),
         head_dim=config.head_dim,
         architecture=config.model_type,
-        keys=tuple(_heads(keys[0]) for keys, _ in batch.cache),
+        keys=tuple(_heads(keys[0]) for keys, _ in cache),
     )
 
 
@@ -88,6 +98,7 @@ def _heads(keys: mx.array) -> tuple[array[float], ...]:
 class MlxModel(ClassifyingModel):
     """A model on one MLX device. See `core.TextModel` for what every method promises."""
 
+    honours = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
     _engine: Engine
 
     def __init__(self, backend: str, loaded: LoadedModel, owner: OwnerThread) -> None:
@@ -185,19 +196,17 @@ class MlxModel(ClassifyingModel):
             except (MemoryError, RuntimeError) as error:
                 raise of_request(error, len(ids)) from error
 
-    def train(
-        self, examples: Sequence[TrainingExample], config: TrainConfig | None = None, /
-    ) -> Iterator[TrainStep]:
-        """Train a LoRA adapter in place, as the iterator is read; see `core.Trainable`.
+    def train(self, examples: Examples, config: TrainConfig | None = None, /) -> TrainingRun:
+        """Train a LoRA adapter in place, as its steps are read; see `core.Trainable`.
 
         Raises at the call what is wrong with options and examples.
         """
         self.check_open()
+        options, rows = resolve_train(config), checked_examples(examples)
         self._loaded = self._owner.run(lambda: with_own_base(self._loaded))
-        asked = config or TrainConfig()
-        training = begin(self._loaded, self._owner, examples, asked)
-        self._trained, self._training = asked, weakref.ref(training)
-        return _another_at_each(training.steps(), weakref.ref(self))
+        training = begin(self._loaded, self._owner, rows, options)
+        self._trained, self._training = options, weakref.ref(training)
+        return TrainingRun(_another_at_each(training.steps(), weakref.ref(self)), self)
 
     def training_rows(
         self, examples: Sequence[TrainingExample], config: TrainConfig

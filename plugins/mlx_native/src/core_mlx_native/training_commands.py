@@ -37,7 +37,6 @@ _CONFIG: tuple[tuple[str, str, Any, str], ...] = (
 _SWITCHES: tuple[tuple[str, str, str], ...] = (
     ("--rslora", "rank_stabilised", "alpha / sqrt(rank) instead of alpha / rank."),
     ("--dora", "dora", "Train magnitudes too (DoRA)."),
-    ("--bias-correction", "bias_correction", "Correct AdamW's first moments for their zeros."),
     ("--grad-checkpoint", "gradient_checkpointing", "Less memory, more time."),
     ("--resume", "resume", "Go on from the last checkpoint in OUT_DIR."),
 )
@@ -146,7 +145,7 @@ def _label_flags(command: Any) -> Any:
             "--template", help=r'What a text stands in: "{text}\nTopic:"; default: {text}.'
         ),
         click.option("--labels", metavar="A,B,C", help="The labels; default: those that occur."),
-        click.option("--label-prefix", help="What stands before a label; default: a space."),
+        click.option("--label-prefix", help="Text before a label. [default: a space, if it fits]"),
     ]
     return _decorated(command, flags)
 
@@ -156,6 +155,13 @@ def _config_flags(command: Any) -> Any:
 
     flags = [click.option(flag, field, type=kind, help=told) for flag, field, kind, told in _CONFIG]
     flags += [click.option(flag, field, is_flag=True, help=told) for flag, field, told in _SWITCHES]
+    flags += [
+        click.option(
+            "--bias-correction/--no-bias-correction",
+            default=True,
+            help="Correct AdamW's moments for their zeros at the start. [default: yes]",
+        )
+    ]
     return _decorated(command, flags)
 
 
@@ -168,4 +174,4 @@ def _decorated(command: Any, flags: list[Any]) -> Any:
 def config_fields() -> tuple[str, ...]:
     """The fields of `core.TrainConfig` that have a flag of their own."""
     named = (field for _, field, _, _ in _CONFIG)
-    return (*named, *(field for _, field, _ in _SWITCHES))
+    return (*named, *(field for _, field, _ in _SWITCHES), "bias_correction")

@@ -44,4 +44,4 @@ def test_logits_are_peft_s(case: Path, tmp_path: Path) -> None:
 
 def test_there_are_cases_of_every_kind() -> None:
     names = {case.parent.name for case in CASES}
-    assert names == {"plain", "patterns", "dora", "ours", "ours-dora"}
+    assert names == {"plain", "patterns", "dora", "eva", "ours", "ours-dora"}

@@ -236,9 +236,25 @@ def test_a_header_that_claims_too_much_is_an_invalid_model(checkpoint: Checkpoin
 
 def test_no_weights_at_all(checkpoint: Checkpoint) -> None:
     directory = checkpoint()
+    assert Cpu().refusal(directory) is None
     (directory / "model.safetensors").unlink()
     with pytest.raises(core.InvalidModelError, match="no weights"):
         load(directory)
+    assert "no weights" in str(Cpu().refusal(directory))
+
+
+def test_what_is_not_a_model_at_all_is_told_in_the_words_of_core(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("")
+    (tmp_path / "page.gguf").write_text("<html>")
+    (tmp_path / "empty").mkdir()
+    for name, error, words in (
+        ("notes.txt", core.ModelNotFoundError, "is a file, and not a GGUF file"),
+        ("page.gguf", core.InvalidModelError, "does not begin with 'GGUF'"),
+        ("empty", core.ModelNotFoundError, "There is no model in"),
+    ):
+        with pytest.raises(error, match=words):
+            core.load_model(tmp_path / name, backend="mlx_cpu")
+        assert words in str(Cpu().refusal(tmp_path / name))
 
 
 @pytest.mark.parametrize(

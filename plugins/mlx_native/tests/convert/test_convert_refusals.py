@@ -77,6 +77,9 @@ def test_an_unknown_architecture_is_named(tmp_path: Path, tiny_gguf: MakeGguf) -
         ("tokenizer.ggml.merges", ["a z"], "contradicts itself"),
         ("tokenizer.ggml.eos_token_id", 9, "not in the vocabulary"),
         ("tokenizer.ggml.token_type", [1], "1 items instead of 9"),
+        ("tokenizer.ggml.suppress_tokens", [3], "suppress_tokens=[3]: nothing here is made of it"),
+        ("general.name", "My Phi-3", "special tokens strip the white space"),
+        ("llama.logit_scale", 0.5, "llama.logit_scale=0.5: nothing here is made of it"),
         ("llama.context_length", "long", "not a whole number"),
     ],
 )
@@ -92,7 +95,6 @@ def test_refused_metadata(
     ("key", "value", "reason"),
     [
         ("tokenizer.ggml.add_space_prefix", True, "space before the text"),
-        ("tokenizer.ggml.bos_token_id", None, "BOS token that it does not name"),
         ("gemma3.attention.sliding_window", None, "no gemma3.attention.sliding_window"),
     ],
 )

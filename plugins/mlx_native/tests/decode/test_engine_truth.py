@@ -94,13 +94,13 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> Traces:
     found: Traces = defaultdict(Trace)
     draw, take = Rows.draw, Request.take
 
-    def drawn(rows: Rows, logits: mx.array, behind: int = 0) -> Drawn:
+    def drawn(rows: Rows, logits: mx.array, broken: mx.array, behind: int = 0) -> Drawn:
         for request, row in zip(rows.requests, np.array(logits), strict=True):
             if not request.ended:
                 step = request.drawn + behind
                 assert step not in found[request].logits, "a step was drawn twice"
                 found[request].logits[step] = row
-        return draw(rows, logits, behind)
+        return draw(rows, logits, broken, behind)
 
     def taken(request: Request, token: int, logprob: float | None) -> None:
         assert logprob is not None

@@ -15,6 +15,7 @@ import pytest
 import core
 from core.text_stream import StreamDetokenizer
 from core_mlx_native.backend import Cpu
+from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.decode import engine
 from core_mlx_native.decode.batch import DecodeBatch, Rows
 from core_mlx_native.decode.kv_cache import BatchCache
@@ -164,14 +165,14 @@ def test_a_decode_step_that_fails_ends_its_rows_and_no_others(
     assert batch(model, prompts) == expected
 
 
-@pytest.mark.parametrize("where", ["isnan", "merge", "drawing", "admission"])
+@pytest.mark.parametrize("where", ["checking", "merge", "drawing", "admission"])
 def test_a_step_that_fails_anywhere_else_reaches_all_callers(
     model: MlxModel, monkeypatch: Patch, error: Exception, where: str
 ) -> None:
     expected = batch(model, PROMPTS)
     failed: list[str] = []
     places: dict[str, tuple[Any, str]] = {
-        "isnan": (mx, "isnan"),
+        "checking": (CpuOps, "broken"),
         "merge": (BatchCache, "keep"),
         "drawing": (Rows, "draw"),
         "admission": (engine, "Prefilling"),

@@ -188,7 +188,7 @@ def test_what_is_wrong_with_one_prompt_is_its_rows_error(model: MlxModel) -> Non
     size = model.info.vocab_size
     prompts = [[5], [], [5, size], [5, size - 1], [5] * (CONTEXT + 1), [2**70]]
     found = model.generate_tokens(prompts, max_tokens=3)
-    none, unknown = type(None), core.TokenizerError
+    none, unknown = type(None), core.RequestError
     assert [type(row.error) for row in found] == [
         none,
         core.EmptyPromptError,

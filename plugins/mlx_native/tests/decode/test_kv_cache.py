@@ -119,6 +119,14 @@ class Twin:
                 wanted = self.attended(row[layer], queries[b, :, t], layer, size - 1 - t)
                 np.testing.assert_allclose(mixed[b, :, t], wanted, rtol=1e-4, atol=1e-5)
 
+    def spoil(self, row: int) -> None:
+        """Fill a row's own columns with NaN, as a row is that has broken: no mask hides it."""
+        for layer in self.cache.layers:
+            end = layer.columns.end
+            own = slice(max(0, end - self.rows[row].shape[3]), end)
+            for buffer in (layer.keys, layer.values):
+                buffer[row : row + 1, :, own] = np.nan
+
     def attended(self, row: Floats, query: Floats, layer: int, behind: int) -> Floats:
         """What a query sees that stands ``behind`` tokens before its row's last: [heads, D]."""
         bounds = [bound for bound in (self.shape.windows[layer], self.shape.limit) if bound]
@@ -155,6 +163,8 @@ class Twin:
 
     def replace(self, rows: Sequence[int], lengths: Sequence[int]) -> None:
         new, cache = self.prompts(lengths)
+        for row in rows:
+            self.spoil(row)
         self.cache.replace(rows, prefilled(self.cache, cache, lengths))
         for row, columns in zip(rows, new, strict=True):
             self.rows[row] = columns

@@ -343,7 +343,7 @@ def test_it_is_what_it_declares_for_every_optional_protocol(model: MlxModel) -> 
         for name, kind in inspect.getmembers(core.extensions, inspect.isclass)
         if kind.__module__ == "core.extensions" and getattr(kind, "_is_runtime_protocol", False)
     }
-    of_backends = {"ModelProbe", "DeviceReporting"}
+    of_backends = {"ModelProbe", "ModelFinding", "DeviceReporting"}
     declared = {capability.name.replace("_", "") for capability in Cpu().capabilities}
     assert {"Submitting", "BatchStreaming", "Scoring", "Tokenizing", *of_backends} <= set(protocols)
     for name, kind in protocols.items():

@@ -258,7 +258,9 @@ QWEN2_LLAMA3 = "qwen2-4-kv-heads-sharded/llama3"
 QWEN3, QWEN3_LINEAR = "qwen3-2-kv-heads-biased/sliding", "qwen3-1-kv-head-wide-tied/linear"
 QWEN3_LLAMA3 = "qwen3-4-kv-heads-narrow/llama3"
 MISTRAL, MISTRAL_LINEAR = "mistral-1-kv-head-tied/sliding", "mistral-2-kv-heads-wide/linear"
-MISTRAL_LLAMA3 = "mistral-2-kv-heads-wide/llama3"
+MISTRAL_LLAMA3, MISTRAL_LAYERED = (
+    f"mistral-2-kv-heads-wide/{variant}" for variant in ("llama3", "layered")
+)
 
 Mistake = Callable[[Config], None]
 MISTAKES: dict[str, tuple[Mistake, ...]] = {
@@ -286,6 +288,7 @@ MISTAKES: dict[str, tuple[Mistake, ...]] = {
     MISTRAL: (shifted_rope_base, short_window, long_window, no_window),
     MISTRAL_LINEAR: (shifted_rope_base, forgotten_rope_scaling),
     MISTRAL_LLAMA3: (shifted_rope_base, forgotten_rope_scaling),
+    MISTRAL_LAYERED: (short_window, swapped_layer_types),
 }
 OLDER_MISTAKES: dict[str, tuple[Mistake, ...]] = {
     QWEN2: (shifted_rope_base, all_layers_slide, no_layer_slides),

@@ -326,6 +326,8 @@ MISTRALS = (
         variants={
             "linear": {**rope(LINEAR), **MISTRAL_SLIDING},
             "llama3": {**rope(LLAMA3), **MISTRAL_FULL},
+            # With layer_types, transformers takes it for a Ministral.
+            "layered": {**rope(PLAIN), **MISTRAL_SLIDING, "layer_types": [FULL, SLIDING]},
         },
         options={**TWO_LAYERS, "num_key_value_heads": 2, "head_dim": 24},
     ),

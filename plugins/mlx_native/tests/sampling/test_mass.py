@@ -149,7 +149,8 @@ def test_no_step_on_a_gpu_sorts_the_vocabulary(
             model, [3], GenerateConfig(temperature=1.0, top_p=0.9, seed=1), lambda _: None
         )
         rows = Rows.of([request], 20_000, model.decoder.ops.samples_by_mass)
-        mx.eval(rows.joined(rows).take([0, 1]).draw(random_logits(2, 20_000, 1.0)).tokens)
+        both = rows.joined(rows).take([0, 1])
+        mx.eval(both.draw(random_logits(2, 20_000, 1.0), mx.zeros(2, mx.bool_)).tokens)
         assert bool(sorted_sizes) != on_gpu
     assert Ops.samples_by_mass
     assert not by_work([GenerateConfig(temperature=1.0, seed=0)])[0].by_mass

@@ -71,6 +71,9 @@ def test_every_file_adds_its_own(tmp_path: Path) -> None:
         tokenizer_config={"eos_token": "w4"},
     )
     assert ids == {1, 2, 3, 4}
+    for file in tmp_path.glob("*.json"):  # as an editor may save it
+        file.write_text(file.read_text(), encoding="utf-8-sig")
+    assert found(tmp_path) == ids
 
 
 @pytest.mark.parametrize(
@@ -119,7 +122,7 @@ def test_tokens_that_the_model_has_no_row_for_are_left_out(tmp_path: Path) -> No
 
 def test_real_models(smollm2_dir: Path, gemma3_dir: Path) -> None:
     smollm2 = Tokenizer.from_file(str(smollm2_dir / "tokenizer.json"))
-    assert stop_tokens(smollm2_dir, smollm2, 49152) == {0, 2}
+    assert stop_tokens(smollm2_dir, smollm2, 49152) == {0, 2, 4}  # 4: <reponame>
     gemma3 = Tokenizer.from_file(str(gemma3_dir / "tokenizer.json"))
     assert stop_tokens(gemma3_dir, gemma3, 262144) == {1, 106}
 

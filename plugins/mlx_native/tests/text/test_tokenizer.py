@@ -299,7 +299,7 @@ def test_a_panic_of_the_library_is_a_broken_file(
         raise PanicException("index out of bounds")
 
     tiny_directory(tmp_path)
-    monkeypatch.setattr("core_mlx_native.text.files.Library.from_buffer", panic)
+    monkeypatch.setattr("core_mlx_native.text.tokenizer_json.Library.from_buffer", panic)
     with pytest.raises(TokenizerError, match="index out of bounds"):
         Tokenizer.from_directory(tmp_path)
 
@@ -324,6 +324,22 @@ def test_a_broken_file_beside_it_is_named(tmp_path: Path, name: str, content: by
     (tmp_path / name).write_bytes(content)
     with pytest.raises(TokenizerError, match=name.replace(".", r"\.")):
         Tokenizer.from_directory(tmp_path)
+
+
+def test_a_byte_order_mark_and_line_ends_of_windows_say_nothing(tmp_path: Path) -> None:
+    """As an editor on Windows may save each of the files."""
+    template = "{% for m in messages %}\n{{ bos_token }}{{ m.content }}\n{% endfor %}"
+    files = tiny_directory(tmp_path, chat_template="not this one")
+    (files / "chat_template.jinja").write_text(template)
+    (files / "config.json").write_text('{"model_type": "llama"}')
+    hello = [Message("user", "hi")]
+    before = Tokenizer.from_directory(files)
+    assert before.render_chat(hello) == "<s>hi\n"
+    for file in files.iterdir():
+        file.write_bytes(file.read_text().replace("\n", "\r\n").encode("utf-8-sig"))
+    after = Tokenizer.from_directory(files)
+    assert after.render_chat(hello) == before.render_chat(hello)
+    assert after.encode("hi </s> é") == before.encode("hi </s> é")
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"])

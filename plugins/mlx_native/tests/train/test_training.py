@@ -105,7 +105,7 @@ def test_a_training_that_is_left_early_leaves_a_usable_model(load: Load) -> None
     model = load()
     steps = model.train(labelled(), config())
     next(steps)
-    steps.close()  # type: ignore[attr-defined]
+    steps.close()
     assert model.generate("ab", max_tokens=3).text()
     assert len(losses(model, config())) == 12
 

@@ -94,7 +94,9 @@ def start(directory: Path, ops: Ops) -> tuple[Adapter, Steps]:
     added = {name: LowRank(begun[f"{name}.lora_a"], begun[f"{name}.lora_b"], 2.0) for name in names}
     network = twin(load_decoder(directory, ops=CpuOps()), ops)
     adapter = attach(network, added)
-    config = core.TrainConfig(rank=4, scale=2.0, learning_rate=1e-3, batch_size=len(ROWS))
+    config = core.TrainConfig(
+        rank=4, scale=2.0, learning_rate=1e-3, batch_size=len(ROWS), bias_correction=False
+    )
     return adapter, Steps(Objective(network, adapter), adapter, rows((PADDING,)), config)
 
 

@@ -97,13 +97,12 @@ def load_model(
     that is taken back, and the backend takes the cores that are free.
     """
     from core.choosing import own_options
-    from core.models.names import locate
 
     if threads is None:
         os.environ.pop("OMP_NUM_THREADS", None)
         return core.load_model(model, backend=backend, **options)
     os.environ["OMP_NUM_THREADS"] = str(threads)
-    chosen = core.get_backend(backend) if backend else core.default_backend(locate(model))
+    chosen = core.get_backend(backend) if backend else core.default_backend(model)
     if "n_threads" in own_options(chosen):
         options = {**options, "options": {"n_threads": threads, **options.get("options", {})}}
     return core.load_model(model, backend=chosen.name, **options)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from core.errors import ModelNotFoundError, UnsupportedModelError
-from core.models.files import is_address, model_formats, resolve_path
+from core.models.files import is_server, model_formats, resolve_path
 from core.support import unicode_error
 
 
@@ -31,7 +31,7 @@ class Address:
 def address_of(path: str | os.PathLike[str]) -> Address:
     """The address that a path is. Raises `ModelNotFoundError`, `core.ModelError`."""
     location = resolve_path(path)
-    if not is_address(location):
+    if not is_server(location):
         formats = " or ".join(model_formats(location))
         raise UnsupportedModelError(
             f"Backend 'remote' asks servers, and {location!r} is {formats}. Give the address of "

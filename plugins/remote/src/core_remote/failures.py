@@ -76,6 +76,14 @@ def silent(address: Address, seconds: float) -> ServerError:
     )
 
 
+def not_finite(token: str, logprob: float | None) -> RequestError:
+    """Return the error of a row for which the server's model computes NaN or infinity."""
+    return RequestError(
+        f"The server gives {token} the log-probability {logprob}: its model computes NaN or "
+        "infinity for this prompt. Check the model there: its weights are broken, or overflow."
+    )
+
+
 def nonsense(address: Address, what: str) -> ServerError:
     """It sent what its wire does not know."""
     return ServerError(f"The server at {address.base} sent what is no answer: {what}. {_NEXT}")

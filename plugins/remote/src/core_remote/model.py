@@ -12,12 +12,14 @@ from core.options import (
     GenerateConfig,
     GenerateOptions,
     RequestOptions,
+    TemplateOptions,
     resolve_classify,
     resolve_generate,
     resolve_request,
+    resolve_template,
 )
 from core.protocols import Capability
-from core.support import refuse_options, unsupported
+from core.support import REFUSABLE, refuse_options, unsupported
 from core.types import Choice, ModelInfo
 from core_remote.connection import Connection
 
@@ -105,9 +107,17 @@ class RemoteModel(TextModelBase):
         self.check_usable()
         return self._offered(operation, resolve_request(config, options, name or operation.value))
 
+    def checked_template(
+        self, config: GenerateConfig | None, options: TemplateOptions
+    ) -> GenerateConfig:
+        """Return the options of ``render_chat``. Raises like `checked`."""
+        self.check_usable()
+        return self._offered(Capability.TOKENIZING, resolve_template(config, options))
+
     def _offered(self, operation: Capability, config: GenerateConfig) -> GenerateConfig:
         offered: Collection[Capability] = self._facts.capabilities
         if operation not in offered:
             raise unsupported(operation, self._backend, self.refusals)
-        refuse_options(config, operation, self._backend, offered, self._facts.refused)
+        honours = REFUSABLE - self._facts.refused
+        refuse_options(config, operation, self._backend, offered, honours=honours)
         return config

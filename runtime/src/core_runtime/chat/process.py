@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from core.clock import Check
 from core.errors import ChatTemplateError
-from core.system.child_process import Child
+from core.system.child_process import Child, above_standard
 from core_runtime.chat.frames import ASKED, FAILED, HEAD, NO_MEMORY, PROMPT, READY, decoded, framed
 
 T = TypeVar("T")
@@ -188,10 +188,7 @@ def _above_standard(end: socket.socket) -> socket.socket:
     """The socket with a descriptor that nobody takes for stdin, stdout or stderr."""
     if end.fileno() > 2:
         return end
-    import fcntl  # not on Windows, where this module can be imported all the same
-
-    with end:
-        return socket.socket(fileno=fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, 3))
+    return socket.socket(fileno=above_standard(end.detach()))
 
 
 def _fate(status: int | None) -> str:

@@ -1,6 +1,7 @@
 """Special tokens by their texts: those that end a generation, and those that a prompt spells.
 
-A plain prompt that spells one is read as plain text, which is said once for each model.
+A plain prompt that spells one is read as plain text, which is said once for each model. A stop
+string that spells one stands for it, too.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import cached_property
 
 from core.chat import RenderedPrompt
@@ -30,12 +31,26 @@ _HEAD = 3  # characters of a token that are searched for: thousands of tokens be
 
 
 class SpecialTexts:
-    """Looks at plain prompts until one spells a special token. Safe to use from several threads."""
+    """A model's special tokens, ids by text. Safe to use from several threads.
 
-    def __init__(self, special: Iterable[str]) -> None:
+    Looks at plain prompts until one spells a special token.
+    """
+
+    def __init__(self, special: Mapping[str, int]) -> None:
+        self._ids = dict(special)
+        self._named: tuple[tuple[str, ...], dict[int, str]] = ((), {})  # of the last stop strings
         self._tokens = [token for token in special if len(token) > 1]
         self._firsts = {token[0] for token in self._tokens}
         self._said = not self._tokens
+
+    def named(self, stops: tuple[str, ...]) -> Mapping[int, str]:
+        """Return the texts, by id, of the special tokens that these stop strings hold."""
+        known, found = self._named
+        if known != stops:
+            ids = self._ids.items()
+            found = {id: text for text, id in ids if any(text in stop for stop in stops)}
+            self._named = stops, found  # the rows of a call have the same
+        return found
 
     def look(self, prompt: str) -> None:
         """Log a warning for the first prompt of all in which a special token is plain text."""

@@ -50,7 +50,7 @@ class Tokenising:
         return self._tokenizer.decode(ids)
 
     def last_cut(self, text: str) -> int:
-        """A place near the end of a text where its tokens part; 0 where none is known."""
+        """Return a place near a text's end from which on its tokens are the rest's own; 0: none."""
         return self._tokenizer.last_cut(text)
 
     def _in_blocks(self, sizes: Sequence[int], encode: Encode) -> list[list[int]]:

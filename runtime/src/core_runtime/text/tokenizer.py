@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from core.chat import RenderedPrompt
+from core.options import GenerateConfig
 from core.text_stream import Detokenizer
 from core.types import Conversation
 from core_runtime.text.special_texts import SpecialTexts
@@ -31,10 +32,9 @@ class ContinuingTokenizer(Protocol):
         ...
 
     def last_cut(self, text: str) -> int:
-        """A place near the end of a text where its tokens part; 0 where none is known.
+        """Return a place near a text's end from which on its tokens are the rest's own; 0: none.
 
-        What stands in front has the same tokens whatever follows, and what stands behind as if
-        nothing stood in front.
+        The rest has the tokens that it has by itself, whatever follows it.
         """
         ...
 
@@ -44,7 +44,11 @@ class ServedTokenizer(ContinuingTokenizer, Protocol):
 
     @property
     def special_texts(self) -> SpecialTexts:
-        """What warns of special tokens that plain prompts spell."""
+        """The special tokens, as far as prompts and stop strings spell them."""
+        ...
+
+    def token_text(self, token_id: int, /) -> str:
+        """Return the text of one token by itself, a special one's too; empty for unknown ids."""
         ...
 
     def fewest_tokens(self, text: str) -> int:
@@ -55,8 +59,13 @@ class ServedTokenizer(ContinuingTokenizer, Protocol):
         """
         ...
 
-    def render_chat(self, messages: Conversation, check: Callable[[], None], /) -> RenderedPrompt:
-        """The prompt that asks for the assistant's next turn; ``check`` may raise meanwhile."""
+    def render_chat(
+        self, messages: Conversation, check: Callable[[], None], config: GenerateConfig, /
+    ) -> RenderedPrompt:
+        """Return the prompt that ``config`` asks for, which has the options of a chat template.
+
+        It asks for the assistant's next turn, or ends with its last; ``check`` may raise meanwhile.
+        """
         ...
 
     def detokenizer(self, prompt: Sequence[int]) -> Detokenizer:

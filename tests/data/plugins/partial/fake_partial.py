@@ -3,7 +3,7 @@
 
 class Backend:
     name = "fake_partial"
-    protocol = 1
+    protocol = 2
 
     def available(self) -> bool:
         return True

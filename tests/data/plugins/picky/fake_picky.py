@@ -5,7 +5,7 @@ from __future__ import annotations
 
 class GgufOnly:
     name = "fake_gguf_only"
-    protocol = 1
+    protocol = 2
     capabilities: frozenset[str] = frozenset()
     formats = frozenset({"gguf"})
 

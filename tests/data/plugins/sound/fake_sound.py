@@ -10,7 +10,7 @@ LOADED: list[tuple[str, object]] = []
 
 class Backend:
     name = "fake_sound"
-    protocol = 1
+    protocol = 2
     capabilities = frozenset({Capability.GENERATE, Capability.CLASSIFY})
     formats = frozenset({"safetensors", "gguf"})
 

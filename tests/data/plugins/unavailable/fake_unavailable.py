@@ -5,7 +5,7 @@ from __future__ import annotations
 
 class Backend:
     name = "fake_unavailable"
-    protocol = 1
+    protocol = 2
     capabilities: frozenset[str] = frozenset()
     formats = frozenset({"safetensors"})
 

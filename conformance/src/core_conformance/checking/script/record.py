@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -59,6 +60,15 @@ class Call:
     number: int = field(default_factory=_numbers.__next__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """A load as a line, and the paths in it at which something was."""
+
+    backend: object
+    line: str
+    paths: tuple[str | os.PathLike[str], ...]
+
+
 class _Calls:
     """The first and the last of some calls."""
 
@@ -71,7 +81,7 @@ class _Calls:
 
 
 _calls, _looks = _Calls(), _Calls()
-_loads: dict[int, tuple[object, str]] = {}  # the backend, and its load as a line
+_loads: dict[int, _Load] = {}
 _closed: set[int] = set()
 
 
@@ -83,10 +93,13 @@ def begin() -> None:
         _loads.pop(_closed.pop(), None)
 
 
-def loading(backend: object, arguments: str) -> int:
-    """Write down a load, and return the number of its model."""
+def loading(
+    backend: object, arguments: str, paths: Iterable[str | os.PathLike[str] | None] = ()
+) -> int:
+    """Write down a load, and return the number of its model. ``paths`` are those in it."""
     call = Call(0, "", "")
-    _loads[call.number] = backend, f"core.load_model({arguments})"
+    there = tuple(path for path in paths if path is not None and os.path.lexists(path))
+    _loads[call.number] = _Load(backend, f"core.load_model({arguments})", there)
     return call.number
 
 
@@ -136,12 +149,23 @@ def script(told: str = "", whole: bool = False) -> str:
     if not numbers:
         return ""
     names = {key: f"model{place or ''}" for place, key in enumerate(numbers)}
-    origins = dict.fromkeys(_origin(_loads[key][0]) for key in numbers)  # reads all metadata
+    origins = dict.fromkeys(_origin(_loads[key].backend) for key in numbers)  # reads all metadata
     lines = ["import core", *filter(None, origins), ""]
-    lines += [f"{name} = {_loads[key][1]}" for key, name in names.items()]
+    for key, name in names.items():
+        lines += [*_gone(_loads[key]), f"{name} = {_loads[key].line}"]
     if whole and len(_calls.last) == _LAST:
         lines.append(f"# Of many calls, the first {_FIRST} and the last {_LAST}:")
     return "\n".join(lines + [_line(call, names) for call in calls])
+
+
+def _gone(load: _Load) -> list[str]:
+    """A comment for a load that cannot be repeated, for its files were the check's own."""
+    if all(map(os.path.lexists, load.paths)):
+        return []
+    return [
+        "# The check made these files and has deleted them. The command that runs the check alone",
+        "# makes them again.",
+    ]
 
 
 def _chosen(told: str, whole: bool) -> list[Call]:

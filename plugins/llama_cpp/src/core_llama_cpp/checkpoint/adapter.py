@@ -18,6 +18,11 @@ from core_llama_cpp.checkpoint.files import find_files
 from core_llama_cpp.checkpoint.header import ModelHeader
 
 _ALPHA, _FLOAT32 = "adapter.lora.alpha", 6
+_KEYS = ("adapter.type", _ALPHA, "adapter.lora.task_name", "adapter.lora.prompt_prefix")
+_REASONS = {
+    "adapter.alora.invocation_tokens": "it is an activated LoRA (aLoRA), which counts from these "
+    "tokens of a prompt on. llama-server --lora runs it"
+}
 # What llama.cpp's convert_lora_to_gguf.py writes; there is no product for whole numbers.
 _TYPES = {0: "F32", 1: "F16", 8: "Q8_0", 30: "BF16"}
 _EMBEDDING, _EXPERTS = "token_embd.weight", "_exps."
@@ -28,13 +33,14 @@ Pair = tuple[str, GgufTensor, GgufTensor]
 def check_adapter(path: Path, model: ModelHeader) -> None:
     """Check the shapes and types of all of an adapter's pairs; no data are read.
 
-    Raises `InvalidModelError`, and `UnsupportedModelError` for an embedding that is also the
-    output.
+    Raises `InvalidModelError`, and `UnsupportedModelError` for what is passed over, and for an
+    embedding that is also the output.
     """
     header = read_gguf(path, tensors=True)
     pairs = list(_pairs(header))
     reason = _alpha_reason(path, header) or (None if pairs else "it has no pair of tensors")
 
+    _refuse_passed_over(path, header)
     experts = model.metadata.get(f"{model.architecture}.expert_count", 1)
     for pair in pairs:
         reason = reason or _pair_reason(pair, experts if _EXPERTS in pair[0] else 1)
@@ -46,6 +52,16 @@ def check_adapter(path: Path, model: ModelHeader) -> None:
             f"llama.cpp cannot run {model.path} with the adapter {path}: it changes the token "
             "embedding, which is this model's output as well. Merge it into the model's weights."
         )
+
+
+def _refuse_passed_over(path: Path, header: GgufHeader) -> None:
+    """Refuse the tensors that llama.cpp passes over in silence."""
+    for tensor in header.tensors:
+        if tensor.name.endswith("_norm.weight"):
+            raise UnsupportedModelError(
+                f"{path}: llama.cpp passes over {tensor.name}, a norm that the adapter replaces. "
+                "Merge the adapter into its model before both are converted to GGUF."
+            )
 
 
 def _pairs(header: GgufHeader) -> Iterator[Pair]:
@@ -97,8 +113,9 @@ def _is_tied(model: ModelHeader) -> bool:
 def find_adapter(path: str | os.PathLike[str] | None, header: ModelHeader) -> Path | None:
     """The adapter's file: ``path`` itself, or the only ``*.gguf`` in that directory.
 
-    Raises `ModelNotFoundError`, `ModelAccessError`, and `InvalidModelError` for a file that is no
-    LoRA adapter in GGUF, or one for another architecture; and what `check_adapter` raises.
+    Raises `ModelNotFoundError`, `ModelAccessError`, and `InvalidModelError` for a file that is not
+    a LoRA adapter in GGUF, or one for another architecture, `UnsupportedModelError` for one that
+    says what this plugin does not honour; and what `check_adapter` raises.
     """
     if path is None:
         return None
@@ -113,6 +130,13 @@ def find_adapter(path: str | os.PathLike[str] | None, header: ModelHeader) -> Pa
             "llama.cpp's convert_lora_to_gguf.py makes one."
         )
 
+    if unknown := sorted(
+        key for key in metadata if key.startswith("adapter.") and key not in _KEYS
+    ):
+        raise UnsupportedModelError(
+            f"The adapter {file} says {unknown[0]}, which this plugin does not honour: "
+            f"{_REASONS.get(unknown[0], 'the key is not known here')}."
+        )
     made_for = metadata.get("general.architecture")
     if made_for != header.architecture:
         raise InvalidModelError(
@@ -128,6 +152,11 @@ def _only_file(directory: Path) -> Path:
     files = sorted(path for path in directory.iterdir() if path.suffix.lower() == ".gguf")
     if len(files) != 1:
         names = ", ".join(file.name for file in files) or "none"
+        if not files and (directory / "adapter_config.json").exists():
+            raise InvalidModelError(
+                f"{directory} is an adapter in safetensors, and llama.cpp reads GGUF. Convert it: "
+                "infer-cli lora export --gguf -m MODEL ADAPTER OUT, with MODEL in safetensors."
+            )
         raise InvalidModelError(
             f"{directory} has to hold one *.gguf adapter, and holds {names}. Give its file."
         )

@@ -36,10 +36,11 @@ def find_files(path: str | os.PathLike[str]) -> ModelFiles:
     Raises `ModelNotFoundError`, `ModelAccessError`, and `InvalidModelError`: several models, a
     shard that is missing or not the first, a file that is no GGUF.
     """
-    location = Path(resolve_path(path))
-    with typed_errors(str(location)):
+    resolved = resolve_path(path)
+    location = Path(resolved)
+    with typed_errors(resolved):
         if not location.is_dir():
-            if "gguf" not in model_formats(location):
+            if "gguf" not in model_formats(resolved):
                 raise ModelNotFoundError(f"{location} is not a GGUF file.")
             return _with_shards(location)
         names = sorted(name for name in os.listdir(location) if is_gguf_name(name))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import IO
 
-from core.errors import CoreError, TokenizerError, UnsupportedModelError
+from core.errors import CoreError, InvalidModelError, TokenizerError, UnsupportedModelError
 from core_llama_cpp.checkpoint.files import ModelFiles, find_files
 from core_llama_cpp.checkpoint.header import ModelHeader, read_header
 from core_llama_cpp.library import errors_said, load_library
@@ -28,6 +28,7 @@ _NOT_CAUSAL = frozenset(
 )
 _HYBRID = frozenset({"deepseek4", "minimax-01"})  # without a key that would tell
 _RECURRENT_KEYS = ("ssm", "wkv", "shortconv", "kda")
+_RANK = 4  # LLAMA_POOLING_TYPE_RANK
 _UNKNOWN = "unknown model architecture"
 _STRING = 8  # GGUF's type number
 
@@ -40,6 +41,13 @@ def architecture_refusal(header: ModelHeader) -> str | None:
     name = header.architecture
     if name in _NOT_CAUSAL or header.metadata.get(f"{name}.attention.causal") is False:
         return f"a model of the architecture {name!r} does not continue a text token by token"
+
+    if ranks(header):
+        return (
+            "it ranks or classifies texts with a head of its own, which this plugin does not use. "
+            "llama-server --reranking runs it; for labels, use the language model that it was made "
+            "of"
+        )
 
     if is_recurrent(header):
         return (
@@ -59,6 +67,15 @@ def is_recurrent(header: ModelHeader) -> bool:
     """True for a model with layers that keep a state in place of keys and values."""
     marks = tuple(f"{header.architecture}.{part}." for part in _RECURRENT_KEYS)
     return header.architecture in _HYBRID or any(key.startswith(marks) for key in header.metadata)
+
+
+def ranks(header: ModelHeader) -> bool:
+    """Return True for a model whose output is a score or a class, not a next token."""
+    name, metadata = header.architecture, header.metadata
+    return (
+        metadata.get(f"{name}.pooling_type") == _RANK
+        or f"{name}.classifier.output_labels" in metadata
+    )
 
 
 def is_known(architecture: str) -> bool:
@@ -120,11 +137,18 @@ def refusal(path: str | os.PathLike[str]) -> str | None:
 def probe(path: str | os.PathLike[str]) -> tuple[ModelFiles, ModelHeader]:
     """The files and the header of a model that can be loaded.
 
-    Raises what `find_files` and `read_header` raise, `UnsupportedModelError` for its
-    architecture, `TokenizerError` where the file holds no tokenizer.
+    Raises what `find_files` and `read_header` raise, `InvalidModelError` for a part of a split
+    model under another name, `UnsupportedModelError` for its architecture, `TokenizerError` where
+    the file holds no tokenizer.
     """
     files = find_files(path)
     header = read_header(files.first)
+    count = header.metadata.get("split.count")
+    if isinstance(count, int) and count > 1 and count != len(files.all):
+        raise InvalidModelError(
+            f"{files.first} is one of {count} files of a split model (split.count), and its name "
+            f"says otherwise. Give all of them their names again: NAME-00001-of-{count:05}.gguf."
+        )
     if reason := architecture_refusal(header):
         raise UnsupportedModelError(f"{files.first} cannot be loaded: {reason}.")
 

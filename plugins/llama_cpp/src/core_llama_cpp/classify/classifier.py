@@ -17,7 +17,7 @@ from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
 from core_llama_cpp.classify.passes import Branch, Passes, ask
 from core_llama_cpp.context.session import Logits
-from core_llama_cpp.sampling import Sampler, check_numbers, log_total, logprob, not_numbers
+from core_llama_cpp.sampling import Sampler, check_logits, log_total, logprob
 from core_runtime.batches import by_prefix
 from core_runtime.request import own_error, seeded
 from core_runtime.rows import Row, labels_alone, of_labels
@@ -73,8 +73,7 @@ class BestLabel(LabelSearch):
 
     def of(self, result: ClassifyResult) -> ClassifyResult:
         """See `Labels`."""
-        error = not_numbers() if self.broken else None
-        return ClassifyResult(error=error) if error else ClassifyResult(label=self.label)
+        return ClassifyResult(label=self.label)
 
 
 def labels_of(trie: LabelTrie, config: GenerateConfig) -> Labels:
@@ -163,7 +162,7 @@ class LabelQuestionReader:
 
     def _read_node(self, node: int, logits: Logits) -> None:
         if self._labels is not None:
-            check_numbers(logits)
+            check_logits(logits)
             children = logits[list(self._labels.tree.trie.children[node])].astype(float)
             self._labels.read(node, (children - log_total(logits)).tolist())
 

@@ -13,7 +13,7 @@ from core.clock import RequestClock
 from core.types import HiddenResult
 from core_llama_cpp.classify.passes import Branch, Passes, ask
 from core_llama_cpp.context.session import Logits
-from core_llama_cpp.sampling import check_numbers
+from core_llama_cpp.sampling import check_state
 from core_runtime.batches import by_prefix
 from core_runtime.request import own_error
 from core_runtime.rows import Row
@@ -51,7 +51,7 @@ class Seen:
         return HiddenResult((self._layer,), self._state)
 
     def _look(self, place: int, state: Logits) -> None:
-        check_numbers(state)
+        check_state(state)
         self._state = array("f", state.tobytes())
 
 

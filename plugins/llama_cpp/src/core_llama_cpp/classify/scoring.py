@@ -8,7 +8,7 @@ from core.clock import RequestClock
 from core.types import Score
 from core_llama_cpp.classify.passes import Branch, Passes, ask
 from core_llama_cpp.context.session import Logits
-from core_llama_cpp.sampling import check_numbers, logprob
+from core_llama_cpp.sampling import check_logits, logprob
 from core_runtime.batches import by_prefix
 from core_runtime.request import own_error
 from core_runtime.rows import ScoreRow
@@ -26,7 +26,7 @@ class Scored:
 
     def read(self, place: int, logits: Logits) -> None:
         """Take the logits for the next target."""
-        check_numbers(logits)
+        check_logits(logits)
         target = self.row.targets[len(self._logprobs)]
         self._logprobs.append(logprob(logits, target))
         self._greedy = self._greedy and int(logits.argmax()) == target

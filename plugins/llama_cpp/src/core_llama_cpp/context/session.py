@@ -155,6 +155,7 @@ class Session:
         self.vocab_size = int(lib.llama_vocab_n_tokens(self.vocab))
         self._hidden_size = int(lib.llama_model_n_embd_out(model))
         self._window = int(lib.llama_model_n_swa(model))  # 0: every layer sees everything
+        self._suppressed = _suppressed(lib, self.vocab)
 
     @classmethod
     def open(cls, path: Path, settings: SessionSettings, stop: threading.Event) -> Session:
@@ -183,12 +184,6 @@ class Session:
         recurrent = lib.llama_model_is_recurrent(self._model)
         recurrent = recurrent or lib.llama_model_is_hybrid(self._model)
         return not recurrent and lib.llama_model_rope_type(self._model) != _ROPE_NONE
-
-    @property
-    def chat_template(self) -> str | None:
-        """The template that the file holds."""
-        found = self.lib.llama_model_chat_template(self._model, None)
-        return found.decode(errors="replace") if found else None
 
     def new_batch(self) -> Batch:
         """An empty batch of the size that one `decode` takes."""
@@ -229,12 +224,16 @@ class Session:
     def logits(self, index: int) -> Logits:
         """The logits [vocab_size] of the batch's token ``index``, in llama.cpp's own memory.
 
+        Those of tokens that the file suppresses are -infinity, as llama.cpp's own samplers have it.
         Good until the next `decode`. Raises `DecodeError` where none were asked for.
         """
         pointer = self.lib.llama_get_logits_ith(self._context, index)
         if not pointer:
             raise DecodeError(f"llama.cpp has no logits for the batch's token {index}")
-        return np.ctypeslib.as_array(pointer, (self.vocab_size,))
+        row = np.ctypeslib.as_array(pointer, (self.vocab_size,))
+        if len(self._suppressed):
+            row[self._suppressed] = -np.inf
+        return row
 
     def hidden(self, index: int) -> Logits:
         """The hidden state [hidden_size] that the head reads at ``index``; as `logits` has them."""
@@ -292,6 +291,13 @@ class Session:
         if not self._adapter or lib.llama_set_adapters_lora(self._context, adapters, 1, scales):
             self.close()
             raise RuntimeError(f"llama.cpp could not use the adapter {path}")
+
+
+def _suppressed(lib: ModuleType, vocab: Any) -> npt.NDArray[np.int32]:
+    """Return the ids under ``tokenizer.ggml.suppress_tokens``, which no output is to hold."""
+    count = ctypes.c_int32()
+    ids = lib.llama_vocab_get_suppress_tokens(vocab, ctypes.byref(count))
+    return np.array(ids[: count.value] if count.value else (), np.int32)
 
 
 def _model(lib: ModuleType, path: Path, settings: SessionSettings, stop: threading.Event) -> Any:

@@ -7,16 +7,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from core import validate
 from core.chat import RenderedPrompt, continued, family_template
 from core.clock import Check, never_stop
+from core.errors import ChatTemplateError, TokenizerError
 from core.models.gguf import GgufValue
+from core.options import GenerateConfig
 from core.text_stream import StreamDetokenizer
 from core.types import Conversation
 from core_llama_cpp.context.session import Session
+from core_llama_cpp.text.templates import chosen_template
 from core_llama_cpp.text.vocabulary import Vocabulary
 from core_runtime.chat.prompts import ChatPrompts
 from core_runtime.text.special_texts import SpecialTexts
 
 _QUICK = 2**17  # characters that are tokenised in no time
 _NAMES = ("bos", "eos", "pad")
+_ENDS = "tokenizer.ggml.eos_token_ids"
 
 
 class Tokenizer:
@@ -25,8 +29,18 @@ class Tokenizer:
     ``special``: the texts of its special tokens; ``stop_ids``: the tokens that end a generation.
     """
 
-    def __init__(self, vocabulary: Vocabulary, template: str | None) -> None:
-        self.vocabulary = vocabulary
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        template: str | None,
+        undecided: str = "",
+        more_ends: frozenset[int] = frozenset(),
+    ) -> None:
+        """``undecided``: why none of the model's templates can be chosen.
+
+        ``more_ends``: tokens that end a generation beside those that the vocabulary knows.
+        """
+        self.vocabulary, self._undecided = vocabulary, undecided
         self._ids = vocabulary.special
         self._names = {token_id: text for text, token_id in self._ids.items()}
 
@@ -34,21 +48,26 @@ class Tokenizer:
         variables = {name: text for name, text in texts.items() if text is not None}
         self._chat = ChatPrompts(template, variables, self._ids)
         self.special: tuple[str, ...] = tuple(self._ids)
-        self.special_texts = SpecialTexts(self.special)
-        self.stop_ids = vocabulary.ends
+        self.special_texts = SpecialTexts(self._ids)
+        self.stop_ids = vocabulary.ends | more_ends
         self.vocab_size = vocabulary.size
         self._lead = [] if vocabulary.bos is None else [vocabulary.bos]
+        self._bos = "" if vocabulary.bos is None else texts["bos_token"] or ""
 
     @classmethod
     def of(cls, session: Session, metadata: Mapping[str, GgufValue]) -> Tokenizer:
         """Make the tokenizer of a loaded model.
 
-        Its chat format is the family's where its file has no template.
+        Its chat format is the family's where its file has no template. Of several that have names,
+        and none without, a chat refuses to choose; other operations work. Raises `TokenizerError`
+        for a list of ends that is broken.
         """
         vocabulary = Vocabulary(session.lib, session.vocab)
-        family = str(metadata.get("general.architecture", ""))
-        template = session.chat_template or family_template(family, vocabulary.special.keys())
-        return cls(vocabulary, template)
+        template, undecided = chosen_template(metadata)
+        if template is None and not undecided:
+            family = str(metadata.get("general.architecture", ""))
+            template = family_template(family, vocabulary.special.keys())
+        return cls(vocabulary, template, undecided, _listed_ends(metadata, vocabulary.size))
 
     def encode(self, text: str) -> list[int]:
         """Token ids, with the BOS that the model asks for.
@@ -57,12 +76,15 @@ class Tokenizer:
         no BOS is added to the template's own. Raises `RequestError` for lone surrogates.
         """
         if isinstance(text, RenderedPrompt):
-            return self._chat.encode(text, self._plain)
+            return self._chat.encode(self.vocabulary.stripped(text), self._plain)
         return self._lead + self.vocabulary.tokenize(text)
 
     def fewest_tokens(self, text: str) -> int:
         """The number of tokens that a text has at least; 0 where unknown, or not worth it."""
-        return self.vocabulary.fewest_tokens(text) if len(text) > _QUICK else 0
+        if len(text) <= _QUICK:
+            return 0
+        read = self.vocabulary.stripped(text) if isinstance(text, RenderedPrompt) else text
+        return self.vocabulary.fewest_tokens(read)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` for many texts."""
@@ -94,13 +116,25 @@ class Tokenizer:
         """The text of tokens that continue a prompt, as they come."""
         return StreamDetokenizer(self.vocabulary.text_bytes, prompt)
 
-    def render_chat(self, messages: Conversation, check: Check = never_stop) -> RenderedPrompt:
-        """The prompt that asks for the assistant's next turn; ``check`` may raise meanwhile.
+    def render_chat(
+        self,
+        messages: Conversation,
+        check: Check = never_stop,
+        config: GenerateConfig | None = None,
+    ) -> RenderedPrompt:
+        """Return the prompt of a chat; ``config`` has the template's options, ``check`` may raise.
 
-        Raises `ChatTemplateError` when the model has no template, or its template fails or asks
-        for too much time or memory.
+        It begins with one BOS where the model asks for that, whether or not its template writes it,
+        as in llama.cpp's server. Raises `ChatTemplateError` when the model has no template, or
+        several and none to prefer, or its template fails or asks for too much time or memory,
+        `core.InvalidOptionError` for a variable that it never reads.
         """
-        return self._chat.render(messages, check)
+        if self._undecided:
+            raise ChatTemplateError(self._undecided)
+        prompt = self._chat.render(messages, check, config)
+        if prompt.marked.startswith(self._bos):
+            return prompt
+        return RenderedPrompt(self._bos + prompt.marked, prompt.marker)
 
     def close(self, last: Callable[[], None]) -> None:
         """Close the vocabulary; ``last`` frees its model as soon as nobody uses it.
@@ -112,3 +146,15 @@ class Tokenizer:
 
     def _plain(self, texts: list[str]) -> list[list[int]]:
         return [self.vocabulary.tokenize(text) if text else [] for text in texts]
+
+
+def _listed_ends(metadata: Mapping[str, GgufValue], size: int) -> frozenset[int]:
+    """Return the ids in a list that Ollama's converter writes, and llama.cpp does not read."""
+    listed = metadata.get(_ENDS, [])
+    ids = listed if isinstance(listed, list) else [listed]
+    if not all(isinstance(item, int) and 0 <= item < size for item in ids):
+        raise TokenizerError(
+            f"The model's {_ENDS} is {listed!r:.60}, not a list of ids below {size}. Convert the "
+            "model again."
+        )
+    return frozenset(item for item in ids if isinstance(item, int))

@@ -8,7 +8,8 @@ at any moment.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from types import ModuleType
@@ -16,21 +17,23 @@ from typing import Any
 
 import numpy as np
 
+from core.chat import RenderedPrompt
 from core.errors import ModelClosedError, RequestError
 from core.support import unicode_error
-from core_runtime.text.special_texts import END_MARKS
 
 _PIECE_BYTES = 64  # most tokens are shorter
 _LONGEST = 2**31 - 1024  # llama.cpp counts a text's bytes in 32 bits
 _SENTENCEPIECE, _BPE = 1, 2  # LLAMA_VOCAB_TYPE
 _HIDDEN, _STRIPPING = 1 | 8, 128 | 256  # attributes: unknown or control; strips spaces beside it
+_STRIPS_AFTER = 256
+_C_SPACE = " \t\n\v\f\r"  # what C's isspace() takes
 
 
 class Vocabulary:
     """``pointer`` is a ``llama_vocab``. ``special``: ids of the control tokens by their text.
 
     ``size`` counts tokens; ``bos``: the id that begins every prompt, None where there is none;
-    ``ends``: the ids that end a generation.
+    ``ends``: the ids that end a generation, those of ``llama_vocab_is_eog``.
     """
 
     def __init__(self, lib: ModuleType, pointer: Any) -> None:
@@ -39,9 +42,12 @@ class Vocabulary:
         self._last: list[Callable[[], None]] = []
         self._pieces: dict[int, bytes] = {}
         self.size = int(lib.llama_vocab_n_tokens(pointer))
-        self.special, self.ends = self._marks()
         adds_bos = bool(lib.llama_vocab_get_add_bos(pointer))
         self.bos = self._id(lib.llama_vocab_bos) if adds_bos else None
+        self.special, self._stripping = self._marks()
+        # Of every token: a file may name a normal one as the end of a turn.
+        is_eog = lib.llama_vocab_is_eog
+        self.ends = frozenset(i for i in range(self.size) if is_eog(pointer, i))
         self._strips_space = self._first_piece_of("a").startswith(b" ")
 
     def close(self, last: Callable[[], None]) -> None:
@@ -66,6 +72,12 @@ class Vocabulary:
             count = self._tokenize(data, found)
         ids: list[int] = found[:count].tolist()
         return ids
+
+    def stripped(self, prompt: RenderedPrompt) -> RenderedPrompt:
+        """Return a prompt without white space after the special tokens that strip it (Phi-3's)."""
+        if self._stripping is None:
+            return prompt
+        return RenderedPrompt(self._stripping.sub(r"\1", prompt.marked), prompt.marker)
 
     def fewest_tokens(self, text: str) -> int:
         """The least number of tokens that a text can have; 0 where that cannot be told."""
@@ -132,17 +144,22 @@ class Vocabulary:
     def _first_piece_of(self, text: str) -> bytes:
         return self.piece(next(iter(self.tokenize(text)), -1))
 
-    def _marks(self) -> tuple[dict[str, int], frozenset[int]]:
+    def _marks(self) -> tuple[dict[str, int], re.Pattern[str] | None]:
+        """Return the control tokens by their texts, and a pattern for space that some strip.
+
+        A BOS that the file does not call a control token is one: it is added by its id.
+        """
         lib, vocab = self._lib, self._pointer
         attr, normal, control = lib.llama_vocab_get_attr, 4, lib.LLAMA_TOKEN_ATTR_CONTROL
         odd = {i: kind for i in range(self.size) if (kind := attr(vocab, i)) != normal}
         special = {self._text(i): i for i, kind in odd.items() if kind & control}
+        if self.bos is not None and len(text := self._text(self.bos)) > 1:
+            special.setdefault(text, self.bos)
+
         stripping = (kind for kind in odd.values() if not kind & _HIDDEN)
         self._strips_beside = any(kind & _STRIPPING for kind in stripping)
-        ends = {i for i in odd if lib.llama_vocab_is_eog(vocab, i)}
-        ends.update(special[mark] for mark in END_MARKS if mark in special)
-        named = (self._id(lib.llama_vocab_eos), self._id(lib.llama_vocab_eot))
-        return special, frozenset(ends.union(i for i in named if i is not None))
+        strict = [text for text, i in special.items() if odd.get(i, 0) & _STRIPS_AFTER]
+        return special, _followed_by_space(strict)
 
     def _id(self, ask: Any) -> int | None:
         with self._asked() as vocab:
@@ -178,6 +195,14 @@ class Vocabulary:
         if not self._asking:
             with suppress(IndexError):  # another thread was first
                 self._last.pop()()
+
+
+def _followed_by_space(texts: Collection[str]) -> re.Pattern[str] | None:
+    """Return a pattern for white space after one of these texts, the longest that is there."""
+    if not texts:
+        return None
+    longest_first = sorted(texts, key=len, reverse=True)
+    return re.compile(f"({'|'.join(map(re.escape, longest_first))})[{_C_SPACE}]+")
 
 
 def _without_token(texts: set[bytes]) -> bytes:

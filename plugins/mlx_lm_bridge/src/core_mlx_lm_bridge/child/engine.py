@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -9,7 +10,13 @@ from typing import Any
 
 from core_mlx_lm_bridge.child.blas import ensure_blas
 from core_mlx_lm_bridge.child.facts import facts
-from core_mlx_lm_bridge.child.failures import Failure, not_installed, of_generation, of_load
+from core_mlx_lm_bridge.child.failures import (
+    Failure,
+    not_finite,
+    not_installed,
+    of_generation,
+    of_load,
+)
 from core_mlx_lm_bridge.child.prompts import family_template, token_ids
 from core_mlx_lm_bridge.child.rope_keys import repaired
 from core_mlx_lm_bridge.child.sampling import OwnLogprobs, penalties, sampler
@@ -113,6 +120,7 @@ class MlxLmEngine:
 
         try:
             for response in stream:
+                _check_finite(response)
                 stopped = response.finish_reason == "stop"
                 if not stopped:
                     yield _token(request, response, own, late)
@@ -160,6 +168,15 @@ class MlxLmEngine:
             peak_memory_bytes=self._mx.get_peak_memory(),
             active_memory_bytes=self._mx.get_active_memory(),
         )
+
+
+def _check_finite(response: Any) -> None:
+    """Raise `Failure` where the token was drawn from logits that are no distribution.
+
+    One NaN or +infinity among them makes the log-probability of each token NaN or -infinity.
+    """
+    if not math.isfinite(response.logprobs[response.token].item()):
+        raise not_finite()
 
 
 def _token(request: Generate | Chat, response: Any, own: OwnLogprobs | None, late: bool) -> Token:

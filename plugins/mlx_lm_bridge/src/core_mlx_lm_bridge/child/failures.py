@@ -12,14 +12,21 @@ _OUT_OF_MEMORY = ("alloc", "out of memory", "outofmemory", "insufficient memory"
 class Failure(Exception):
     """An error with a name of ``core.errors``."""
 
-    def __init__(self, error: str, message: str, length: int = 0, limit: int = 0) -> None:
+    def __init__(
+        self, error: str, message: str, length: int = 0, limit: int = 0, variable: str = ""
+    ) -> None:
         super().__init__(message)
-        self.error, self.length, self.limit = error, length, limit
+        self.error, self.length, self.limit, self.variable = error, length, limit, variable
 
     def answer(self, id: int) -> Error:
         """This failure as the last answer to a request."""
         return Error(
-            id=id, error=self.error, message=str(self), length=self.length, limit=self.limit
+            id=id,
+            error=self.error,
+            message=str(self),
+            length=self.length,
+            limit=self.limit,
+            variable=self.variable,
         )
 
 
@@ -67,6 +74,16 @@ def of_generation(error: Exception, tokens: int) -> Exception:
         "OutOfMemoryError",
         f"The device has no memory left for this prompt of {tokens} tokens. "
         "Shorten it, or close other models.",
+    )
+
+
+def not_finite() -> Failure:
+    """Return the failure of a generation whose logits are NaN or infinite."""
+    return Failure(
+        "InvalidModelError",
+        "The model's logits for this prompt are NaN or infinite: its weights are broken, or "
+        "overflow their dtype. Convert the model again in bfloat16 or float32, or download it "
+        "again.",
     )
 
 

@@ -42,16 +42,16 @@ class Engine(Protocol):
         ...
 
 
-def serve(engine: Engine) -> None:
-    """Take over stdin and stdout and answer until the process is ended by `Quit` or by EOF."""
-    requests, descriptor = take_over()
-    answers = Answers(descriptor)
-    listener = Listener(requests, answers)
+def serve(engine: Engine, requests: int, answers: int) -> None:
+    """Answer on these descriptors until the process is ended by `Quit` or by EOF."""
+    requests, answers = take_over(requests, answers)
+    way_out = Answers(answers)
+    listener = Listener(requests, way_out)
     listener.start()
     while True:
         request = listener.requests.get()
         for answer in _answered(engine, request, listener):
-            answers.send(answer)
+            way_out.send(answer)
         listener.finish(request.id)
 
 

@@ -11,19 +11,21 @@ import msgspec
 from core_mlx_lm_bridge.protocol import Message, encode
 
 
-def take_over() -> tuple[int, int]:
-    """The descriptors of requests and of answers: copies of 0 and 1, which no child inherits.
+def take_over(requests: int, answers: int) -> tuple[int, int]:
+    """Return copies of the two descriptors, which no child process inherits, in their place.
 
-    What libraries and their children print afterwards goes to stderr, also below Python; what
-    they read is empty.
+    Text that libraries and their children print goes to stderr, also below Python; what they read
+    is empty. The caller has seen to that, unless the worker was started by hand.
     """
-    requests, answers = os.dup(0), os.dup(1)
+    copies = os.dup(requests), os.dup(answers)
+    for descriptor in {requests, answers} - {0, 1, 2}:
+        os.close(descriptor)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    return requests, answers
+    return copies
 
 
 class Answers:

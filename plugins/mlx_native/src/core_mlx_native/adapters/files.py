@@ -31,6 +31,21 @@ from core_mlx_native.checkpoint.weights import lazy_tensors
 CONFIG = "adapter_config.json"
 Layout = Literal["mlx-lm", "peft"]
 _FLOATS = {"F32", "F16", "BF16"}
+_KINDS = {
+    "lora_embedding_": "it adapts an embedding",
+    "lora_B.bias": "B has a bias (lora_bias)",
+    "trainable_tokens_": "it replaces rows of an embedding (trainable_token_indices)",
+    "modules_to_save": "it replaces a whole module (modules_to_save)",
+    "lora_diag": "it is KaSA's",
+    "lora_velora_": "it is VeLoRA's",
+    "lora_monteclora_": "it is MonteCLoRA's",
+    "embed_tokens.weight": "it replaces the whole embedding (save_embedding_layers)",
+    "lm_head.weight": "it replaces the whole head (save_embedding_layers, modules_to_save)",
+    "score.weight": "it is a classification head",
+    "base_layer.": "it is a weight of the model itself",
+    ".bias": "it replaces a bias of the model (bias)",
+    "norm.weight": "it replaces a norm of the model (modules_to_save)",
+}
 _SHOWN = 12
 
 
@@ -61,12 +76,14 @@ def read_adapter(path: str | os.PathLike[str], config: ModelConfig) -> StoredAda
     fields = Fields(JsonFiles(directory).read(CONFIG), str(directory / CONFIG))
     layout: ModuleType = peft if "peft_type" in fields.values else mlx_lm
     file = _weights(directory, layout)
-    said, dora = layout.read_config(fields)
+    said, dora, targeted = layout.read_config(fields)
 
     # Names and shapes of all tensors are looked at before any number is.
     header = read_header([file])
     names, problems = _named(header, layout, config)
     for layer, parts in names.items():
+        if not targeted(layer):
+            problems.append(f"{layer} has tensors and is not a target of {CONFIG}")
         problems += _problems(layer, parts, header, config, layout.TRANSPOSED, dora)
         if not problems and (wanted := said(layer)[0]) != (found := _rank(parts, header, layout)):
             problems.append(f"{layer} has rank {found}, and {CONFIG} says {wanted}")
@@ -155,7 +172,8 @@ def _named(
         if layer in order:
             found.setdefault(layer, {})[part] = tensor
         else:
-            problems.append(f"{tensor} {list(shape)} has no place in it: {_reason(layer, config)}")
+            reason = _reason(layer, config) if layer else _kind(tensor)
+            problems.append(f"{tensor} {list(shape)} has no place in it: {reason}")
     return {layer: found[layer] for layer in order if layer in found}, sorted(problems)
 
 
@@ -169,9 +187,13 @@ def _linears(config: ModelConfig) -> dict[str, tuple[int, int]]:
     return {name: (shape[0], shape[1]) for name, shape in shapes.items()}
 
 
+def _kind(tensor: str) -> str:
+    """Say what a tensor is that no layer's adapter has."""
+    known = (what for part, what in _KINDS.items() if part in tensor)
+    return next(known, "its name is not that of an adapter's tensor")
+
+
 def _reason(layer: str, config: ModelConfig) -> str:
-    if not layer:
-        return "its name is none of an adapter's"
     parts = layer.split(".")
     if parts[-1] not in MODULES:
         return f"adapters are for {', '.join(MODULES)}"

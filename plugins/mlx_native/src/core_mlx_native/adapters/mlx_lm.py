@@ -14,6 +14,7 @@ import mlx.core as mx
 
 from core.errors import UnsupportedModelError
 from core_mlx_native.adapters.layers import LowRank
+from core_mlx_native.adapters.mlx_lm_keys import check_mlx_lm, check_parameters
 from core_mlx_native.checkpoint.fields import Fields
 
 NAME = "mlx-lm"
@@ -22,6 +23,7 @@ TRANSPOSED = False  # A is [in, rank], as `LowRank` holds it
 PARTS = {"lora_a": "a", "lora_b": "b", "m": "magnitude"}
 
 Said = Callable[[str], tuple[int, float]]
+Named = Callable[[str], bool]
 
 
 def part_of(tensor: str) -> tuple[str, str] | None:
@@ -30,8 +32,8 @@ def part_of(tensor: str) -> tuple[str, str] | None:
     return (layer, PARTS[part]) if part in PARTS else None
 
 
-def read_config(fields: Fields) -> tuple[Said, bool]:
-    """What the configuration says of each layer, its rank and scale, and whether it is DoRA.
+def read_config(fields: Fields) -> tuple[Said, bool, Named]:
+    """Return a layer's rank and scale, whether it is DoRA, and whether a layer is a target.
 
     Raises `InvalidModelError`, and `UnsupportedModelError` for whole weights.
     """
@@ -41,11 +43,13 @@ def read_config(fields: Fields) -> tuple[Said, bool]:
             f"{fields.where}: fine_tune_type is {kind!r:.60}, and only lora and dora are adapters. "
             "Whole weights are a model: make its directory with mlx_lm.fuse, and load that."
         )
+    check_mlx_lm(fields)
     parameters = fields.section("lora_parameters")
     if parameters is None:
         raise fields.error("lora_parameters is missing")
+    check_parameters(parameters)
     rank, scale = parameters.integer("rank"), parameters.number("scale")
-    return lambda layer: (rank, scale), kind == "dora"
+    return lambda layer: (rank, scale), kind == "dora", lambda layer: True
 
 
 def files_of(

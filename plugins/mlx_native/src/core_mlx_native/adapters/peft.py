@@ -17,7 +17,9 @@ import mlx.core as mx
 from core.errors import UnsupportedModelError
 from core_mlx_native.adapters.apply import MODULES, scale_of
 from core_mlx_native.adapters.layers import LowRank
+from core_mlx_native.adapters.peft_keys import MERGE, check_peft
 from core_mlx_native.checkpoint.fields import Fields
+from core_mlx_native.checkpoint.names import plain_name
 
 NAME = "PEFT"
 WEIGHTS = "adapter_model.safetensors"
@@ -32,21 +34,8 @@ _PARTS = {
 }
 _PATTERN_LENGTH = 200
 
-# What changes the mathematics and has no code here, with the value that changes nothing.
-_REFUSED = {
-    "bias": "none",
-    "lora_bias": False,
-    "fan_in_fan_out": False,
-    "modules_to_save": None,
-    "trainable_token_indices": None,
-    "target_parameters": None,
-    "alora_invocation_tokens": None,
-    "layer_replication": None,
-    "megatron_config": None,
-    "use_qalora": False,
-}
-
 Said = Callable[[str], tuple[int, float]]
+Named = Callable[[str], bool]
 
 
 def part_of(tensor: str) -> tuple[str, str] | None:
@@ -57,23 +46,17 @@ def part_of(tensor: str) -> tuple[str, str] | None:
     return None
 
 
-def read_config(fields: Fields) -> tuple[Said, bool]:
-    """What the configuration says of each layer, its rank and scale, and whether it is DoRA.
+def read_config(fields: Fields) -> tuple[Said, bool, Named]:
+    """Return a layer's rank and scale, whether it is DoRA, and whether a layer is a target.
 
     Raises `InvalidModelError`, and `UnsupportedModelError` for what is no plain LoRA.
     """
     kind = fields.values.get("peft_type")
     if kind != "LORA":
         raise UnsupportedModelError(
-            f"{fields.where}: peft_type is {kind!r:.60}, and only LORA has code here. Merge it "
-            "into its model with PEFT (merge_and_unload), and load that."
+            f"{fields.where}: peft_type is {kind!r:.60}, and only LORA has code here. {MERGE}"
         )
-    for name, plain in _REFUSED.items():
-        if (value := fields.values.get(name)) not in (None, plain, [], {}):
-            raise UnsupportedModelError(
-                f"{fields.where}: {name}={value!r:.60} has no code here. Merge the adapter into "
-                "its model with PEFT (merge_and_unload), and load that."
-            )
+    check_peft(fields)
 
     rank, alpha = fields.integer("r"), fields.number("lora_alpha", 8)
     rslora = fields.flag("use_rslora", False)
@@ -92,7 +75,35 @@ def read_config(fields: Fields) -> tuple[Said, bool]:
     def alphas_of(key: str) -> float:
         return Fields(alphas, f"{fields.where}: alpha_pattern").number(key)
 
-    return said, fields.flag("use_dora", False)
+    return said, fields.flag("use_dora", False), _targets(fields)
+
+
+def _targets(fields: Fields) -> Named:
+    """Return a test of whether PEFT would adapt a layer; it ignores the tensors of others.
+
+    ``target_modules`` may also be an expression, which is not run, or a word for several modules.
+    """
+    targets = _listed(fields, "target_modules")
+    excluded = _listed(fields, "exclude_modules") or []
+    indices = fields.values.get("layers_to_transform")
+    numbers = indices if isinstance(indices, list) else [indices]
+
+    def named(layer: str, modules: list[str]) -> bool:
+        return any(f".{layer}".endswith(f".{module}") for module in modules)
+
+    def adapts(layer: str) -> bool:
+        if named(layer, excluded) or (targets is not None and not named(layer, targets)):
+            return False
+        return indices is None or int(layer.split(".")[2]) in numbers
+
+    return adapts
+
+
+def _listed(fields: Fields, name: str) -> list[str] | None:
+    modules = fields.values.get(name)
+    if not isinstance(modules, list):
+        return None
+    return [plain_name(module) or module for module in modules if isinstance(module, str)]
 
 
 def files_of(
@@ -143,6 +154,7 @@ def _of(pattern: Mapping[str, Any], layer: str) -> str | None:
     """
     for key in pattern:
         plain = key.removeprefix("^").removesuffix("$").replace("\\.", ".")
+        plain = plain_name(plain) or plain  # as the layers of a multimodal model are called here
         if len(key) > _PATTERN_LENGTH or not re.fullmatch(r"[\w.-]+", plain):
             raise UnsupportedModelError(
                 f"The adapter's rank_pattern or alpha_pattern has the key {key!r:.60}: only names "

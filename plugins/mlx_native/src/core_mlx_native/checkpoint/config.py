@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UnsupportedModelError
+from core_mlx_native.checkpoint.config_keys import check_config
 from core_mlx_native.checkpoint.families import FAMILIES, Family
 from core_mlx_native.checkpoint.fields import Fields, JsonFiles
 from core_mlx_native.checkpoint.quantization import Quantization, parse_quantization
@@ -26,8 +27,9 @@ _LAYER_TYPES = {"sliding_attention": True, "full_attention": False}
 def layer_windows(fields: Fields, family: Family, count: int) -> tuple[int, ...]:
     """The window of each of ``count`` layers, in positions; 0 is full attention.
 
-    As transformers reads it: Mistral slides everywhere unless ``sliding_window`` is null, Qwen
-    where ``use_sliding_window`` is true, Gemma by ``layer_types`` or a pattern.
+    As transformers reads it: Mistral slides by ``layer_types``, or everywhere unless
+    ``sliding_window`` is null, Qwen where ``use_sliding_window`` is true, Gemma by ``layer_types``
+    or a pattern, and Llama nowhere.
     Raises `InvalidModelError`, and `UnsupportedModelError` for an unknown layer type.
     """
     slides = _slides(fields, family, count)
@@ -36,13 +38,18 @@ def layer_windows(fields: Fields, family: Family, count: int) -> tuple[int, ...]
 
 
 def _slides(fields: Fields, family: Family, count: int) -> list[bool]:
+    named = _named(fields, count)
     if family.windows == "none":
+        if any(named or ()):
+            raise UnsupportedModelError(
+                f"{fields.where}: layer_types has sliding layers, and this family has none."
+            )
         return [False] * count
-    if family.windows == "all":
-        return [fields.values.get("sliding_window") is not None] * count
+    if family.windows == "all":  # with layer_types, transformers takes it for a Ministral
+        everywhere = fields.values.get("sliding_window") is not None
+        return [everywhere] * count if named is None else named
     if family.windows == "switched":
         return _switched(fields, count)
-    named = _named(fields, count)
     return _patterned(fields, family, count) if named is None else named
 
 
@@ -92,6 +99,7 @@ class ModelConfig:
 
     A cap bounds scores or logits softly: ``cap * tanh(x / cap)`` (Gemma 2, arXiv 2408.00118).
     ``tied_head``: the embedding is the head, unless the checkpoint has another (`weights`).
+    ``notes``: keys of config.json that nothing here knows, for the log of a load.
     """
 
     model_type: str
@@ -113,6 +121,7 @@ class ModelConfig:
     tied_head: bool
     layers: tuple[LayerKind, ...]
     quantization: Quantization | None
+    notes: tuple[str, ...] = ()
 
     @property
     def num_layers(self) -> int:
@@ -167,7 +176,8 @@ def parse_config(
     text = raw.get("text_config")
     merged = {**raw, **text} if isinstance(text, Mapping) else raw
     fields = Fields({**family.defaults, **merged}, where)
-    _refuse_unknown(fields, family)
+    _refuse_activation(fields, family)
+    notes = check_config(fields, family.keys)
 
     # The size of a head: from config.json, else from the tensors, else an equal share.
     heads = fields.integer("num_attention_heads")
@@ -205,7 +215,8 @@ def parse_config(
         mlp_bias=fields.flag("mlp_bias", False),
         tied_head=fields.flag("tie_word_embeddings", family.tied_head),
         layers=_layers(fields, family, head_dim),
-        quantization=parse_quantization(raw, where),
+        quantization=parse_quantization(merged, where),
+        notes=notes,
     )
 
 
@@ -231,18 +242,13 @@ def _family(raw: Mapping[str, Any], where: str) -> Family:
     return family
 
 
-def _refuse_unknown(fields: Fields, family: Family) -> None:
+def _refuse_activation(fields: Fields, family: Family) -> None:
     name = fields.values.get(family.activation_key)
     if name not in (None, *family.activation_names):
         raise UnsupportedModelError(
             f"{fields.where}: the activation {name!r:.60} is not known for this model_type "
             f"(known: {', '.join(family.activation_names)})."
         )
-    for key in family.refused:
-        if fields.values.get(key):
-            raise UnsupportedModelError(
-                f"{fields.where}: {key}={fields.values[key]!r:.60} has no code here."
-            )
 
 
 def _cap(fields: Fields, family: Family, name: str) -> float | None:

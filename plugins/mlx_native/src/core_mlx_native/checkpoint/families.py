@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from core_mlx_native.checkpoint.config_keys import FAMILY_KEYS
+from core_mlx_native.checkpoint.keys import Key
+
 
 @dataclass(frozen=True, slots=True)
 class Family:
@@ -16,8 +19,8 @@ class Family:
     activation does. ``qkv_bias``: queries, keys and values always have one. ``windows``: which
     layers attend over a sliding window (see `windows`); ``window_pattern`` is how many layers make
     one full one. ``local_rope``: sliding layers have a rope of their own. ``softcaps``: config.json
-    may cap attention scores and logits. ``refused``: config keys that change the mathematics and
-    have no code here.
+    may cap attention scores and logits. ``keys``: config keys that are treated otherwise than in
+    `config_keys.CONFIG_KEYS`.
     """
 
     activation: Literal["silu", "gelu_tanh"] = "silu"
@@ -35,17 +38,20 @@ class Family:
     window_pattern: int = 0
     local_rope: bool = False
     softcaps: bool = False
-    refused: tuple[str, ...] = ()
+    keys: Mapping[str, Key] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 # transformers.LlamaConfig
-_LLAMA = Family(runs_float16=True, defaults={"max_position_embeddings": 2048})
+_LLAMA = Family(
+    runs_float16=True, keys=FAMILY_KEYS["llama"], defaults={"max_position_embeddings": 2048}
+)
 
 # transformers.MistralConfig
 _MISTRAL = Family(
     runs_float16=True,
     windows="all",
+    keys=FAMILY_KEYS["mistral"],
     defaults={
         "max_position_embeddings": 131_072,
         "num_key_value_heads": 8,
@@ -79,7 +85,7 @@ _GEMMA2 = Family(
     windows="patterned",
     window_pattern=2,
     softcaps=True,
-    refused=("use_bidirectional_attention",),
+    keys=FAMILY_KEYS["gemma2"],
     defaults={
         "vocab_size": 256_000,
         "num_attention_heads": 8,
@@ -101,7 +107,7 @@ _GEMMA3 = replace(
     window_pattern=6,
     local_rope=True,
     softcaps=False,
-    refused=("use_bidirectional_attention", "attn_logit_softcapping", "final_logit_softcapping"),
+    keys=FAMILY_KEYS["gemma3"],
     defaults={
         "vocab_size": 262_208,
         "num_attention_heads": 8,

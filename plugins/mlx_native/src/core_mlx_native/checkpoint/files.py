@@ -5,45 +5,26 @@ Imports no MLX. Format: https://huggingface.co/docs/safetensors.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
 from core.errors import InvalidModelError, ModelError
-from core.models.files import open_model_file, read_json_object
+from core.models.files import open_model_file
 from core_mlx_native.checkpoint.names import plain_name
+from core_mlx_native.checkpoint.own_files import chosen_files
 
 Shape = tuple[int, ...]
 Header = dict[str, tuple[str, Shape]]  # dtype and shape by tensor name
 
-_INDEX = "model.safetensors.index.json"
-
 
 def tensor_files(directory: Path) -> list[Path]:
-    """The files that hold the weights: those of the index, or all that are there.
+    """List the files that hold the weights (`core.models.weight_files`).
 
     Raises `InvalidModelError` when there are none, or the index is broken.
     """
-    index = directory / _INDEX
-    if not index.exists():
-        files = sorted(directory.glob("*.safetensors"))
-        if not files:
-            raise InvalidModelError(f"{directory} holds no *.safetensors file, so no weights.")
-        return files
-
-    # Sharded weights: the index names the files.
-    try:
-        shards = set(read_json_object(index)["weight_map"].values())  # type: ignore[attr-defined]
-        files = [directory / shard for shard in sorted(shards)]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidModelError(f"{index} is not a weight index: {error!r:.120}") from error
-
-    for path in files:
-        if path.parent != directory or not os.path.isfile(path):
-            raise InvalidModelError(f"{index} names {path.name!r}, which is not there.")
-    return files
+    return [directory / name for name in chosen_files(directory).own]
 
 
 def read_header(files: list[Path]) -> Header:

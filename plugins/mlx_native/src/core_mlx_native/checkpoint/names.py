@@ -2,15 +2,48 @@
 
 from __future__ import annotations
 
-# What a multimodal or older checkpoint holds beside the text model.
+from collections.abc import Mapping
+
 _PREFIX = "language_model."
-_ALIEN = ("vision_tower.", "multi_modal_projector.", "audio_tower.")
-_IGNORED_SUFFIX = "rotary_emb.inv_freq"
+
+HARMLESS: Mapping[str, str] = {
+    "vision_tower.": "the image encoder, which reads no text",
+    "multi_modal_projector.": "the image encoder's way into the model",
+    "audio_tower.": "the audio encoder, which reads no text",
+    "rotary_emb.inv_freq": "computed from config.json",
+    "rotary_emb.cos_cached": "computed from config.json",
+    "rotary_emb.sin_cached": "computed from config.json",
+}
+"""The tensors that are skipped, by the beginning or the end of their names, and the reason."""
+
+STRANGERS: Mapping[str, str] = {
+    "score.": "a classification head",
+    "classifier.": "a classification head",
+    "v_head.": "a value head of reinforcement learning",
+    "lora_": "an adapter's",
+    ".qweight": "packed by GPTQ or AWQ",
+    ".qzeros": "packed by GPTQ or AWQ",
+    ".g_idx": "packed by GPTQ",
+    ".absmax": "packed by bitsandbytes",
+    ".quant_": "packed by bitsandbytes",
+    ".weight_packed": "packed by compressed-tensors",
+    "_scale": "packed as FP8, or for a cache in FP8",
+    "mtp.": "layers that draft tokens",
+    "experts.": "a mixture of experts",
+}
+"""The kinds of tensors that no model here has, by a part of their names; they are refused."""
 
 
 def plain_name(name: str) -> str | None:
-    """A tensor's name in the text model; None for what does not belong to it."""
+    """Return a tensor's name in the text model; None for what does not belong to it."""
     name = name.removeprefix(_PREFIX).replace(f"model.{_PREFIX}", "model.", 1)
-    if name.removeprefix("model.").startswith(_ALIEN) or name.endswith(_IGNORED_SUFFIX):
+    inside = name.removeprefix("model.")
+    if any(inside.startswith(part) or name.endswith(part) for part in HARMLESS):
         return None
     return name
+
+
+def stranger(name: str) -> str:
+    """Return the kind of a tensor that no model here has, in brackets; empty if unknown."""
+    known = (f" ({what})" for part, what in STRANGERS.items() if part in name)
+    return next(known, "")

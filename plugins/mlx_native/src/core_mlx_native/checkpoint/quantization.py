@@ -62,8 +62,10 @@ def parse_quantization(raw: Mapping[str, Any], where: str) -> Quantization | Non
     if not found:
         return None
     if not isinstance(found, Mapping) or "group_size" not in found or "quant_method" in found:
+        method = found.get("quant_method") if isinstance(found, Mapping) else found
         raise UnsupportedModelError(
-            f"{where}: only MLX's affine quantisation (bits, group_size) has code here."
+            f"{where}: only MLX's affine quantisation (bits, group_size) has code here, not "
+            f"quant_method={method!r:.60}. Take the model without it, or quantised by mlx_lm."
         )
 
     # One default, and the layers that config.json names beside it.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from core.errors import UnsupportedModelError
+from core.errors import InvalidModelError, UnsupportedModelError
 from core_mlx_native.checkpoint.fields import Fields
 
 LayerType = Literal["full_attention", "sliding_attention"]
@@ -48,21 +48,41 @@ def parse_rope(config: Fields, layer_type: LayerType, head_dim: int) -> Rope:
 
 
 def _parameters(config: Fields, layer_type: LayerType) -> Fields:
-    """The parameters of one layer type, with ``rope_theta`` among them."""
-    modern = config.section("rope_parameters")
+    """Return the parameters of one layer type, with ``rope_theta`` among them."""
+    modern, older = config.section("rope_parameters"), config.section("rope_scaling")
+    if modern is not None and older is not None:
+        _refuse_contradiction(modern, older)
     if modern is not None and layer_type in modern.values:
         return modern.section(layer_type) or modern
     if layer_type == "sliding_attention":  # Gemma 3's older keys: local layers are never scaled
         return Fields({"rope_theta": config.values.get("rope_local_base_freq")}, config.where)
 
-    scaling = modern or config.section("rope_scaling")
-    outside = {
-        name: config.values[name]
-        for name in ("rope_theta", "partial_rotary_factor")
-        if name in config.values
-    }
+    scaling = modern or older
+    outside = {name: config.values[name] for name in _OUTSIDE if name in config.values}
     inside: Mapping[str, object] = scaling.values if scaling else {}
-    return Fields({**outside, **inside}, scaling.where if scaling else config.where)
+    first = {name: config.values[name] for name in _FIRST if name in config.values}
+    return Fields({**outside, **inside, **first}, scaling.where if scaling else config.where)
+
+
+# Keys beside the section: for what it leaves out; and one that, as in transformers, goes first.
+_OUTSIDE = ("rope_theta", "partial_rotary_factor")
+_FIRST = ("original_max_position_embeddings",)
+
+
+def _refuse_contradiction(modern: Fields, older: Fields) -> None:
+    """Raise `InvalidModelError` where the older section has what the newer one has not.
+
+    transformers 5 then takes the older one, without the base that the newer one has.
+    """
+    full = (modern.section("full_attention") or modern).values
+    kind = full.get("rope_type", full.get("type"))
+    stated = {**full, "rope_type": kind, "type": kind}
+    for name, value in older.values.items():
+        if stated.get(name) != value:
+            raise InvalidModelError(
+                f"{older.where} has {name}={value!r:.60}, and rope_parameters has not. Write it "
+                "into rope_parameters, and remove rope_scaling."
+            )
 
 
 def _default(period: float, rope: Fields) -> float:

@@ -11,6 +11,7 @@ from pathlib import Path
 from core.errors import InvalidModelError
 from core_mlx_native.checkpoint.config import ModelConfig
 from core_mlx_native.checkpoint.files import Header, Shape
+from core_mlx_native.checkpoint.names import stranger
 from core_mlx_native.checkpoint.quantization import Packing
 
 _FLOATS = {"F32", "F16", "BF16"}
@@ -90,7 +91,8 @@ def packings(header: Header, config: ModelConfig, directory: Path) -> dict[str, 
         problems += _problems(name, shape, parts, packing, header)
 
     # What no expected tensor uses is a problem too.
-    problems += [f"{name} is not part of this model" for name in sorted(header.keys() - used)]
+    extra = sorted(header.keys() - used)
+    problems += [f"{name} is not part of this model{stranger(name)}" for name in extra]
     if problems:
         raise InvalidModelError(_message(problems, directory))
     return found

@@ -19,7 +19,7 @@ from core.clock import Check
 from core.errors import CoreError
 from core.types import HiddenResult
 from core_mlx_native.classify.scheduler import OnDevice
-from core_mlx_native.failures import no_numbers
+from core_mlx_native.failures import not_finite
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.network.prefill import Prefill
 from core_mlx_native.to_python import bools, float_arrays
@@ -92,8 +92,10 @@ class HiddenTask:
     def results(self, values: HostStates) -> list[HiddenResult]:
         """Make each row's result."""
         return [
-            HiddenResult(error=no_numbers()) if bad else HiddenResult(self.layers, states)
-            for bad, states in zip(values.broken, values.states, strict=True)
+            HiddenResult(self.layers, states)
+            if not broken
+            else HiddenResult(error=not_finite("hidden states"))
+            for broken, states in zip(values.broken, values.states, strict=True)
         ]
 
     def failed(self, error: CoreError) -> HiddenResult:

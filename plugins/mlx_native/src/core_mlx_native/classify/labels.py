@@ -9,13 +9,14 @@ Shapes: B rows, N trie nodes, H hidden size, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
 import mlx.core as mx
 
+from core.errors import CoreError, InvalidModelError
 from core.labels import LabelScores, LabelTrie, Path, score_edges
 from core_mlx_native.network.attention import KeysValues
 from core_mlx_native.network.decoder import Decoder
@@ -43,12 +44,15 @@ class HostLabels:
     nodes: Sequence[Path]
     values: Sequence[Sequence[float]]
 
-    def scores(self) -> Iterator[tuple[int, LabelScores]]:
-        """Yield each row with the scores of its labels."""
+    def scores(self) -> Iterator[tuple[int, LabelScores | CoreError]]:
+        """Yield each row with the scores of its labels; or with its error, for NaN and infinity."""
         places = None if self.nodes == list(self.trie.prefixes) else self._places()
         for row, values in zip(self.rows, self.values, strict=True):
             in_order = values if places is None else [values[place] for place in places]
-            yield row, score_edges(self.trie, in_order)
+            try:
+                yield row, score_edges(self.trie, in_order)
+            except InvalidModelError as error:
+                yield row, error
 
     def _places(self) -> list[int]:
         """Where each value stands that the trie asks for, in its order; nodes may come twice."""
@@ -120,11 +124,6 @@ def rows_by_trie(
         if question is not None:
             groups.setdefault(id(question.trie), (question.trie, []))[1].append(row)
     return list(groups.values())
-
-
-def label_scores(answered: Iterable[HostLabels]) -> dict[int, LabelScores]:
-    """Return the label scores of each row that was asked."""
-    return dict(chain.from_iterable(each.scores() for each in answered))
 
 
 def _ask(

@@ -15,7 +15,7 @@ import mlx.core as mx
 from core.clock import Check
 from core.errors import CoreError
 from core.label_search import LabelSearch
-from core.labels import with_scores
+from core.labels import LabelScores, LabelTrie, with_scores
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
 from core_mlx_native.classify.labels import (
@@ -24,11 +24,10 @@ from core_mlx_native.classify.labels import (
     HostLabels,
     ask_labels,
     label_head,
-    label_scores,
 )
 from core_mlx_native.classify.scheduler import OnDevice
 from core_mlx_native.classify.search import find_labels
-from core_mlx_native.failures import not_a_number
+from core_mlx_native.failures import not_finite
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.network.prefill import Prefill
 from core_mlx_native.sampling.sampling import logprobs as logprobs_of
@@ -46,7 +45,7 @@ class HostResult:
     None where it is not asked for. ``searched`` are the rows of which only the label was read.
     """
 
-    broken: Sequence[bool]  # of each row, whether it has a NaN
+    broken: Sequence[bool]  # of each row, whether its values are NaN or infinite
     tokens: Sequence[int] | None
     logprobs: Sequence[float] | None  # of the tokens
     logits: Sequence[array[float]] | None
@@ -123,7 +122,7 @@ class ClassifyTask:
         model, config = self.model, self.config
         questions = [row.question for row in rows]
         if self._labels_only:
-            broken = mx.concatenate([_has_nan(part.hidden) for part in parts])
+            broken = mx.concatenate([_is_broken(part.hidden) for part in parts])
             searched = self._searched(questions, parts, check)
             others = [None if row in searched else asked for row, asked in enumerate(questions)]
             labels = _labels(model, others, parts, label_head, None)
@@ -139,7 +138,7 @@ class ClassifyTask:
         known = logits if _read_at_ends(rows) else None
         total = model.decoder.ops.log_total(logits) if config.return_logprobs else None
         return DeviceResult(
-            _has_nan(logits),
+            model.decoder.ops.broken(logits) if total is None else mx.isnan(total),
             tokens,
             None if total is None else logprobs_of(logits, tokens, total),
             logits if config.return_logits else None,
@@ -151,21 +150,16 @@ class ClassifyTask:
         found = self._tokens(values)
 
         # Labels add their scores to the tokens; with labels_only the tokens go.
-        for row, scores in label_scores(values.labels).items():
-            found[row] = with_scores(found[row], scores)
-        if labels_alone(self.config):
-            for asked in values.labels:
-                for row in asked.rows:
-                    found[row] = of_labels(found[row], asked.trie)
+        for asked in values.labels:
+            for row, scores in asked.scores():
+                found[row] = self._scored(found[row], scores, asked.trie)
         for row, search in values.searched.items():
-            bad = search.broken
-            found[row] = self.failed(not_a_number()) if bad else ClassifyResult(label=search.label)
+            broken = search.broken
+            found[row] = self.failed(not_finite()) if broken else ClassifyResult(label=search.label)
 
-        # A row whose logits hold a NaN gets an error in the place of its result.
-        return [
-            ClassifyResult(error=not_a_number()) if bad else result
-            for bad, result in zip(values.broken, found, strict=True)
-        ]
+        # A row whose logits are no distribution gets an error in the place of its result.
+        rows = zip(values.broken, found, strict=True)
+        return [self.failed(not_finite()) if broken else result for broken, result in rows]
 
     def failed(self, error: CoreError) -> ClassifyResult:
         """See `scheduler.Task`."""
@@ -195,6 +189,15 @@ class ClassifyTask:
     def _labels_only(self) -> bool:
         """True if the head runs for the tokens of the labels alone."""
         return self.model.fast.label_rows and labels_alone(self.config)
+
+    def _scored(
+        self, result: ClassifyResult, scores: LabelScores | CoreError, trie: LabelTrie
+    ) -> ClassifyResult:
+        """Return a row's result with the scores of its labels; or its error."""
+        if isinstance(scores, CoreError):
+            return self.failed(not_finite())
+        scored = with_scores(result, scores)
+        return of_labels(scored, trie) if labels_alone(self.config) else scored
 
     def _tokens(self, values: HostResult) -> list[ClassifyResult]:
         rows = len(values.broken)
@@ -235,9 +238,9 @@ def _at_ends(parts: Sequence[Prefill], prompts: Sequence[Sequence[int]]) -> mx.a
     return mx.concatenate([part.hidden_at(list(islice(ends, len(part.hidden)))) for part in parts])
 
 
-def _has_nan(values: mx.array) -> mx.array:
-    """Tell for each row whether it holds a NaN: [B]."""
-    return mx.isnan(values.reshape(len(values), -1)).any(axis=-1)
+def _is_broken(hidden: mx.array) -> mx.array:
+    """Return for each row of [B, R, H] whether NaN or infinity is among its values: [B]."""
+    return ~mx.isfinite(hidden.reshape(len(hidden), -1)).all(axis=-1)
 
 
 def _read_at_ends(rows: Sequence[Row]) -> bool:

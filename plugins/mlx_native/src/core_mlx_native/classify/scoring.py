@@ -18,7 +18,7 @@ from core.clock import Check
 from core.errors import CoreError
 from core.types import Score
 from core_mlx_native.classify.scheduler import OnDevice
-from core_mlx_native.failures import not_a_number
+from core_mlx_native.failures import not_finite
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.network.prefill import Prefill
 from core_mlx_native.sampling.sampling import logprobs
@@ -128,5 +128,5 @@ def _places(row: ScoreRow) -> list[int]:
 
 def _score(logprobs: tuple[float, ...], greedy: bool) -> Score:
     if any(map(math.isnan, logprobs)):
-        return Score(error=not_a_number())
+        return Score(error=not_finite())
     return Score(sum(logprobs), logprobs, greedy)

@@ -10,15 +10,12 @@ from typing import Any
 
 from core_mlx_native.checkpoint.fields import Fields
 from core_mlx_native.checkpoint.rope import parse_rope
+from core_mlx_native.convert.ends import end_ids
 from core_mlx_native.convert.metadata import Metadata
 from core_mlx_native.convert.source import Source
-from core_mlx_native.convert.vocabulary import CONTROL, special_ids, token_id
+from core_mlx_native.convert.vocabulary import special_ids
 
 _FACTORS = "rope_freqs.weight"
-# Control tokens that end an answer (llama.cpp's list of end-of-generation texts, in part). A GGUF
-# names one end-of-sequence token only.
-_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>")
-
 _MAX_LAYERS = 10_000  # bounds the list of expected tensors, whatever a lying file claims
 
 
@@ -101,9 +98,7 @@ def hf_config(source: Source, dtype: str) -> dict[str, Any]:
 
 def generation_config(meta: Metadata) -> dict[str, Any]:
     """The token ids that generation begins and ends with."""
-    ids = _special_ids(meta)
-    first = [ids["eos_token_id"]] if "eos_token_id" in ids else []
-    ends = list(dict.fromkeys([*first, *_other_ends(meta)]))
+    ids, ends = _special_ids(meta), end_ids(meta)
     return {**ids, "eos_token_id": ends} if ends else dict(ids)
 
 
@@ -118,6 +113,8 @@ def _sizes(source: Source) -> dict[str, Any]:
     head_dim = _head_dim(meta)
     if meta.integer(".attention.value_length", head_dim) != head_dim:
         raise meta.error("its attention keys and values differ in length")
+    if meta.integer(".rope.dimension_count", head_dim) != head_dim:
+        raise meta.error("its rope turns a part of each head only, for which there is no code here")
 
     return {
         "vocab_size": _vocabulary_size(source, meta.texts("tokenizer.ggml.tokens")),
@@ -153,27 +150,15 @@ def _special_ids(meta: Metadata) -> dict[str, int]:
     return {f"{name}_token_id": ids[name] for name in ("bos", "eos", "pad") if name in ids}
 
 
-def _other_ends(meta: Metadata) -> list[int]:
-    tokens = meta.texts("tokenizer.ggml.tokens")
-    kinds = meta.integers("tokenizer.ggml.token_type", len(tokens))
-    turn_end = token_id(meta, "eot", tokens)
-    known = [index for index, token in enumerate(tokens) if token in _ENDS]
-    ends = [index for index in known if kinds[index] == CONTROL]
-    return ends if turn_end is None else [turn_end, *ends]
-
-
 def _llama(source: Source) -> dict[str, Any]:
     meta = source.metadata
-    head_dim = _head_dim(meta)
-    if meta.integer(".rope.dimension_count", head_dim) != head_dim:
-        raise meta.error("its rope turns a part of each head only, for which there is no code here")
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "hidden_act": "silu",
         "mlp_bias": "blk.0.ffn_up.bias" in source.tensors,
         "rope_theta": meta.number(".rope.freq_base", 10_000.0),
-        "rope_scaling": llama_rope_scaling(source, head_dim),
+        "rope_scaling": llama_rope_scaling(source, _head_dim(meta)),
     }
 
 
@@ -190,7 +175,7 @@ def _gemma3(source: Source) -> dict[str, Any]:
         "rope_local_base_freq": meta.number(".rope.freq_base_swa", 10_000.0),
         "rope_scaling": rope_scaling(meta),
         "sliding_window": meta.integer(".attention.sliding_window"),
-        "attn_logit_softcapping": meta.get(".attn_logit_softcapping"),
+        "attn_logit_softcapping": None,
         "final_logit_softcapping": meta.get(".final_logit_softcapping"),
         **_gemma3_layers(meta, layers),
     }
@@ -207,12 +192,12 @@ def _gemma3_attention_scalar(meta: Metadata, layers: int) -> int:
 
 
 def _gemma3_layers(meta: Metadata, layers: int) -> dict[str, Any]:
-    """The keys of sliding layers: all but every sixth, unless the file says otherwise."""
+    """The keys of sliding layers: all but every sixth, unless the file says otherwise; 0: all."""
     pattern = meta.get(".attention.sliding_window_pattern")
     if pattern is None or isinstance(pattern, int):
-        every = pattern or 6
-        sliding = [(index + 1) % every != 0 for index in range(layers)]
-        extra = {"sliding_window_pattern": every}
+        every = 6 if pattern is None else pattern
+        sliding = [not every or (index + 1) % every != 0 for index in range(layers)]
+        extra = {"sliding_window_pattern": every} if every else {}
     else:
         sliding = [
             bool(item) for item in meta.integers(".attention.sliding_window_pattern", layers)

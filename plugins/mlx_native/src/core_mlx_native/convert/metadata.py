@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from core.errors import ConversionError
@@ -19,15 +19,22 @@ class Metadata:
 
     def __init__(self, values: Mapping[str, object], where: str) -> None:
         self.values, self.where = values, where
+        self._read: set[str] = set()
         self.architecture = self.text("general.architecture")
 
     def error(self, problem: str) -> ConversionError:
         """Make an error about this file."""
         return ConversionError(f"{self.where} cannot be converted: {problem}.")
 
+    def unread(self) -> Iterator[tuple[str, object]]:
+        """Yield the keys that no method was asked for until now, with their values."""
+        return ((key, value) for key, value in self.values.items() if key not in self._read)
+
     def get(self, key: str) -> Any:
         """Read a value as it is, None when it is absent."""
-        return self.values.get(self._full(key))
+        full = self._full(key)
+        self._read.add(full)
+        return self.values.get(full)
 
     def integer(self, key: str, default: int | None = None) -> int:
         """Read a whole number."""
@@ -81,7 +88,7 @@ class Metadata:
         return self.architecture + key if key.startswith(".") else key
 
     def _required(self, key: str, default: object) -> object:
-        value = self.values.get(self._full(key))
+        value = self.get(key)
         if value is None and default is None:
             raise self.error(f"its metadata has no {self._full(key)}")
         return default if value is None else value

@@ -9,13 +9,15 @@ from typing import Any
 from core.errors import ConversionError, ModelError
 from core_mlx_native.checkpoint.config import parse_config
 from core_mlx_native.convert.config import generation_config, hf_config
+from core_mlx_native.convert.keys import check_keys
 from core_mlx_native.convert.names import CONVENTIONS
 from core_mlx_native.convert.source import Source, verified_sha256
 from core_mlx_native.convert.staging import RECORD, check_target, staged, write_json
+from core_mlx_native.convert.templates import write_templates
 from core_mlx_native.convert.vocabulary import write_tokenizer
 from core_mlx_native.convert.weights import Progress, Storage, plan, write_weights
 
-CONVERTER_VERSION = 1
+CONVERTER_VERSION = 2
 """Raised whenever the same source and options give other files."""
 
 
@@ -76,8 +78,10 @@ def _fill(
     names = plan(source, parse_config(config, str(source.path)))
 
     write_tokenizer(source.metadata, directory)
-    write_weights(source, config, names, storage, directory, progress)
+    write_templates(source.metadata, directory)
     write_json(directory / "generation_config.json", generation_config(source.metadata))
+    check_keys(source.metadata)  # when all that is read was read, and before the work begins
+    write_weights(source, config, names, storage, directory, progress)
     write_json(directory / RECORD, record)
 
     if storage.bits:
@@ -88,6 +92,8 @@ def _fill(
 
 def _require_known_architecture(source: Source) -> None:
     name = source.metadata.architecture
+    if (kind := source.metadata.text("general.type", "model")) != "model":
+        raise source.metadata.error(f"it is not a model: its general.type is {kind!r:.60}")
     if name not in CONVENTIONS:
         known = ", ".join(CONVENTIONS)
         raise source.metadata.error(

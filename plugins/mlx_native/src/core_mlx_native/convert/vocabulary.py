@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.errors import CoreError
 from core_mlx_native.convert.metadata import Metadata
-from core_mlx_native.convert.staging import write_json, write_text
+from core_mlx_native.convert.staging import write_json
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # ggml's token types
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
+_DEFAULTS = {"unknown": 0, "bos": 1, "eos": 2}
 _MAX_TOKEN_LENGTH = 1024  # a token is split in every place, which takes its length squared
 
 # llama.cpp's names for it, and the pattern of its tokenizer.json
@@ -51,11 +52,16 @@ def build_tokenizer(meta: Metadata) -> Tokenizer:
 
 
 def token_id(meta: Metadata, key: str, tokens: Sequence[str]) -> int | None:
-    """The id under ``tokenizer.ggml.KEY_token_id``, checked; None when there is none."""
+    """The id under ``tokenizer.ggml.KEY_token_id``, checked; None when there is none.
+
+    llama.cpp's defaults for SentencePiece where the file is silent.
+    """
     index = meta.integer(f"tokenizer.ggml.{key}_token_id", -1)
     if index >= len(tokens):
         raise meta.error(f"its {key} token {index} is not in the vocabulary")
-    return index if index >= 0 else None
+    if index < 0 and meta.text("tokenizer.ggml.model") == "llama":
+        index = _DEFAULTS.get(key, -1)
+    return index if 0 <= index < len(tokens) else None
 
 
 def special_ids(meta: Metadata) -> dict[str, int]:
@@ -187,12 +193,9 @@ def _add_bos(tokenizer: Tokenizer, meta: Metadata, tokens: Sequence[str]) -> Non
 
 
 def write_tokenizer(meta: Metadata, directory: Path) -> None:
-    """Write tokenizer.json, tokenizer_config.json and, if there is one, chat_template.jinja."""
+    """Write tokenizer.json and tokenizer_config.json."""
     build_tokenizer(meta).save(str(directory / "tokenizer.json"), pretty=False)
     write_json(directory / "tokenizer_config.json", _tokenizer_config(meta))
-    template = meta.text("tokenizer.chat_template", "")
-    if template:
-        write_text(directory / "chat_template.jinja", template)
 
 
 def _tokenizer_config(meta: Metadata) -> dict[str, Any]:

@@ -80,7 +80,10 @@ def softmax(scores: mx.array, mask: mx.array | None, cap: float | None = None) -
 
 
 def log_total(logits: mx.array) -> Floats:
-    """The logarithm of the sum of exponentials over the last axis: [...], from [..., V]."""
+    """Return the logarithm of the sum of exponentials over the last axis: [...], from [..., V].
+
+    NaN where the largest one is infinite.
+    """
     x: Floats = np.asarray(logits).reshape(-1, logits.shape[-1])
     out = np.empty(len(x), np.float32)
 

@@ -14,11 +14,11 @@ import mlx.core as mx
 from mlx.utils import tree_reduce
 
 from core_mlx_native.decode.kv_cache import BatchCache
-from core_mlx_native.failures import of_request
+from core_mlx_native.failures import not_finite, of_request
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.sampling.filters import Repeats
 from core_mlx_native.sampling.sampling import RowSampling, draw, logprobs
-from core_mlx_native.to_python import floats, ints
+from core_mlx_native.to_python import bools, floats, ints
 from core_runtime.request import Request
 
 _COPIED_SHARE = 10  # of the weights: a cache of a tenth of them is copied rather than waited for
@@ -27,37 +27,45 @@ _COPIED_SHARE = 10  # of the weights: a cache of a tenth of them is copied rathe
 class Drawn:
     """One drawn token a row, perhaps not computed yet: ``tokens`` [B]; ``logprobs`` [B] if asked.
 
+    ``broken`` [B]: whether the row's logits were no distribution, so that its token is none.
     Arrays of a step that is in flight keep its views of the cache alive (see `kv_cache`).
     """
 
-    def __init__(self, tokens: mx.array, logprobs: mx.array | None) -> None:
-        self.tokens, self.logprobs = tokens, logprobs
+    def __init__(self, tokens: mx.array, broken: mx.array, logprobs: mx.array | None) -> None:
+        self.tokens, self.broken, self.logprobs = tokens, broken, logprobs
 
     def arrays(self) -> list[mx.array]:
-        """The arrays to evaluate: the tokens, and their log-probabilities if there are any."""
-        return [self.tokens] if self.logprobs is None else [self.tokens, self.logprobs]
+        """Return the arrays to evaluate."""
+        known = [self.tokens, self.broken]
+        return known if self.logprobs is None else [*known, self.logprobs]
 
     def give(self, rows: Sequence[Request]) -> None:
         """Wait for the tokens and hand each one to its row."""
         values = floats(self.logprobs) if self.logprobs is not None else [0.0] * len(rows)
-        for row, token, logprob in zip(rows, ints(self.tokens), values, strict=True):
-            if not row.ended:
-                try:
-                    row.take(token, logprob if row.config.return_logprobs else None)
-                except Exception as error:  # noqa: BLE001 - of this row's text, not of the others'
-                    row.fail(of_request(error, len(row.ids)))
+        drawn = zip(rows, ints(self.tokens), values, bools(self.broken), strict=True)
+        for row, token, logprob, broken in drawn:
+            if row.ended:
+                continue
+            try:
+                if broken:
+                    raise not_finite()
+                row.take(token, logprob if row.config.return_logprobs else None)
+            except Exception as error:  # noqa: BLE001 - of this row, not of the others
+                row.fail(of_request(error, len(row.ids)))
 
     def take(self, rows: Sequence[int]) -> Drawn:
         """Return the drawn tokens of some of the rows."""
         index = mx.array(list(rows))
-        return Drawn(self.tokens[index], None if self.logprobs is None else self.logprobs[index])
+        logprobs = None if self.logprobs is None else self.logprobs[index]
+        return Drawn(self.tokens[index], self.broken[index], logprobs)
 
     def joined(self, other: Drawn) -> Drawn:
         """Return the tokens of these rows, then the other's."""
         tokens = mx.concatenate([self.tokens, other.tokens])
+        broken = mx.concatenate([self.broken, other.broken])
         if self.logprobs is None and other.logprobs is None:
-            return Drawn(tokens, None)
-        return Drawn(tokens, mx.concatenate([self._logprobs(), other._logprobs()]))
+            return Drawn(tokens, broken, None)
+        return Drawn(tokens, broken, mx.concatenate([self._logprobs(), other._logprobs()]))
 
     def _logprobs(self) -> mx.array:
         return mx.zeros(len(self.tokens)) if self.logprobs is None else self.logprobs
@@ -83,14 +91,14 @@ class Rows:
         prompts = [request.ids for request in requests]
         return cls(requests, Repeats.of(prompts, penalties, vocab_size), by_mass)
 
-    def draw(self, logits: mx.array, behind: int = 0) -> Drawn:
-        """Draw a token per row from logits [B, V].
+    def draw(self, logits: mx.array, broken: mx.array, behind: int = 0) -> Drawn:
+        """Draw a token per row from logits [B, V], of which some rows may be ``broken`` [B].
 
         ``behind`` tokens of each row are drawn, and not yet handed to its request.
         """
         steps = [request.drawn + behind for request in self.requests]
         tokens = draw(self.repeats.penalise(logits), self._sampling, steps)
-        return Drawn(tokens, logprobs(logits, tokens) if self._wants_logprobs else None)
+        return Drawn(tokens, broken, logprobs(logits, tokens) if self._wants_logprobs else None)
 
     def take(self, rows: Sequence[int]) -> Rows:
         """Return some of the rows."""
@@ -186,7 +194,8 @@ class DecodeBatch:
         hidden = self._decoder(fed.tokens[:, None], view, self.cache.layers)[0]  # [B, 1, H]
         rows.repeats = rows.repeats.after(fed.tokens)
         logits = self._decoder.logits(hidden[:, -1])
-        self._fed = rows.draw(logits, behind=1 if self._overlap else 0)
+        broken = self._decoder.ops.broken(logits)
+        self._fed = rows.draw(logits, broken, behind=1 if self._overlap else 0)
 
         # A large cache is not to be copied: the step before, which holds it, ends first. The graph
         # of this one is made by then, and what a GPU waits for is its first kernels.

@@ -17,10 +17,10 @@ from core_mlx_native.decode.batch import DecodeBatch, Rows
 from core_mlx_native.decode.kv_cache import CacheShape
 from core_mlx_native.decode.prefilling import Prefilling, UnwantedError, look_at
 from core_mlx_native.decode.recall import SPARE, Recall, Shared
-from core_mlx_native.failures import is_out_of_memory, not_a_number, of_request
+from core_mlx_native.failures import is_out_of_memory, not_finite, of_request
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.network.prefill import Prefix, run_prefix
-from core_mlx_native.to_python import ints
+from core_mlx_native.to_python import bools
 from core_runtime import engine
 from core_runtime.batches import micro_batches
 from core_runtime.owner import OwnerThread
@@ -171,7 +171,8 @@ class Engine(engine.Engine):
     def _join(self, group: Prefilling, logits: mx.array) -> None:
         """Let prefilled prompts start to decode, with a row for each of their requests."""
         # Every request that goes on gets a row of its prompt's keys and values.
-        broken = ints(mx.isnan(logits).any(axis=-1))
+        model = self._model
+        broken = bools(model.decoder.ops.broken(logits))
         rows: list[int] = []
         requests = []
         for row, job in enumerate(group.jobs):
@@ -180,7 +181,7 @@ class Engine(engine.Engine):
             for request in job.requests:
                 request.look()  # behind the last chunk, before it says anything
                 if broken[row]:
-                    request.fail(not_a_number())
+                    request.fail(not_finite())
                 elif not request.ended:
                     rows.append(row)
                     requests.append(request)
@@ -188,9 +189,9 @@ class Engine(engine.Engine):
         # The first tokens are drawn from the logits at the prompts' ends.
         if rows:
             group.cache.keep(rows)
-            model = self._model
             new = Rows.of(requests, model.config.vocab_size, model.decoder.ops.samples_by_mass)
-            self._batch.add(group.cache, new, new.draw(logits[mx.array(rows)]))
+            drawn = new.draw(logits[mx.array(rows)], mx.zeros(len(rows), mx.bool_))
+            self._batch.add(group.cache, new, drawn)
 
     def _decode(self) -> None:
         going = [(row, r) for row, r in enumerate(self._batch.requests) if not r.ended]

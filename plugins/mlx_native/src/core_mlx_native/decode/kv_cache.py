@@ -58,10 +58,15 @@ class LayerCache:
         self.values = _laid_out(values, end, capacity)
 
     def overwrite(self, row: int, keys: mx.array, values: mx.array) -> None:
-        """Put [1, kv heads, n, D] in the place of a row's last n columns."""
-        part = slice(self.columns.end - keys.shape[2], self.columns.end)
-        self.keys[row : row + 1, :, part] = keys
-        self.values[row : row + 1, :, part] = values
+        """Put [1, kv heads, n, D] in the place of a row's last n columns, and zeros before them.
+
+        What the row held before may be NaN or infinite, which no mask hides: -inf + NaN is NaN.
+        """
+        first = self.columns.end - keys.shape[2]
+        before, part = slice(self.columns.start, first), slice(first, self.columns.end)
+        for buffer, new in ((self.keys, keys), (self.values, values)):
+            buffer[row : row + 1, :, before] = 0
+            buffer[row : row + 1, :, part] = new
 
 
 def _laid_out(parts: Sequence[mx.array], end: int, capacity: int) -> mx.array:

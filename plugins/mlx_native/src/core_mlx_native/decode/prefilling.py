@@ -102,4 +102,4 @@ class Prefilling:
         pad = self._size - len(ids)
         first, last = max(0, start - pad), max(0, start + size - pad)
         part = list(ids[first:last])
-        return [0] * (size - len(part)) + part
+        return [ids[0]] * (size - len(part)) + part  # a mask hides no NaN, which others might have

@@ -112,8 +112,19 @@ class Ops:
         return head_dim <= CUDNN_HEAD and not mx.metal.is_available()
 
     def log_total(self, logits: mx.array) -> mx.array:
-        """The logarithm of the sum of exponentials over the last axis: [...], from [..., V]."""
+        """Return the logarithm of the sum of exponentials over the last axis: [...], from [..., V].
+
+        NaN for `broken` logits.
+        """
         return log_total(logits)
+
+    def broken(self, logits: mx.array) -> mx.array:
+        """Return where logits [..., V] are no distribution: bool [...].
+
+        They hold NaN or +infinity, or nothing but -infinity, which is the logit of an impossible
+        token. The maximum tells: that of MLX, on all of its devices, is NaN where there is one.
+        """
+        return ~mx.isfinite(logits.max(axis=-1))
 
     def token_losses(self, decoder: Decoder, hidden: mx.array, targets: mx.array) -> mx.array:
         """``-log softmax(logits)[target]`` of hidden states [N, H] and targets [N]: float32 [N]."""

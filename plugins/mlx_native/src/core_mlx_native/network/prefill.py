@@ -107,7 +107,7 @@ def prefill(
     ``between`` is called between two layers.
     """
     size = max(map(len, prompts))
-    padded = mx.array([[*prompt, *[0] * (size - len(prompt))] for prompt in prompts])  # [B, T]
+    padded = mx.array([_padded(prompt, size) for prompt in prompts])  # [B, T]
     lengths = mx.array([len(prompt) for prompt in prompts])  # [B]
 
     masks: dict[int, mx.array | None] = {
@@ -117,6 +117,14 @@ def prefill(
 
     hidden, cache = decoder(padded, View(0, masks), between=between)
     return Prefill(size, hidden, cache)
+
+
+def _padded(ids: Sequence[int], size: int) -> list[int]:
+    """Return the tokens, padded on the right.
+
+    With the last of them again: a mask hides no NaN, which another token's weights may have.
+    """
+    return [*ids, *[ids[-1]] * (size - len(ids))]
 
 
 def last_logits(decoder: Decoder, prompts: Sequence[Sequence[int]]) -> mx.array:
@@ -223,7 +231,7 @@ def read(
     empty = max(0, batch_size - len(rows))
     length = rounded_up(max(map(len, rows)), length_step)
     size = prefix.size + length
-    padded = [[*row, *[0] * (length - len(row))] for row in rows]
+    padded = [_padded(row, length) for row in rows]
     tokens = mx.array(padded + [[0] * length] * empty)  # [B, T]
 
     # All tokens see what stands before them; the last layer may run for the read ones alone.

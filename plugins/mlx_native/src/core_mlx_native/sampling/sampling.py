@@ -257,6 +257,10 @@ def logprobs(logits: mx.array, tokens: mx.array, total: mx.array | None = None) 
 
 
 def log_total(logits: mx.array) -> mx.array:
-    """The logarithm of the sum of exponentials over the last axis: [...], from [..., V]."""
+    """Return the logarithm of the sum of exponentials over the last axis: [...], from [..., V].
+
+    NaN for logits that are no distribution (`network.ops.Ops.broken`).
+    """
     parts = mx.logsumexp(in_blocks(logits.astype(mx.float32), -mx.inf), axis=-1)
-    return mx.logsumexp(parts, axis=-1)
+    total = mx.logsumexp(parts, axis=-1)
+    return mx.where(mx.isinf(total), mx.nan, total)

@@ -17,13 +17,17 @@ from tokenizers import Tokenizer as Library
 from core import validate
 from core.chat import RenderedPrompt, continued, family_template
 from core.clock import Check, never_stop
-from core.errors import TokenizerError
+from core.errors import ChatTemplateError, TokenizerError
+from core.options import GenerateConfig
 from core.support import unicode_error
 from core.text_stream import StreamDetokenizer
 from core.types import Conversation
 from core_mlx_native.checkpoint.fields import JsonFiles
+from core_mlx_native.text.beside import SpaceBeside
 from core_mlx_native.text.detokenizer import TokenBytes
 from core_mlx_native.text.files import TokenizerFiles, read_tokenizer_files
+from core_mlx_native.text.library import continuing_reader, prepends, prompt_reader
+from core_mlx_native.text.templates import chosen_template
 from core_mlx_native.text.text_bound import TextBound, text_bound
 from core_mlx_native.text.word_cuts import can_cut, common_ends, last_cut
 from core_runtime.chat.prompts import ChatPrompts
@@ -39,29 +43,39 @@ class Tokenizer:
     ``special``: the texts of its special tokens.
     """
 
-    def __init__(self, files: TokenizerFiles) -> None:
-        self.library = _plain_text_reader(files.library)
+    def __init__(self, files: TokenizerFiles, template: str | None = None) -> None:
+        self.library = prompt_reader(files.library)
+        self._skipped = int(prepends(files.library))  # characters before texts from a cut on
         self._ids = _special_ids(files.library)
 
-        template = files.chat_template or family_template(files.model_type, self._ids.keys())
-        self._chat = ChatPrompts(template, files.special_texts, self._ids)
+        self._no_chat, source = "", None
+        try:
+            source = chosen_template(files.templates, template)
+        except ChatTemplateError as error:  # all but a chat is possible
+            self._no_chat = str(error)
+        source = source or family_template(files.model_type, self._ids.keys())
+        self._chat = ChatPrompts(source, files.special_texts, self._ids)
+        self._beside = SpaceBeside(files.library)
 
         self._token_bytes = TokenBytes(files.library)
         self._texts: dict[int, str] = {}  # of tokens that were asked for
 
         self.end_id = self._ids.get(files.special_texts.get("eos_token", ""))  # None: unknown
         self.special: tuple[str, ...] = tuple(self._ids)
-        self.special_texts = SpecialTexts(self.special)
+        self.special_texts = SpecialTexts(self._ids)
         self.vocab_size: int = files.library.get_vocab_size(with_added_tokens=True)
 
     @classmethod
-    def from_directory(cls, directory: Path, files: JsonFiles | None = None) -> Tokenizer:
+    def from_directory(
+        cls, directory: Path, files: JsonFiles | None = None, template: str | None = None
+    ) -> Tokenizer:
         """Read a model directory; ``files``: its JSON files, which others of the load read too.
 
-        Raises `TokenizerError` when tokenizer.json is missing or any of its files is broken,
-        `ModelAccessError` when one may not be read.
+        ``template``: the name of the chat template to use. Raises `TokenizerError` when
+        tokenizer.json is missing or any of its files is broken, `ModelAccessError` when one may
+        not be read, `InvalidOptionError` for a template that is not there.
         """
-        return cls(read_tokenizer_files(directory, files))
+        return cls(read_tokenizer_files(directory, files), template)
 
     def fewest_tokens(self, text: str) -> int:
         """The number of tokens that a text has at least, from its bytes; 0 where nothing tells."""
@@ -78,7 +92,8 @@ class Tokenizer:
         no BOS is added to the template's own. Raises `RequestError` for lone surrogates.
         """
         if isinstance(text, RenderedPrompt):
-            return self._chat.encode(text, self._pieces)
+            text = self._beside.without(text) if self._beside else text
+            return self._chat.encode(text, self._between)
         return self._batch([text], add_special=True)[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -98,8 +113,13 @@ class Tokenizer:
         return self.encode_batch(continued(prompt, continuations, self.special))
 
     def last_cut(self, text: str) -> int:
-        """The last place near a text's end where its tokens part, whatever follows; 0: nowhere."""
-        return last_cut(text) if type(text) is str and self._cuts else 0
+        """Return the last place near a text's end from which on its tokens are the rest's own.
+
+        They are so whatever follows; 0 where there is none. Where the library puts a space before
+        every text, the place is after the space that it stands for.
+        """
+        place = last_cut(text) if type(text) is str and self._cuts else 0
+        return place and place + self._skipped
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of these ids, special tokens left out, unknown ids too.
@@ -116,7 +136,7 @@ class Tokenizer:
         return self._texts[id]
 
     def _token_text(self, id: int) -> str:
-        token = self.library.id_to_token(id)
+        token = self.library.id_to_token(id) if id < _ID_LIMIT else None
         if token is None or token in self._ids:
             return token or ""
         # Behind another token: some decoders strip the space that a first one begins with.
@@ -127,17 +147,34 @@ class Tokenizer:
         """The text of tokens that continue a prompt, as they come."""
         return self._token_bytes.stream(prompt)
 
-    def render_chat(self, messages: Conversation, check: Check = never_stop) -> RenderedPrompt:
-        """The prompt that asks for the assistant's next turn; ``check`` may raise meanwhile.
+    def render_chat(
+        self,
+        messages: Conversation,
+        check: Check = never_stop,
+        config: GenerateConfig | None = None,
+    ) -> RenderedPrompt:
+        """Return the prompt of a chat; ``config`` has the template's options, ``check`` may raise.
 
         Raises `ChatTemplateError` when the model has no template, or its template fails or asks
-        for too much time or memory.
+        for too much time or memory, `core.InvalidOptionError` for a variable that it never reads.
         """
-        return self._chat.render(messages, check)
+        return self._rendered(messages, check, config)
 
     def render_said(self, messages: Conversation) -> RenderedPrompt:
         """A conversation to its last message's end; nothing asks for another turn."""
-        return self._chat.render(messages, asks=False)
+        return self._rendered(messages, asks=False)
+
+    def _rendered(
+        self,
+        messages: Conversation,
+        check: Check = never_stop,
+        config: GenerateConfig | None = None,
+        *,
+        asks: bool = True,
+    ) -> RenderedPrompt:
+        if self._no_chat:
+            raise ChatTemplateError(self._no_chat)
+        return self._chat.render(messages, check, config, asks=asks)
 
     def share(self) -> Self:
         """The same tokenizer for another model; each closes its own."""
@@ -153,6 +190,18 @@ class Tokenizer:
     def _cuts(self) -> bool:
         return can_cut(self.library)  # a large vocabulary takes 0.1 s
 
+    @cached_property
+    def _continuing(self) -> Library:
+        return continuing_reader(self.library)  # where it is another one, a second and more
+
+    def trained_beyond(self, rows: int) -> bool:
+        """Return True if there are tokens beyond so many rows which nobody has added later."""
+        library = self.library
+        if library.get_vocab_size(with_added_tokens=False) <= rows:
+            return False
+        ids = library.get_vocab(with_added_tokens=False).values()
+        return any(id >= rows for id in ids - library.get_added_tokens_decoder().keys())
+
     def _plain(self, texts: list[str]) -> list[list[int]]:
         """The ids of plain texts; what is common to them is added to what is their own."""
         begin, end = common_ends(texts) if len(texts) >= _SEVERAL and self._cuts else (0, 0)
@@ -161,16 +210,30 @@ class Tokenizer:
 
         first = texts[0]
         [head] = self._batch([first[:begin]], add_special=True)
-        [tail] = self._pieces([first[len(first) - end :]])
-        own = self._pieces([text[begin : len(text) - end] for text in texts])
+        [tail] = self._from_cuts([first[len(first) - end :]])
+        middles = [text[begin : len(text) - end] for text in texts]
+        own = self._from_cuts(middles) if begin else self._batch(middles, add_special=False)
         return [head + ids + tail for ids in own]
 
-    def _pieces(self, texts: list[str]) -> list[list[int]]:
+    def _from_cuts(self, texts: list[str]) -> list[list[int]]:
+        """Return the ids of texts that begin at a cut, which is a space, or are empty."""
+        if self._skipped:
+            texts = [text[self._skipped :] for text in texts]
         return self._batch(texts, add_special=False)
 
-    def _batch(self, texts: Sequence[str], *, add_special: bool) -> list[list[int]]:
+    def _between(self, texts: list[str]) -> list[list[int]]:
+        """Return the ids of texts before, between and after the special tokens of a prompt."""
+        if self._continuing is self.library:
+            return self._batch(texts, add_special=False)
+        [first] = self._batch(texts[:1], add_special=False)
+        return [first, *self._batch(texts[1:], add_special=False, reader=self._continuing)]
+
+    def _batch(
+        self, texts: Sequence[str], *, add_special: bool, reader: Library | None = None
+    ) -> list[list[int]]:
+        reader = reader or self.library
         try:
-            found = self.library.encode_batch_fast(list(texts), add_special_tokens=add_special)
+            found = reader.encode_batch_fast(list(texts), add_special_tokens=add_special)
         except TypeError:  # what the library says of anything that has no UTF-8 form
             for wrong in filter(None, map(unicode_error, texts)):
                 raise wrong from None
@@ -184,13 +247,6 @@ class Tokenizer:
             ) from None
 
         return [encoding.ids for encoding in found]
-
-
-def _plain_text_reader(library: Library) -> Library:
-    library.no_truncation()
-    library.no_padding()
-    library.encode_special_tokens = True  # special tokens in a text are plain text
-    return library
 
 
 def _special_ids(library: Library) -> dict[str, int]:

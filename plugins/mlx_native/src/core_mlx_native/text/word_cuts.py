@@ -16,6 +16,7 @@ from typing import Any
 from tokenizers import Tokenizer as Library
 from tokenizers.models import BPE
 
+from core_mlx_native.text.library import SPACE, replaces_spaces
 from core_mlx_native.text.text_bound import steps
 
 _BEFORE = frozenset(ascii_letters + digits + ".,:;!?")
@@ -24,26 +25,34 @@ _ACROSS = re.compile(r"[A-Za-z0-9.,:;!?][ \u2581][A-Za-z]?")
 _LOOK = 8  # words back from the end: a text without a cut there is cut nowhere
 _WORTH = 24  # characters of a beginning or an end that texts have in common
 
-# The patterns of Llama 3 and of Qwen: neither lets a match go on over a space, or look at one.
+# The patterns of Llama 3, of Qwen, and of Mistral's tekken: none lets a match go on over a space,
+# or look at one.
 _PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_PATTERNS = frozenset({_PATTERN % "", _PATTERN % "{1,3}"})
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+TEKKEN = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|\p{{N}}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_PATTERNS = frozenset({_PATTERN % "", _PATTERN % "{1,3}", TEKKEN})
 
 
 def can_cut(library: Library) -> bool:
     """Whether texts may be cut for this tokenizer, to which special tokens are plain text."""
-    model, splitters = library.model, steps(library.pre_tokenizer, "pretokenizers")
+    model = library.model
+    normalizers = steps(library.normalizer, "normalizers")
+    splitters = steps(library.pre_tokenizer, "pretokenizers")
     added = [each for each in library.get_added_tokens_decoder().values() if not each.special]
 
     # No part may look at what stands on the other side.
     whole = isinstance(model, BPE) and not (
         model.dropout or model.continuing_subword_prefix or model.end_of_word_suffix
     )
-    local = all(map(_is_local, steps(library.normalizer, "normalizers")))
+    local = _normalize_locally(normalizers) and _split_locally(splitters)
     apart = any(token.lstrip or token.rstrip or token.single_word for token in added)
-    if not whole or not local or apart or not all(map(_splits, splitters)):
+    if not whole or not local or apart:
         return False
 
     # Nor may an added token lie across, nor one of the model, where nothing splits words before.
@@ -51,7 +60,7 @@ def can_cut(library: Library) -> bool:
         return False
     if not any(map(_splits_words, splitters)):
         vocabulary = library.get_vocab(with_added_tokens=False)
-        if model.ignore_merges or "\u2581" not in vocabulary:
+        if model.ignore_merges or SPACE not in vocabulary:
             return False
         if _ACROSS.search("\n".join(vocabulary)):
             return False
@@ -98,18 +107,30 @@ def _first_cut(text: str) -> int:
     return len(text)
 
 
-def _is_local(step: dict[str, Any]) -> bool:
-    """A normalizer that does to both parts what it does to the whole: NFC joins none to ASCII."""
-    match step:
-        case {"type": "NFC"}:
-            return True
-        case {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}:
-            return True
-    return False
+def _normalize_locally(normalizers: Sequence[dict[str, Any]]) -> bool:
+    """Return True for normalizers that do to both parts what they do to the whole.
+
+    NFC joins nothing to ASCII. A space that is put before every text stands for the one that the
+    second part begins with, which is then left out.
+    """
+    match normalizers:
+        case [{"type": "Prepend", "prepend": letter}, step]:
+            return letter == SPACE and replaces_spaces(step)
+    return all(step["type"] == "NFC" or replaces_spaces(step) for step in normalizers)
+
+
+def _split_locally(splitters: Sequence[dict[str, Any]]) -> bool:
+    """Return True for pre-tokenizers that are known, and look at nothing across.
+
+    Metaspace puts a space before a text that begins with none, which the second part does.
+    """
+    match splitters:
+        case [{"type": "Metaspace", "replacement": letter}]:
+            return bool(letter == SPACE)
+    return all(map(_splits, splitters))
 
 
 def _splits(step: dict[str, Any]) -> bool:
-    """A pre-tokenizer that is known, and looks at nothing across."""
     match step:
         case {"type": "Digits"} | {"type": "ByteLevel", "add_prefix_space": False}:
             return True
@@ -119,8 +140,13 @@ def _splits(step: dict[str, Any]) -> bool:
 
 
 def _splits_words(step: dict[str, Any]) -> bool:
-    """A pre-tokenizer that begins a new piece with the space in front of a word."""
-    return step["type"] == "Split" or (step["type"] == "ByteLevel" and bool(step["use_regex"]))
+    """Return True for a pre-tokenizer that begins a new piece with the space before a word."""
+    match step:
+        case {"type": "Metaspace", "split": split}:
+            return bool(split)
+        case {"type": "ByteLevel", "use_regex": by_regex}:
+            return bool(by_regex)
+    return bool(step["type"] == "Split")
 
 
 def _only_leads(library: Library) -> bool:

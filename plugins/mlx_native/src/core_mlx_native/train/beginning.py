@@ -54,7 +54,7 @@ def training_rows(
     Raises like `begin`.
     """
     labels = labels_of(examples, config)
-    return Rows(model.tokenizer, config, labels, model.info.context_length).of(examples, name)
+    return Rows(model.tokenizer, config, labels, model.info).of(examples, name)
 
 
 def save(model: LoadedModel, directory: str | os.PathLike[str], config: TrainConfig | None) -> None:

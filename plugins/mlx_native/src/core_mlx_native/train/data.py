@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import CoreError, TrainingError
-from core.support import checked_conversation, text_error
+from core.messages import checked_conversation
+from core.support import (
+    text_error,
+)
 from core.training import TrainingExample
-from core.types import Message
 from core_mlx_native.train.rows import form_of
 
 _SHOWN = 60  # characters of a line in an error
-_ROLES = ("system", "user", "assistant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def _example(line: bytes, where: str, keys: Fields) -> TrainingExample:
 
 def _of_row(row: Mapping[str, Any], keys: Fields) -> TrainingExample:
     if "messages" in row:
-        return TrainingExample(messages=_messages(row["messages"]))
+        return TrainingExample(messages=tuple(checked_conversation(row["messages"])))
     if "completion" in row:
         prompt, completion = (_text(row, key) for key in ("prompt", "completion"))
         return TrainingExample(prompt=prompt, completion=completion)
@@ -105,18 +106,6 @@ def _of_row(row: Mapping[str, Any], keys: Fields) -> TrainingExample:
     if not text:
         raise ValueError(f"its {keys.text} is empty.")
     return TrainingExample(text=text, label=label)
-
-
-def _messages(value: object) -> tuple[Message, ...]:
-    if not isinstance(value, list) or not value:
-        raise ValueError(f"its messages are {_kind(value)}, not a list of at least one.")
-    found = []
-    for number, item in enumerate(value, 1):
-        if not isinstance(item, dict) or item.get("role") not in _ROLES:
-            raise ValueError(f"message {number} has no role among {', '.join(_ROLES)}.")
-        found.append(Message(item["role"], _text(item, "content")))
-    checked_conversation(found)
-    return tuple(found)
 
 
 def _text(row: Mapping[str, Any], key: str) -> str:

@@ -14,8 +14,9 @@ from core.labels import common_length
 from core.options import GenerateConfig
 from core.tasks.template import check_template, filled
 from core.training import TrainConfig, TrainingExample
-from core.types import Message
+from core.types import Message, ModelInfo
 from core_mlx_native.text.tokenizer import Tokenizer
+from core_runtime.rows import token_error
 from core_runtime.text.label_tokens import LabelTokens
 
 _SHOWN = 40  # characters of a text in an error
@@ -32,16 +33,17 @@ class TokenRow:
 class Rows:
     """Makes rows of examples, with the options of one training.
 
-    ``labels``: those that `classify` will be asked with; ``context``: the model's. Raises
+    ``labels``: those that `classify` will be asked with; ``info``: the model's. Raises
     `core.LabelError` where they cannot be told apart, `core.TaskError` for a template without
     ``{text}``.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, config: TrainConfig, labels: Sequence[str], context: int
+        self, tokenizer: Tokenizer, config: TrainConfig, labels: Sequence[str], info: ModelInfo
     ) -> None:
         self._tokenizer, self._config = tokenizer, config
-        self._most = min(config.max_tokens, context)
+        self._most = min(config.max_tokens, info.context_length)
+        self._size = info.vocab_size
         if not labels:
             return
         check_template(config.template, {"text"})
@@ -114,9 +116,11 @@ class Rows:
         return TokenRow(tuple(ids), tuple(range(1, len(ids))))
 
     def _ended(self, ids: Sequence[int]) -> list[int]:
-        """With the token that ends a text behind it, if the model has one."""
+        """Add the token that ends a text, if the model has one, and an embedding for it."""
         end = self._tokenizer.end_id
-        return [*ids] if end is None or (ids and ids[-1] == end) else [*ids, end]
+        if end is None or end >= self._size or (ids and ids[-1] == end):
+            return [*ids]
+        return [*ids, end]
 
     def _check(self, row: TokenRow) -> None:
         if len(row.ids) > self._most:
@@ -124,6 +128,8 @@ class Rows:
                 f"it has {len(row.ids)} tokens, and may have {self._most}: the least of max_tokens "
                 "and the model's context. Shorten it, or allow more."
             )
+        if error := token_error(self._tokenizer, self._size, row.ids, "it"):
+            raise error
         if not row.learned:
             raise ValueError("it has no token that could be learned. Leave it out.")
 

@@ -8,6 +8,7 @@ model's own keeps its fast ways.
 from __future__ import annotations
 
 import hashlib
+import math
 from array import array
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -173,25 +174,26 @@ class Training:
     def _step(self, step: int) -> Stepped:
         stepped = self._steps.run(step)
         if not stepped.is_sound:
-            self._served.take(self._steps.sound, self._dtype)
-            raise self._not_sound(step, stepped)
+            values = f"the loss is {stepped.loss:g} and the gradient's length {stepped.norm:g}"
+            raise self._not_sound(step, values, good=step - 2)
         self._progress.step = step
         self._progress.losses.append((step, stepped.loss))
         self._served.take(self._steps.parameters, self._dtype)
         return stepped
 
-    def _not_sound(self, step: int, stepped: Stepped) -> TrainingError:
+    def _not_sound(self, step: int, values: str, good: int) -> TrainingError:
+        """Return to the parameters of step ``good``; the error of values that are not finite."""
+        self._served.take(self._steps.sound, self._dtype)
         last = None
         if self._checkpoints:
-            self._checkpoints.drop(step - 1)  # its loss is what this step has found
+            self._checkpoints.drop(good + 1)  # its loss is what this step has found
             last = self._checkpoints.last()
         kept = f"The last good checkpoint is {last}." if last else "There is no good checkpoint."
         return TrainingError(
-            f"At step {step} the loss is {stepped.loss:g} and the gradient's length "
-            f"{stepped.norm:g}, which are no numbers to go on with. Training has stopped, and the "
-            f"model has the adapter of step {max(0, step - 2)}, the last one whose loss was a "
-            f"number. {kept} Lower the learning rate ({self._config.learning_rate:g}), or shorten "
-            "gradients (clip_norm).",
+            f"At step {step} {values}: training cannot continue from NaN or infinity. The model "
+            f"has the adapter of step {max(0, good)}, the last one whose loss was finite. {kept} "
+            f"Lower the learning rate ({self._config.learning_rate:g}), or shorten gradients "
+            "(clip_norm).",
             step,
             last,
         )
@@ -200,6 +202,8 @@ class Training:
         """Measure the validation's loss, and keep the adapter if none was better."""
         progress = self._progress
         loss = self._steps.measured(self._validation)
+        if not math.isfinite(loss):
+            raise self._not_sound(step, f"the validation loss is {loss:g}", good=step - 1)
         progress.measured.append((step, loss))
         if progress.best is None or loss < progress.best:
             progress.best, progress.best_step, progress.waited = loss, step, 0

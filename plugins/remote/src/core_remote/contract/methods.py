@@ -9,10 +9,16 @@ from typing import Unpack
 from core import validate
 from core.chat import RenderedPrompt
 from core.errors import CoreError
-from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, RequestOptions
+from core.messages import checked_conversation
+from core.options import (
+    ClassifyOptions,
+    GenerateConfig,
+    GenerateOptions,
+    RequestOptions,
+    TemplateOptions,
+)
 from core.protocols import Capability
 from core.support import (
-    checked_conversation,
     checked_layers,
     checked_pairs,
     checked_prompts,
@@ -59,9 +65,14 @@ class TokenizingMethods(ContractModel):
         """The text of these ids, special tokens left out."""
         return self.plan_decode(ids).run()
 
-    def render_chat(self, messages: Conversation) -> RenderedPrompt:
-        """The prompt that ``chat`` would continue."""
-        return self.plan_render_chat(messages).run()
+    def render_chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        **options: Unpack[TemplateOptions],
+    ) -> RenderedPrompt:
+        """Return the prompt that ``chat`` would continue."""
+        return self.plan_render_chat(messages, config, **options).run()
 
     def plan_encode(self, text: str) -> Plan[list[int]]:
         """``encode``, checked."""
@@ -77,21 +88,25 @@ class TokenizingMethods(ContractModel):
         given = validate.integers("ids", ids, 0)
         return Value(self.asked("decode", {"ids": given}), str, _PLAIN)
 
-    def plan_render_chat(self, messages: Conversation) -> Plan[RenderedPrompt]:
-        """``render_chat``, checked."""
-        self.check_usable()
+    def plan_render_chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        **options: Unpack[TemplateOptions],
+    ) -> Plan[RenderedPrompt]:
+        """Check a call of ``render_chat``."""
+        request = self.checked_template(config, options)
         turns = checked_conversation(messages)
         if error := wrong_turn(turns):
             raise error
-        asked = self.asked("render_chat", {"messages": turns})
-        return Rendered(asked)
+        return Rendered(self.asked("render_chat", {"messages": turns}), _of_template(request))
 
 
 class Rendered(Value[RenderedPrompt]):
     """The value of ``render_chat``: a prompt, with its special tokens."""
 
-    def __init__(self, asked: Asked) -> None:
-        super().__init__(asked, object, _PLAIN)  # type: ignore[arg-type]  # made here
+    def __init__(self, asked: Asked, config: GenerateConfig) -> None:
+        super().__init__(asked, object, config)  # type: ignore[arg-type]  # made here
 
     def _value(self) -> RenderedPrompt:
         try:
@@ -99,6 +114,14 @@ class Rendered(Value[RenderedPrompt]):
         except ValueError as error:
             raise self._asked.nonsense(str(error)) from None
         return found if isinstance(found, RenderedPrompt) else RenderedPrompt(found)
+
+
+def _of_template(config: GenerateConfig) -> GenerateConfig:
+    """Return the options of ``render_chat`` alone."""
+    return GenerateConfig(
+        chat_template_kwargs=config.chat_template_kwargs,
+        continue_final_message=config.continue_final_message,
+    )
 
 
 class SubmittingMethods(ContractModel):

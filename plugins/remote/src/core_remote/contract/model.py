@@ -7,9 +7,19 @@ from typing import TypeVar, Unpack
 
 from core.clock import RequestClock
 from core.errors import CoreError, GenerationCancelled
-from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
+from core.messages import checked_conversation
+from core.options import (
+    ChatOptions,
+    ClassifyOptions,
+    GenerateConfig,
+    GenerateOptions,
+)
 from core.protocols import Capability
-from core.support import checked_conversation, checked_prompts, text_error, unicode_error
+from core.support import (
+    checked_prompts,
+    text_error,
+    unicode_error,
+)
 from core.types import BatchResult, ClassifyResult, Conversation, Message, Score
 from core_remote.contract.calls import Asked, StreamWire
 from core_remote.contract.plans import Plan, Rows
@@ -42,7 +52,7 @@ class ContractModel(RemoteModel):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> RemoteStream:
         """Answer a conversation, through the template of the server's model."""
         request = self.checked(Capability.CHAT, config, options)
@@ -131,8 +141,8 @@ class ContractModel(RemoteModel):
 
 def wrong_turn(turns: Sequence[Message]) -> CoreError | None:
     """The error of the first message that no wire could carry."""
-    errors = (unicode_error(turn.content, "message") for turn in turns)
-    return next(filter(None, errors), None)
+    texts = [text for turn in turns for text in (turn.content, turn.name or "")]
+    return next(filter(None, (unicode_error(text, "message") for text in texts)), None)
 
 
 def sorted_out(texts: Sequence[str]) -> tuple[dict[int, CoreError], list[str]]:

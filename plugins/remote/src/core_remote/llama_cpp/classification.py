@@ -114,16 +114,18 @@ class Classification:
         token, readings = answer.tokens[0], answer.completion_probabilities
         logprob = None
         if config.return_logprobs:
-            known = readings[0] if readings else await self._readings.one(ids, token)
-            logprob = known.logprob
+            if readings:
+                logprob = readings[0].value()
+            else:
+                logprob = (await self._readings.one(ids, token)).logprob
         listed = readings[0].top_logprobs if readings else ()
         return Token(token, self._tokenizer.text(token), logprob), listed
 
     async def _scores(
         self, prompt: Sequence[int], trie: LabelTrie, listed: Sequence[Likely]
     ) -> LabelScores:
-        told = (each for each in listed if each.logprob >= LEAST)
-        known: dict[Path, float] = {(each.id,): each.logprob for each in told}
+        told = ((each.id, each.value()) for each in listed)
+        known: dict[Path, float] = {(id,): logprob for id, logprob in told if logprob >= LEAST}
         self._tokenizer.fitting([*prompt, *max(trie.prefixes, key=len)])
         for path in trie.paths:
             # One after the other: behind the same prompt, in the slot that has just read it.

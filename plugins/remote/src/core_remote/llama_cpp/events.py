@@ -29,11 +29,20 @@ _FAULTS = (400, 413, 422)  # of the request
 
 
 class Likely(msgspec.Struct, frozen=True):
-    """A token and its natural-log probability, over the whole vocabulary, before any sampling."""
+    """A token and its natural-log probability, over the whole vocabulary, before any sampling.
+
+    ``logprob`` is None where the server has computed NaN, for which JSON has null.
+    """
 
     id: int
-    logprob: float
+    logprob: float | None
     bytes: list[int] = []
+
+    def value(self) -> float:
+        """Return the log-probability. Raises `core.RequestError` where it is not a number."""
+        if self.logprob is None:
+            raise failures.not_finite(f"token {self.id}", self.logprob)
+        return self.logprob
 
 
 class Reading(Likely, frozen=True):

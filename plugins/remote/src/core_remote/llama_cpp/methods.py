@@ -10,11 +10,17 @@ from typing import Unpack
 from core import validate
 from core.chat import RenderedPrompt
 from core.clock import RequestClock, never_stop
-from core.options import ClassifyOptions, GenerateConfig, GenerateOptions, RequestOptions
+from core.messages import checked_conversation
+from core.options import (
+    ClassifyOptions,
+    GenerateConfig,
+    GenerateOptions,
+    RequestOptions,
+    TemplateOptions,
+)
 from core.protocols import Capability
 from core.support import (
     block_sizes,
-    checked_conversation,
     checked_pairs,
     checked_prompts,
     checked_stream,
@@ -47,9 +53,14 @@ class TokenizingMethods(LlamaModel):
         self.check_usable()
         return self._tokenizer.decode(ids)
 
-    def render_chat(self, messages: Conversation) -> RenderedPrompt:
-        """The prompt that ``chat`` would continue."""
-        self.check_usable()
+    def render_chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        **options: Unpack[TemplateOptions],
+    ) -> RenderedPrompt:
+        """Return the prompt that ``chat`` would continue."""
+        self.checked_template(config, options)
         turns = checked_conversation(messages)
         return self._connection.run(self.rendered(turns), never_stop)
 

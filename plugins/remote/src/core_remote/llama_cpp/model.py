@@ -10,9 +10,19 @@ from typing import TypeVar, Unpack
 from core.chat import RenderedPrompt
 from core.clock import RequestClock
 from core.errors import CoreError
-from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
+from core.messages import checked_conversation
+from core.options import (
+    ChatOptions,
+    ClassifyOptions,
+    GenerateConfig,
+    GenerateOptions,
+)
 from core.protocols import Capability
-from core.support import checked_conversation, checked_prompts, text_error, unicode_error
+from core.support import (
+    checked_prompts,
+    text_error,
+    unicode_error,
+)
 from core.types import (
     BatchResult,
     ClassifyResult,
@@ -70,7 +80,7 @@ class LlamaModel(RemoteModel):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> RemoteStream:
         """Answer a conversation, through the template of the server's model."""
         request = self.checked(Capability.CHAT, config, options)
@@ -125,8 +135,8 @@ class LlamaModel(RemoteModel):
 
     async def rendered(self, turns: Sequence[Message]) -> RenderedPrompt:
         """The prompt of a conversation. Raises what is wrong with it."""
-        for turn in turns:
-            if error := unicode_error(turn.content, "message"):
+        for text in (text for turn in turns for text in (turn.content, turn.name or "")):
+            if error := unicode_error(text, "message"):
                 raise error
         return await self._tokenizer.render_chat(turns)
 
@@ -145,7 +155,8 @@ class LlamaModel(RemoteModel):
         tokenizer = self._tokenizer
         speaking = Speaking(self._server, tokenizer.vocabulary, tokenizer.limit, config)
         detokenizer = tokenizer.detokenizer(before)
-        wire = TokenWire(self._connection, speaking, prepare, config, detokenizer)
+        names = tokenizer.vocabulary.names
+        wire = TokenWire(self._connection, speaking, prepare, config, detokenizer, names)
         return RemoteStream(wire, config, record or self.record)
 
     def together(

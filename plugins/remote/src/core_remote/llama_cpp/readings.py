@@ -91,12 +91,13 @@ class Readings:
 def known(token: Likely, listed: Sequence[Likely]) -> Known:
     """What is told of a token, where ``listed`` begins with the best one.
 
-    Raises `core.RequestError` for one below `LEAST`.
+    Raises `core.RequestError` for one below `LEAST`, and for one that is not a number.
     """
-    if token.logprob < LEAST:
+    logprob = token.value()
+    if logprob < LEAST:
         raise RequestError(
             f"The server tells no log-probability below {LEAST:g} exactly, and token {token.id} "
             "is less likely here. Load the model itself (backend 'llama_cpp') to read it."
         )
     best = not listed or token.id == listed[0].id
-    return Known(token.logprob, best)
+    return Known(logprob, best)

@@ -125,7 +125,7 @@ class Speaking:
             if not self._config.return_logprobs:
                 yield None
             elif reading is not None:
-                yield reading.logprob
+                yield reading.value()
             else:
                 known = await self._readings.one([*before, *tokens[:place]], tokens[place])
                 yield known.logprob
@@ -144,7 +144,7 @@ class Speaking:
     def _tell_event(self, event: Event, put: Put) -> None:
         readings = event.completion_probabilities
         asked = self._config.return_logprobs and readings
-        self._tell(event.tokens[0], readings[0].logprob if asked else None, put)
+        self._tell(event.tokens[0], readings[0].value() if asked else None, put)
 
     def _tell(self, token: int, logprob: float | None, put: Put) -> None:
         self._ids.append(token)

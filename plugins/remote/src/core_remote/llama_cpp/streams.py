@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
@@ -34,9 +34,10 @@ class TokenWire:
         prepare: Prepare,
         config: GenerateConfig,
         detokenizer: StreamDetokenizer,
+        special: Mapping[int, str],
     ) -> None:
         self._connection, self._speaking, self._prepare = connection, speaking, prepare
-        self._assembler = TokenAssembler(detokenizer, config.stop)
+        self._assembler = TokenAssembler(detokenizer, config.stop, special)
         self._stops = frozenset(config.stop_tokens)
         self._clock: RequestClock | None = None
         self._first = 0.0

@@ -54,6 +54,11 @@ class Vocabulary:
         texts = sorted(filter(None, self.special), key=len, reverse=True)
         return re.compile(f"({'|'.join(map(re.escape, texts))})") if texts else None
 
+    @cached_property
+    def names(self) -> Mapping[int, str]:
+        """The texts of special tokens, by their ids."""
+        return {id: text for text, id in self.special.items()}
+
     def bytes_of(self, token_id: int, first: bool) -> bytes | None:
         """A token's bytes, as `core.text_stream.TokenBytes`; None where there are none.
 

@@ -7,6 +7,8 @@ that a server sends is taken for one token, unless its log-probabilities name se
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -42,7 +44,7 @@ class Piece:
     """What one event says. ``reason`` ends the text; ``usage`` may come behind it."""
 
     text: str = ""
-    logprobs: tuple[tuple[str, float], ...] = ()
+    logprobs: tuple[tuple[str, float | None], ...] = ()
     reason: FinishReason | None = None
     prompt_tokens: int | None = None
     cached_tokens: int = 0
@@ -60,12 +62,19 @@ def piece_of(line: bytes, address: Address) -> Piece | None:
     if data == _DONE:
         return Piece(done=True)
     try:
-        event = _decoder.decode(data)
-        return _piece(event, address)
+        return _piece(_decoded(data), address)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise failures.nonsense(address, f"{error} in {data[:80]!r}") from None
     except (KeyError, TypeError, AttributeError, ValueError, IndexError):
         raise failures.nonsense(address, f"{data[:80]!r} is no event of OpenAI's") from None
+
+
+def _decoded(data: bytes) -> Any:
+    """Return the JSON value; with the NaN and Infinity that Python's json writes in it."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.DecodeError:
+        return json.loads(data)
 
 
 def prompt_tokens(body: bytes) -> int:
@@ -113,26 +122,37 @@ def _reason(said: object) -> FinishReason | None:
     return "length" if said == "length" else "stop"
 
 
-def _logprobs(found: Any) -> tuple[tuple[str, float], ...]:
+def _logprobs(found: Any) -> tuple[tuple[str, float | None], ...]:
     """Texts and log-probabilities, of completions (lists) or of chats (``content``)."""
     if not found:
         return ()
     if found.get("content") is not None:
-        return tuple((each["token"], float(each["logprob"])) for each in found["content"])
+        return tuple((each["token"], _number(each["logprob"])) for each in found["content"])
     texts, values = found.get("tokens") or (), found.get("token_logprobs") or ()
-    pairs = zip(texts, values, strict=True)
-    return tuple((text, float(value)) for text, value in pairs if value is not None)
+    return tuple(zip(texts, map(_number, values), strict=True))
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 def tokens_of(piece: Piece, asked: bool) -> Sequence[Token]:
-    """The tokens of a piece; with their log-probabilities where these were asked for."""
+    """Return the tokens of a piece; with their log-probabilities where these were asked for.
+
+    Raises `core.RequestError` for one that is null, NaN or infinite.
+    """
     if not piece.text:
         return ()
-    if not asked:
+    if not (asked and piece.logprobs):
         return (Token(id_of(piece.text), piece.text),)
-    if "".join(text for text, _ in piece.logprobs) == piece.text:
-        return tuple(Token(id_of(text), text, value) for text, value in piece.logprobs)
-    if not piece.logprobs:
-        return (Token(id_of(piece.text), piece.text),)
-    total = sum(value for _, value in piece.logprobs)  # of several that make one character, say
+    pairs = [(text, _finite(text, value)) for text, value in piece.logprobs]
+    if "".join(text for text, _ in pairs) == piece.text:
+        return tuple(Token(id_of(text), text, value) for text, value in pairs)
+    total = sum(value for _, value in pairs)  # of several that make one character, say
     return (Token(id_of(piece.text), piece.text, total),)
+
+
+def _finite(text: str, value: float | None) -> float:
+    if value is None or not math.isfinite(value):
+        raise failures.not_finite(f"the token {text!r:.60}", value)
+    return value

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Unpack
 
-from core.chat import RenderedPrompt
+from core.chat import RenderedPrompt, refuse_names
 from core.clock import RequestClock
 from core.errors import CoreError, RequestError
-from core.options import GenerateConfig, GenerateOptions
+from core.messages import checked_conversation
+from core.options import (
+    ChatOptions,
+    GenerateConfig,
+    GenerateOptions,
+)
 from core.protocols import Capability
-from core.support import checked_conversation, checked_prompts, text_error, unicode_error
+from core.support import (
+    checked_prompts,
+    text_error,
+    unicode_error,
+)
 from core.types import BatchResult, Conversation, GenerateMetrics, Message
 from core_remote.batches import read_all
 from core_remote.connection import Connection
@@ -47,11 +56,12 @@ class SpeechModel(RemoteModel):
         messages: Conversation,
         config: GenerateConfig | None = None,
         /,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> RemoteStream:
         """Answer a conversation, through the template of the server's model."""
         request = self.checked(Capability.CHAT, config, options)
         turns = checked_conversation(messages)
+        refuse_names(turns, "A server of this wire does not show whether its template has a place")
 
         def prepare() -> Request:
             _raise(next(filter(None, map(_of_turn, turns)), None))

@@ -21,6 +21,7 @@ _HERE = frozenset(
         Capability.ADAPTERS,
         Capability.ADAPTING,
         Capability.MODEL_PROBE,
+        Capability.MODEL_FINDING,
         Capability.DEVICE_REPORTING,
         Capability.TRAINABLE,
         Capability.DECLARING,

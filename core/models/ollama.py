@@ -1,0 +1,207 @@
+"""Ollama's store: a name stands for a manifest, a list of layers, of which one is the model.
+
+Layout: ``manifests/HOST/SPACE/NAME/TAG`` is JSON; a layer's data are the file
+``blobs/sha256-DIGEST``. Media types: https://github.com/ollama/ollama/blob/main/server/images.go.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from core.errors import CoreError
+from core.models.damage import INCOMPLETE, finished_name
+from core.models.described import gguf_model
+from core.models.discovery import discover
+from core.models.files import read_json_object
+from core.models.gguf import read_gguf
+from core.models.listing import expanded, files_below, names_in, stat_of
+from core.types import DiscoveredModel
+
+ADAPTER, TENSOR = "adapter", "tensor"
+LAYERS: Mapping[str, str] = {
+    ADAPTER: "loaded with the model",
+    "system": "not applied: give it as a system message (`ollama show --system NAME` prints it)",
+    "messages": "not applied: give them before your own (`ollama show --modelfile NAME`)",
+    "template": "not applied: the chat template in the GGUF file is used",
+    "params": "not applied: options are the caller's (`ollama show --parameters NAME`)",
+    "projector": "not used: images are not read here",
+    "draft": "not used: it makes Ollama faster and changes no output",
+    TENSOR: "not read: each is one tensor of a model that is not in GGUF",
+}
+"""The kinds of layers beside the model's that `DiscoveredModel.parts` names, and their use."""
+_NO_TEMPLATE = (
+    "not applied, and the GGUF file has none: a chat takes its family's format, or is refused"
+)
+UNKNOWN_LAYER = "not applied: this kind of layer is not known here"
+
+_PREFIX = "application/vnd.ollama.image."
+_MODEL = "model"
+_SILENT = (_MODEL, TENSOR, "license", "json", "embed")  # on which no output of a model depends
+_ALIASES = {"prompt": "template"}
+_CHANGE_OUTPUT = (ADAPTER, "system", "messages")
+_DIGEST = re.compile(r"sha256[:-]([0-9a-fA-F]{64})")
+_SYSTEMD = "/etc/systemd/system"
+_SETTING = re.compile(r"""^[^#\n]*?(?:"OLLAMA_MODELS=([^"\n]+)"|\bOLLAMA_MODELS=(\S+))""", re.M)
+
+
+@dataclass(frozen=True, slots=True)
+class _Manifest:
+    """The blobs that a name stands for, by kinds of layers."""
+
+    model: str
+    adapters: tuple[str, ...]
+    others: tuple[tuple[str, str], ...]  # kind and blob, sorted: what tells two names apart
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The kinds of layers beside the model's, the adapter first."""
+        kinds = dict.fromkeys(kind for kind, _ in self.others)
+        return (*(ADAPTER for _ in self.adapters[:1]), *kinds)
+
+
+def ollama_roots() -> list[str]:
+    """Return the stores: what ``OLLAMA_MODELS`` says, else those of the user and the service."""
+    if os.environ.get("OLLAMA_MODELS"):
+        return [expanded(os.environ["OLLAMA_MODELS"])]
+    # The second is the home of the service that its installer sets up on Linux.
+    return [expanded("~/.ollama/models"), "/usr/share/ollama/.ollama/models", *_of_the_service()]
+
+
+def ollama_models(root: str, examine: bool = True) -> Iterator[DiscoveredModel]:
+    """Yield the models of a store: one for all names of the same layers, then unfinished pulls."""
+    manifests = os.path.join(root, "manifests")
+    names: dict[_Manifest, list[str]] = {}
+    for path in files_below(manifests, 4):  # host/space/name/tag
+        called = list(_names(os.path.relpath(path, manifests)))
+        if manifest := _manifest(root, path):
+            names.setdefault(manifest, []).extend(called)
+        elif TENSOR in _layers(path):
+            yield _of_tensors(path, called)
+
+    described: dict[str, list[DiscoveredModel]] = {}  # of blobs, which names may share
+    for manifest in sorted(names, key=lambda item: (item.model, item.adapters, item.others)):
+        if manifest.model not in described:
+            described[manifest.model] = list(_model(manifest.model, examine))
+        for model in described[manifest.model]:
+            yield _completed(replace(model, names=tuple(names[manifest])), manifest)
+    yield from _pulls(os.path.join(root, "blobs"), described.keys())
+
+
+def unapplied(model: DiscoveredModel) -> Iterator[tuple[str, str, bool]]:
+    """Yield each layer that a load leaves out: its kind, its use, whether output depends on it.
+
+    A template counts where the GGUF file has none of its own; options are the caller's.
+    """
+    for kind in model.parts:
+        if kind != ADAPTER:
+            use = LAYERS.get(kind, UNKNOWN_LAYER).replace("NAME", model.name)
+            changes = kind in _CHANGE_OUTPUT or kind not in LAYERS
+            if kind == "template" and not _has_template(model.path):
+                use, changes = _NO_TEMPLATE, True
+            yield kind, use, changes
+
+
+def _has_template(path: str) -> bool:
+    key = "tokenizer.chat_template"
+    try:
+        metadata = read_gguf(path, only=(key,)).metadata
+    except CoreError:  # what is wrong with it, its load says
+        return True
+    return any(name.startswith(key) for name in metadata)
+
+
+def _of_the_service() -> Iterator[str]:
+    """Yield what the systemd service has as ``OLLAMA_MODELS``; the user's shell has not."""
+    folder = os.path.join(_SYSTEMD, "ollama.service.d")
+    units = [os.path.join(folder, name) for name in names_in(folder) if name.endswith(".conf")]
+    for unit in (os.path.join(_SYSTEMD, "ollama.service"), *units):
+        try:
+            with open(unit, encoding="utf-8", errors="replace") as file:
+                text = file.read(2**16)
+        except OSError:
+            continue
+        yield from (expanded(quoted or plain) for quoted, plain in _SETTING.findall(text))
+
+
+def _names(manifest: str) -> Iterator[str]:
+    """``name:tag``, as Ollama says it; the tag ``latest`` may be left out."""
+    *space, name, tag = manifest.split(os.sep)
+    if space[:1] == ["registry.ollama.ai"]:  # the place that Ollama means where none is named
+        space = [part for part in space[1:] if part != "library"]
+    called = "/".join([*space, name])
+    yield f"{called}:{tag}"
+    if tag == "latest":
+        yield called
+
+
+def _layers(path: str) -> dict[str, list[str]]:
+    """The digests in a manifest, as names of blobs, by kinds of layers."""
+    try:
+        layers = read_json_object(path).get("layers")
+    except CoreError:
+        return {}
+    kinds: dict[str, list[str]] = {}
+    for layer in layers if isinstance(layers, list) else []:
+        # Only a digest makes a file name: a manifest cannot point elsewhere.
+        if isinstance(layer, dict) and (match := _DIGEST.fullmatch(str(layer.get("digest")))):
+            kind = str(layer.get("mediaType")).removeprefix(_PREFIX)
+            kinds.setdefault(_ALIASES.get(kind, kind), []).append(f"sha256-{match[1]}")
+    return kinds
+
+
+def _manifest(root: str, path: str) -> _Manifest | None:
+    """What a manifest says; None for one without a model in GGUF."""
+    blobs = {
+        kind: [os.path.join(root, "blobs", name) for name in names]
+        for kind, names in _layers(path).items()
+    }
+    if _MODEL not in blobs:
+        return None
+    adapters = tuple(blobs.pop(ADAPTER, ()))
+    others = [(kind, blob) for kind in blobs if kind not in _SILENT for blob in blobs[kind]]
+    return _Manifest(blobs[_MODEL][0], adapters, tuple(sorted(others)))
+
+
+def _completed(model: DiscoveredModel, manifest: _Manifest) -> DiscoveredModel:
+    missing = [path for path in manifest.adapters if stat_of(path) is None]
+    problem = model.problem
+    if missing:
+        problem = problem or "its adapter's file is missing"
+    elif len(manifest.adapters) > 1:
+        problem = problem or f"it has {len(manifest.adapters)} adapters, and one can be loaded"
+    return replace(model, parts=manifest.parts, adapters=manifest.adapters, problem=problem)
+
+
+def _model(path: str, examine: bool) -> Iterator[DiscoveredModel]:
+    if facts := stat_of(path):
+        yield from gguf_model([(path, facts)], "ollama", "", examine)
+        return
+    part = stat_of(f"{path}-partial")
+    size, modified = (part.st_size, part.st_mtime) if part else (0, 0.0)
+    problem = INCOMPLETE if part else "its file is missing"
+    yield DiscoveredModel(
+        *(path, "", 0, 0, 0, "gguf", size, "ollama"), modified=modified, problem=problem
+    )
+
+
+def _of_tensors(manifest: str, names: Collection[str]) -> DiscoveredModel:
+    """A model of which each tensor is a blob; its manifest stands for it."""
+    facts = stat_of(manifest)
+    return DiscoveredModel(
+        *(manifest, "", 0, 0, 0, "safetensors", 0, "ollama"),
+        names=tuple(names),
+        modified=facts.st_mtime if facts else 0.0,
+        problem="no safetensors file, only Ollama's blobs of single tensors",
+        parts=(TENSOR,),
+    )
+
+
+def _pulls(blobs: str, named: Collection[str]) -> Iterator[DiscoveredModel]:
+    """Models that are being pulled, or were when it was interrupted: they have no name yet."""
+    for name in names_in(blobs):
+        path = os.path.join(blobs, name)
+        if _DIGEST.fullmatch(finished_name(name)) and path.removesuffix("-partial") not in named:
+            yield from discover(path, 0, "ollama", examine=False)

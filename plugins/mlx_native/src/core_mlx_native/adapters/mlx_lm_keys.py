@@ -1,0 +1,63 @@
+"""The keys of mlx-lm's adapter_config.json, and the treatment of each.
+
+Read from mlx-lm 0.32.2, lora.py and tuner/utils.py, and from its history for what older versions
+wrote. The file has the whole command line of the training in it, of which mlx-lm reads three keys;
+so one that is not here is reported, but refused within ``lora_parameters``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from core_mlx_native.checkpoint.fields import Fields
+from core_mlx_native.checkpoint.keys import (
+    Key,
+    check_keys,
+    harmless,
+    honoured,
+    refused,
+    report,
+    same,
+)
+
+_TENSORS = harmless("the tensors show which layers are adapted, and each must fit the model")
+MLX_LM_KEYS: Mapping[str, Key] = {
+    "fine_tune_type": honoured("lora and dora; full is refused"),
+    "lora_parameters": honoured("see below"),
+    **same("num_layers lora_layers", _TENSORS),
+    "use_dora": refused("mlx-lm before 0.18.2 wrote it for fine_tune_type: dora"),
+    **same(
+        "model train test data hf_dataset seed iters batch_size val_batches test_batches "
+        "learning_rate lr_schedule optimizer optimizer_config max_seq_length mask_prompt "
+        "grad_checkpoint grad_accumulation_steps clear_cache_threshold steps_per_report "
+        "steps_per_eval save_every resume_adapter_file adapter_path config report_to "
+        "project_name wandb trust_remote_code prompt_feature completion_feature",
+        harmless("how it was trained"),
+    ),
+    "core_training": harmless("notes of `infer-cli lora train`"),
+}
+"""The treatment of each key of adapter_config.json; one that is not here is reported."""
+
+MLX_LM_PARAMETERS: Mapping[str, Key] = {
+    "rank": honoured("the tensors must have it"),
+    "scale": honoured("the factor of B A"),
+    "dropout": harmless("used in training alone"),
+    "keys": _TENSORS,
+    "alpha": refused(
+        "mlx-lm before 0.14.2 multiplied the scale by alpha / rank, later versions ignore it"
+    ),
+}
+"""The treatment of each key of ``lora_parameters``; one that is not here is refused."""
+
+_REMEDY = "Merge the adapter with the mlx-lm that made it (mlx_lm.fuse), and load that."
+_UNKNOWN = refused("mlx-lm 0.32 reads no such key")
+
+
+def check_mlx_lm(fields: Fields) -> None:
+    """Raise `UnsupportedModelError` for a key that is refused, and log those to report."""
+    report(check_keys(fields, MLX_LM_KEYS, _REMEDY), fields.where)
+
+
+def check_parameters(parameters: Fields) -> None:
+    """Raise `UnsupportedModelError` for a key of ``lora_parameters`` that is refused."""
+    check_keys(parameters, MLX_LM_PARAMETERS, _REMEDY, _UNKNOWN)

@@ -1,0 +1,87 @@
+"""The keys of a GGUF file of which nothing is made: harmless ones, and the others, refused.
+
+Whatever a conversion reads is honoured (`Metadata` keeps count). Of the rest, keys of the
+architecture and of the tokenizer could change what the model does: one that is not listed here
+stops the conversion. Other namespaces are not read by llama.cpp's code for these architectures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from core_mlx_native.convert.metadata import Metadata
+
+_READS = "llama.cpp reads it for other architectures alone"
+_KIND = "llama.cpp reads it for other kinds of tokenizers alone"
+_FILL = "it marks places in code to fill in, which no chat or classification uses"
+
+_STRIPPING = ("phi-3", "phi3")
+HARMLESS: Mapping[str, str] = {
+    ".vocab_size": "the embedding's rows are counted",
+    ".tensor_data_layout": "the order of rows that every file of this architecture has",
+    ".attention.layer_norm_epsilon": "these architectures have RMS norms",
+    ".rope.scaling.original_context_length": "linear scaling, the only one converted, needs none",
+    ".rope.scaling.finetuned": "it describes the training",
+    "tokenizer.ggml.pre": "SentencePiece vocabularies have no pre-tokenizer",
+    "tokenizer.ggml.scores": "byte-level vocabularies have their merges",
+    "tokenizer.ggml.token_type_count": _KIND,
+    "tokenizer.ggml.add_eos_token": "a prompt is continued: nothing goes after it",
+    "tokenizer.ggml.add_sep_token": _KIND,
+    "tokenizer.ggml.add_space_prefix": "byte-level vocabularies add none",
+    "tokenizer.ggml.remove_extra_whitespaces": _KIND,
+    "tokenizer.ggml.precompiled_charsmap": _KIND,
+    "tokenizer.ggml.normalizer.lowercase": _KIND,
+    "tokenizer.ggml.normalizer.strip_accents": _KIND,
+    "tokenizer.ggml.seperator_token_id": "it separates pairs of texts, which encoders read",
+    "tokenizer.ggml.mask_token_id": "encoders are trained with it",
+    "tokenizer.ggml.cls_token_id": "encoders begin with it",
+    "tokenizer.ggml.fim_pre_token_id": _FILL,
+    "tokenizer.ggml.fim_suf_token_id": _FILL,
+    "tokenizer.ggml.fim_mid_token_id": _FILL,
+    "tokenizer.ggml.prefix_token_id": _FILL,
+    "tokenizer.ggml.suffix_token_id": _FILL,
+    "tokenizer.ggml.middle_token_id": _FILL,
+    "tokenizer.ggml.add_unknown_token": "Ollama's converter writes it, and no tokenizer reads it",
+    "tokenizer.ggml.add_padding_token": "Ollama's converter writes it, and no tokenizer reads it",
+    "tokenizer.chat_templates": "the templates themselves have keys with these names",
+    "tokenizer.huggingface.json": "the vocabulary has keys of its own",
+    "tokenizer.rwkv.world": _KIND,
+}
+"""Keys that say nothing of what a converted model has to do, and the reason."""
+
+NEUTRAL: Mapping[str, tuple[object, str]] = {
+    ".attention.causal": (True, "the model reads what comes after a token"),
+    ".pooling_type": (0, "a model for embeddings, and a directory has no place for its pooling"),
+    ".attn_logit_softcapping": (0.0, "llama.cpp has no such cap for this architecture"),
+    ".attention.sliding_window": (0, "llama.cpp has no window for this architecture"),
+    ".attention.max_alibi_bias": (0.0, _READS),
+    ".attention.clamp_kqv": (0.0, _READS),
+    ".rope.scaling.attn_factor": (1.0, "attention is scaled by it"),
+    ".rope.scaling.alpha": (0.0, _READS),
+    ".expert_used_count": (0, "there is no code for experts here"),
+    ".expert_group_count": (0, "there is no code for experts here"),
+    ".expert_group_used_count": (0, "there is no code for experts here"),
+    ".leading_dense_block_count": (0, "there is no code for experts here"),
+    ".nextn_predict_layers": (0, "there is no code for layers that predict further tokens"),
+}
+"""Keys that are harmless with this value, and refused with any other for this reason."""
+
+
+def check_keys(meta: Metadata) -> None:
+    """Raise `ConversionError` for the first key that was neither read nor is listed here."""
+    name = meta.text("general.name", "")
+    if any(mark in name.lower() for mark in _STRIPPING):
+        raise meta.error(
+            f"by its name {name!r:.60} llama.cpp knows that its special tokens strip the white "
+            "space after them, for which there is no code here"
+        )
+    for key, value in meta.unread():
+        own = key.removeprefix(meta.architecture)
+        if not key.startswith((f"{meta.architecture}.", "tokenizer.")) or own in HARMLESS:
+            continue
+        neutral, reason = NEUTRAL.get(own, (None, "nothing here is made of it"))
+        if neutral is None or value != neutral:
+            raise meta.error(
+                f"its metadata has {key}={value!r:.60}: {reason}; the llama_cpp backend reads GGUF "
+                "files as they are"
+            )

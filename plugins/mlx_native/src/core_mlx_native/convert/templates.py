@@ -1,0 +1,65 @@
+"""The chat templates of a GGUF file as files of a model directory.
+
+llama.cpp's server begins a chat with one BOS where the tokenizer adds one, whether or not the
+template writes it. transformers leaves that to the template, so there the template has to do it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from core_mlx_native.convert.metadata import Metadata
+from core_mlx_native.convert.staging import write_text
+from core_mlx_native.convert.vocabulary import adds_bos
+from core_mlx_native.text.templates import TEMPLATES
+
+_DEFAULT, _NAMED = "tokenizer.chat_template", "tokenizer.chat_template."
+_BEGINS_WITH_BOS = re.compile(r"(?:\s*\{\{-|\{\{)\s*bos_token\s*[-+~}]")
+_FILE_NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def write_templates(meta: Metadata, directory: Path) -> None:
+    """Write chat_template.jinja and, for others by name, additional_chat_templates/NAME.jinja.
+
+    A single one with a name is the model's. Raises `ConversionError` for a name that cannot be a
+    file's.
+    """
+    named = _named(meta)
+    default = meta.text(_DEFAULT, "")
+    if not default and len(named) == 1:
+        default = named.popitem()[1]
+
+    finished = _beginning_with_bos if adds_bos(meta) else str
+    if default:
+        write_text(directory / "chat_template.jinja", finished(default))
+    if named:
+        folder = directory / TEMPLATES
+        folder.mkdir()
+        for name, template in named.items():
+            write_text(folder / f"{name}.jinja", finished(template))
+
+
+def _named(meta: Metadata) -> dict[str, str]:
+    keys = [key for key in meta.values if key.startswith(_NAMED)]
+    named = {key.removeprefix(_NAMED): meta.text(key) for key in keys}
+    for name in named:
+        if not _FILE_NAME.fullmatch(name):
+            raise meta.error(f"its chat template {name!r:.60} has a name that no file can have")
+    return {name: template for name, template in named.items() if template}
+
+
+def _beginning_with_bos(template: str) -> str:
+    """Return the template with a BOS before its text, unless it begins with one.
+
+    The text is collected in a variable, and stays as it is: it begins in a new line, whose break
+    jinja drops after the comment; at its end jinja would drop one too, and the empty output keeps
+    the block after it from taking off white space.
+    """
+    if _BEGINS_WITH_BOS.match(template):
+        return template
+    text = template.removesuffix("\n")
+    return (
+        "{% set chat_text %}{# one BOS, as llama.cpp has it #}\n" + text + "{{ '' }}{% endset %}"
+        "{{ chat_text if chat_text.startswith(bos_token) else bos_token + chat_text }}"
+    )

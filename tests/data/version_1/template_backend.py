@@ -1,0 +1,60 @@
+"""A backend to begin with: put your engine into `_read`. What is not here is refused."""
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Unpack
+
+import core
+from core.clock import RequestClock
+from core.model_files import read_config_json
+from core.options import GenerateConfig, resolve_classify
+from core.support import checked_prompts, refuse_load_options, refuse_options
+
+NAME, DOES, FORMATS = "template", frozenset({core.Capability.CLASSIFY}), frozenset({"safetensors"})
+NOT_YET = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")
+
+
+class TemplateModel(core.TextModelBase):
+    def __init__(self, context: int) -> None:
+        super().__init__(NAME)
+        self.model_type = NAME
+        self.info = core.ModelInfo(NAME, 256, 1, 1, 0, 0, context, logit_tolerance=0.0)
+
+    def classify(self, prompts: Sequence[str], config: GenerateConfig | None = None, /,
+                 **options: Unpack[core.ClassifyOptions]) -> list[core.ClassifyResult]:  # fmt: skip
+        self.check_open()
+        request = resolve_classify(config, options)
+        refuse_options(request, core.Capability.CLASSIFY, NAME, DOES, NOT_YET)
+        rows = [row.encode(errors="replace") for row in checked_prompts("classify", prompts)]
+        clock = RequestClock(request)
+        results = [self._read(ids, clock) for ids in rows]
+        self.record(core.GenerateMetrics(sum(map(len, rows)), total_seconds=clock.seconds))
+        return results
+
+    def _read(self, ids: bytes, clock: RequestClock) -> core.ClassifyResult:
+        try:
+            clock.check()  # raises when it was cancelled, or its time is up
+            if not 0 < len(ids) <= (limit := self.info.context_length):
+                raise core.PromptTooLongError(len(ids), limit) if ids else core.EmptyPromptError()
+        except core.RequestError as error:
+            return core.ClassifyResult(error=error)
+        best = max(range(256), key=ids.count)  # YOUR ENGINE: here, bytes are the tokens
+        return core.ClassifyResult(core.Token(best, chr(best)))
+
+
+class Template:
+    name, protocol, capabilities, formats = NAME, core.PROTOCOL_VERSION, DOES, FORMATS
+
+    def available(self) -> bool:
+        return True
+
+    def unavailable_reason(self) -> str | None:
+        return None
+
+    def load_model(self, path: str | PathLike[str], config: core.LoadConfig) -> TemplateModel:
+        refuse_load_options(config, NAME, DOES)
+        if config.gpu_layers > 0:
+            raise core.UnsupportedOptionError("gpu_layers", NAME)
+        if read_config_json(path).get("model_type") != NAME:
+            raise core.UnsupportedModelError(f"{path!s} is not a model of the type {NAME!r}.")
+        return TemplateModel(config.context_len or 4096)
