@@ -76,15 +76,12 @@ def search_tree(trie: LabelTrie) -> SearchTree:
 
 
 class LabelSearch:
-    """The search for one prompt's best label. ``read`` the root, node 0, before the first `wanted`.
-
-    ``broken``: a value was NaN or above every number, so that there is no best label.
-    """
+    """The search for one prompt's best label. ``read`` the root, node 0, before the first `wanted`."""
 
     def __init__(self, tree: SearchTree) -> None:
         self.tree = tree
-        self.broken = False
         self._bounds = {0: 0.0}  # of each node that was not read, and whose parent was
+        self._broken: dict[int, float] = {}  # the bounds of nodes with values that are no numbers
         self._score, self._best = -math.inf, len(tree.trie.labels)
 
     @property
@@ -92,14 +89,20 @@ class LabelSearch:
         """The best label of those that were read completely: of all labels, if none is `wanted`."""
         return self.tree.trie.labels[self._best]
 
+    @property
+    def broken(self) -> bool:
+        """True if no node is `wanted`, and a label after values of NaN or +infinity may be best.
+
+        The sizes of the rounds do not matter: whatever they are, such a node is read.
+        """
+        return any(self._may_win(node, bound) for node, bound in self._broken.items())
+
     def wanted(self, most: int) -> list[int]:
         """Return up to ``most`` nodes to read next, parents before children; none at the end.
 
         All nodes that are left are wanted together where they are no more than ``most``; else the
         parent of each was read.
         """
-        if self.broken:
-            return []
         bounds = {node: bound for node, bound in self._bounds.items() if self._may_win(node, bound)}
         self._bounds = bounds
         if sum(self.tree.sizes[node] for node in bounds) <= most:
@@ -108,13 +111,13 @@ class LabelSearch:
 
     def read(self, node: int, logprobs: Sequence[float]) -> None:
         """Take the log-probabilities of a node's children; its parent was read before."""
-        if self.broken:
+        bound = self._bounds.pop(node, None)
+        if bound is None:  # its parent is broken
             return
-        bound = self._bounds.pop(node)
+        if not all(logprob < math.inf for logprob in logprobs):  # NaN is not less, either
+            self._broken[node] = bound
+            return
         for (below, label), logprob in zip(self.tree.children[node], logprobs, strict=True):
-            if math.isnan(logprob) or logprob == math.inf:
-                self.broken = True
-                return
             score = bound + logprob
             if below is not None:
                 self._bounds[below] = score

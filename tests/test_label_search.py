@@ -105,18 +105,24 @@ def test_the_first_tokens_may_be_off_by_one_number(
     assert searched(trie, shifted, most)[0].label == searched(trie, values, most)[0].label
 
 
-@given(asked(), st.data())
-def test_a_value_that_is_no_number_ends_the_search(
-    question: tuple[LabelTrie, list[list[float]]], data: st.DataObject
+@given(asked(), st.integers(1, 40), st.sampled_from([math.nan, math.inf]), st.data())
+def test_values_that_are_no_numbers_count_where_a_label_after_them_may_be_best(
+    question: tuple[LabelTrie, list[list[float]]], most: int, bad: float, data: st.DataObject
 ) -> None:
+    """However many nodes a round has, and so whichever rows are asked together."""
     trie, values = question
-    bad = data.draw(st.sampled_from([math.nan, math.inf]))
+    sums = bounds(trie, values)
     node = data.draw(st.integers(0, len(values) - 1))
     values[node][data.draw(st.integers(0, len(values[node]) - 1))] = bad
-    search, rounds = searched(trie, values, data.draw(st.integers(1, 40)))
-    assert search.broken == any(node in wanted for wanted in [[0], *rounds])
-    if search.broken:
-        assert search.wanted(40) == []
+    search, _ = searched(trie, values, most)
+
+    start = trie.prefixes[node]
+    after = [path[: len(start)] == start and path != start for path in trie.paths]
+    ranked = [(-sums[path], label) for label, path in enumerate(trie.paths) if not after[label]]
+    best = min(ranked, default=(math.inf, len(after)))
+    assert search.broken == ((-sums[start], after.index(True)) < best)
+    assert search.broken or search.label == trie.labels[best[1]]
+    assert search.wanted(40) == []
 
 
 def test_of_seventy_labels_few_nodes_are_read_where_one_is_likely() -> None:
