@@ -76,7 +76,7 @@ def search_tree(trie: LabelTrie) -> SearchTree:
 
 
 class LabelSearch:
-    """The search for one prompt's best label. ``read`` the root, node 0, before the first `wanted`."""
+    """The search for one prompt's best label. Its root, node 0, is read before all others."""
 
     def __init__(self, tree: SearchTree) -> None:
         self.tree = tree

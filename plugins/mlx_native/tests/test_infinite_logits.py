@@ -174,7 +174,7 @@ def test_labels_that_are_broken_behind_the_prompt_are_an_error(model: MlxModel) 
 
 
 def test_labels_only_judges_by_the_labels_that_may_be_best(model: MlxModel) -> None:
-    """One that is likelier than the first token of the broken one is the best, whatever follows."""
+    """One that is likelier than the first token of a broken one is the best, whatever follows."""
     labels, prompts = ["a", f"{PLUS}a", "b"], ["ab no", "a", TO_PLUS]
     asked: dict[str, Any] = {"label_prefix": "", "labels_only": True}
     searches = model._loaded.fast.label_search
