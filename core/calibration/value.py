@@ -201,8 +201,9 @@ def save_calibration(calibration: Calibration, path: str | os.PathLike[str]) -> 
 
 def load_calibration(path: str | os.PathLike[str]) -> Calibration:
     """The calibration of a file. Raises `CalibrationError`, and OSError where it cannot be read."""
+    data = FILE.read(path)
     with FILE.named(path):
-        return Calibration.from_json(FILE.read(path))
+        return Calibration.from_json(data)
 
 
 def _adjustment(data: Fields) -> Adjustment:
