@@ -103,7 +103,7 @@ class FileKind:
             raise Refused(f"its format is {shown(version)}, not a number from 1")
         if version > newest:
             raise self.error(
-                f"This is {self.name} of format {shown(version)}, and this version reads formats "
+                f"This is {self.name} in format {shown(version)}, and this version reads formats "
                 f"up to {newest}. Read it with a newer one."
             )
 

@@ -116,7 +116,7 @@ def test_the_stored_sample_of_the_format_is_read(calibration: Calibration) -> No
         ('{"kind": "core.calibration"}', "its format is None, not a number from 1"),
         ('{"kind": "core.calibration", "format": 0}', "its format is 0, not"),
         ('{"kind": "core.calibration", "format": "1"}', "its format is '1', not"),
-        ('{"kind": "core.calibration", "format": 2}', "of format 2, .* up to 1. Read it with a n"),
+        ('{"kind": "core.calibration", "format": 2}', "in format 2, .* up to 1. Read it with a n"),
         ('{"kind": "core.calibration", "format": 1}', "words is missing. Restore its file"),
         ('{"kind": "core.calibration", "kind": "core.calibration"}', "the key 'kind' is there tw"),
     ],

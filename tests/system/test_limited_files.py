@@ -156,7 +156,7 @@ def test_values_in_messages_are_short() -> None:
 
 def test_a_newer_format_is_refused_by_name() -> None:
     NOTE.check_version(1, 1)
-    with pytest.raises(TaskError, match=r"This is a note of format 2, and this version .* up to 1"):
+    with pytest.raises(TaskError, match=r"This is a note in format 2, and this version .* up to 1"):
         NOTE.check_version(2, 1)
     for odd in (0, -1, True, 1.0, "1", None):
         with pytest.raises(Refused, match=r"its format is .*, not a number from 1"):

@@ -88,8 +88,8 @@ def test_one_that_is_written_by_hand_needs_little(tmp_path: Path) -> None:
         ("format = '1'", "its format is '1', not a number from 1"),
         ("format = true", "its format is True, not"),
         ("format = 0", "its format is 0, not"),
-        ("format = 2", "a task of format 2, .* up to 1. Read it with a newer one"),
-        ("format = 0x" + "f" * 5_000, "a task of format a int that is too large to show"),
+        ("format = 2", "a task in format 2, .* up to 1. Read it with a newer one"),
+        ("format = 0x" + "f" * 5_000, "a task in format a int that is too large to show"),
         ("format = " + "9" * 5_000, "a number of too many digits"),
         ("format = ", "it is not TOML: Invalid value .at end of document"),
         ("a." * 20_000 + "b = 1", "a key of more than 16 parts"),
@@ -112,7 +112,7 @@ def test_one_that_is_written_by_hand_needs_little(tmp_path: Path) -> None:
         (HEAD.replace("{text}", "text"), "has no {text}"),
         (HEAD + "calibration = 3", "This is not a calibration: it is 3, not a table"),
         (HEAD + '[calibration]\nkind = "core.calibration"\nformat = 1', "words is missing"),
-        (HEAD + '[calibration]\nkind = "core.calibration"\nformat = 2', "calibration of format 2"),
+        (HEAD + '[calibration]\nkind = "core.calibration"\nformat = 2', "calibration in format 2"),
     ],
 )
 def test_what_is_no_task_is_a_typed_error(text: str, message: str) -> None:
