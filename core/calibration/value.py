@@ -14,19 +14,14 @@ from typing import Any, Literal, Self
 from core.calibration.adjustment import Adjustment
 from core.errors import CalibrationError
 from core.system.fields import MOST, Fields, items_in, number_in
-from core.system.limited_files import FileKind, Refused, json_value, shown
+from core.system.limited_files import FileKind, Refused, check_format, json_value, shown
 
 Level = Literal["raw", "L0", "L1", "L2"]
 """``raw`` as the model has them; ``L0``: a prior is off; ``L1``: fitted on gold labels; ``L2``: of
 a head that learned from the model's hidden states, which no calibration is."""
 
 FORMAT = 1
-FILE = FileKind(
-    "a calibration",
-    32 * 2**20,  # 100,000 labels, with all that is known of them, take some ten
-    CalibrationError,
-    "Restore its file, or fit it anew.",
-)
+FILE = FileKind("a calibration", CalibrationError, "Restore its file, or fit it again.")
 _KIND = "core.calibration"
 _KEYS = (
     *("kind", "format", "level", "method", "rows", "model", "template", "label_prefix"),
@@ -170,7 +165,7 @@ class Calibration:
             raise Refused(
                 f"{_KIND!r} is not its kind, as it is of what Calibration.to_json() wrote"
             )
-        FILE.check_version(data.values.get("format"), FORMAT)
+        check_format(data.values.get("format"), FORMAT)
         data.only(_KEYS)
 
         words = data.table("words")

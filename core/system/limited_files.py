@@ -54,23 +54,31 @@ class Refused(Exception):
     """The reason why a file, or a place in it, cannot be used."""
 
 
+class NewerFormat(Refused):
+    """The format numbers of a file, and of what can be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """A kind of file: its name, its size in bytes at most, its error, and the next step.
+    """A kind of file: its name, its error, the next step, and its size in bytes at most.
 
-    ``error`` is a class that takes a message.
+    ``error`` is a class that takes a message. The size by default is that of `MOST_VALUES` values.
     """
 
     name: str
-    most_bytes: int
     error: type[Exception]
     advice: str
+    most_bytes: int = 32 * 2**20
 
     @contextmanager
     def errors(self, where: str = "This") -> Iterator[None]:
         """Turn `Refused` into the error of this kind."""
         try:
             yield
+        except NewerFormat as newer:
+            raise self.error(
+                f"{where} is {self.name} in {newer}. Read it with a newer one."
+            ) from None
         except Refused as refused:
             raise self.error(f"{where} is not {self.name}: {refused}. {self.advice}") from None
 
@@ -97,15 +105,13 @@ class FileKind:
             raise self.error(f"This would not be read again: {refused}. Save less.") from None
         return text
 
-    def check_version(self, version: object, newest: int) -> None:
-        """Raise `Refused` for what is not a format number, and the kind's error for a newer one."""
-        if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-            raise Refused(f"its format is {shown(version)}, not a number from 1")
-        if version > newest:
-            raise self.error(
-                f"This is {self.name} in format {shown(version)}, and this version reads formats "
-                f"up to {newest}. Read it with a newer one."
-            )
+
+def check_format(number: object, newest: int) -> None:
+    """Raise `NewerFormat` for a format number beyond ``newest``, `Refused` for what is not one."""
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise Refused(f"its format is {shown(number)}, not a number from 1")
+    if number > newest:
+        raise NewerFormat(f"format {shown(number)}, and this version reads formats up to {newest}")
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:

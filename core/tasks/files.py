@@ -10,16 +10,11 @@ from typing import Any
 from core.calibration import Calibration
 from core.errors import OptionError, TaskError
 from core.system.fields import Fields
-from core.system.limited_files import FileKind, Refused, toml_table
+from core.system.limited_files import FileKind, Refused, check_format, toml_table
 from core.tasks.task import Task
 
 FORMAT = 1
-FILE = FileKind(
-    "a task",
-    32 * 2**20,  # 100,000 labels, with a calibration, take some fifteen
-    TaskError,
-    "Restore its file, or write it again.",
-)
+FILE = FileKind("a task", TaskError, "Restore its file, or write it again.")
 _FIELDS = {
     *("format", "model", "template", "mode", "labels", "label_prefix", "threshold"),
     *("words", "calibration"),
@@ -69,7 +64,7 @@ def from_toml(text: str | bytes) -> Task:
 def _read(data: Fields) -> Task:
     if "format" not in data.values:
         raise Refused("it has no format; one that is written by hand says format = 1")
-    FILE.check_version(data.values["format"], FORMAT)
+    check_format(data.values["format"], FORMAT)
     data.only(_FIELDS)
 
     optional: dict[str, Any] = {

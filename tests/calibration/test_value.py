@@ -177,7 +177,7 @@ def test_a_broken_file_is_named_with_the_place_in_it(
 ) -> None:
     file = tmp_path / "news.json"
     file.write_text(json.dumps(calibration.to_dict() | change))
-    said = f"'{file}': This is not a calibration: .*{message}.*Restore its file, or fit it anew"
+    said = f"'{file}': This is not a calibration: .*{message}.*Restore its file, or fit it again"
     with pytest.raises(CalibrationError, match=said):
         load_calibration(file)
 

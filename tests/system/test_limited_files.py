@@ -17,14 +17,16 @@ from core.system.limited_files import (
     MOST_TABLES,
     MOST_VALUES,
     FileKind,
+    NewerFormat,
     Refused,
+    check_format,
     json_value,
     read_limited,
     shown,
     toml_table,
 )
 
-NOTE = FileKind("a note", 100, TaskError, "Write it again.")
+NOTE = FileKind("a note", TaskError, "Write it again.", 100)
 
 
 def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
@@ -155,11 +157,14 @@ def test_values_in_messages_are_short() -> None:
 
 
 def test_a_newer_format_is_refused_by_name() -> None:
-    NOTE.check_version(1, 1)
-    with pytest.raises(TaskError, match=r"This is a note in format 2, and this version .* up to 1"):
-        NOTE.check_version(2, 1)
+    check_format(1, 1)
+    with (
+        pytest.raises(TaskError, match=r"^x is a note in format 2, and .* up to 1. Read it with a"),
+        NOTE.errors("x"),
+    ):
+        check_format(2, 1)
     for odd in (0, -1, True, 1.0, "1", None):
         with pytest.raises(Refused, match=r"its format is .*, not a number from 1"):
-            NOTE.check_version(odd, 1)
-    with pytest.raises(TaskError, match="too large to show"):
-        NOTE.check_version(16**5_000, 1)
+            check_format(odd, 1)
+    with pytest.raises(NewerFormat, match="too large to show"):
+        check_format(16**5_000, 1)

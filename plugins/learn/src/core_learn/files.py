@@ -21,16 +21,16 @@ from typing import Any
 import numpy as np
 
 from core.system.fields import Fields, integer_in, number_in, text_in
-from core.system.limited_files import FileKind, Refused, json_value
+from core.system.limited_files import FileKind, Refused, check_format, json_value
 from core_learn.errors import HeadFileError
 from core_learn.heads import Array
 
 FORMAT = 1
 FILE = FileKind(
     "a head of core-learn",
-    2**30,  # 16,000 labels of 8,192 features
     HeadFileError,
     "Learn it again, and save it with FewShot.save().",
+    2**30,  # 16,000 labels of 8,192 features
 )
 MOST = 1e100
 """The largest number of a head: times a state, a float32, and summed, it does not overflow."""
@@ -128,9 +128,7 @@ def _parted(data: bytes) -> tuple[Fields, memoryview]:
 
 def _facts(metadata: Fields) -> dict[str, Any]:
     written = metadata.only(("core_learn.format", "core_learn.head")).text("core_learn.format")
-    FILE.check_version(
-        int(written) if len(written) < 9 and written.isdecimal() else written, FORMAT
-    )
+    check_format(int(written) if len(written) < 9 and written.isdecimal() else written, FORMAT)
     data = Fields(json_value(metadata.text("core_learn.head")))
     data.only(Head.__dataclass_fields__.keys() - set(_TENSORS))
     return {
