@@ -21,7 +21,7 @@ Level = Literal["raw", "L0", "L1", "L2"]
 a head that learned from the model's hidden states, which no calibration is."""
 
 FORMAT = 1
-FILE = FileKind("a calibration", CalibrationError, "Restore its file, or fit it again.")
+READING = FileKind("a calibration", CalibrationError, "Restore its file, or fit it again.")
 _KIND = "core.calibration"
 _KEYS = (
     *("kind", "format", "level", "method", "rows", "model", "template", "label_prefix"),
@@ -150,13 +150,13 @@ class Calibration:
     @classmethod
     def from_dict(cls, data: object) -> Self:
         """What `to_dict` wrote. Raises `CalibrationError` for what is none, and for a newer one."""
-        with FILE.errors():
+        with READING.errors():
             return cls._read(Fields(data))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """What `to_json` wrote; raises like `from_dict`."""
-        with FILE.errors():
+        with READING.errors():
             return cls._read(Fields(json_value(text)))
 
     @classmethod
@@ -191,13 +191,13 @@ def save_calibration(calibration: Calibration, path: str | os.PathLike[str]) -> 
     """Write the calibration's file; what was there is replaced in one step."""
     from core.system.whole_file import write_whole
 
-    write_whole(path, FILE.writable(calibration.to_json()))
+    write_whole(path, READING.writable(calibration.to_json()))
 
 
 def load_calibration(path: str | os.PathLike[str]) -> Calibration:
     """The calibration of a file. Raises `CalibrationError`, and OSError where it cannot be read."""
-    data = FILE.read(path)
-    with FILE.named(path):
+    data = READING.read(path)
+    with READING.named(path):
         return Calibration.from_json(data)
 
 

@@ -14,7 +14,7 @@ from core.system.limited_files import FileKind, Refused, check_format, toml_tabl
 from core.tasks.task import Task
 
 FORMAT = 1
-FILE = FileKind("a task", TaskError, "Restore its file, or write it again.")
+READING = FileKind("a task", TaskError, "Restore its file, or write it again.")
 _FIELDS = {
     *("format", "model", "template", "mode", "labels", "label_prefix", "threshold"),
     *("words", "calibration"),
@@ -27,8 +27,8 @@ def load_task(path: str | os.PathLike[str]) -> Task:
     Raises `TaskError` for what is no task, and for one of a newer format, and OSError where the
     file cannot be read.
     """
-    data = FILE.read(path)
-    with FILE.named(path):
+    data = READING.read(path)
+    with READING.named(path):
         return from_toml(data)
 
 
@@ -57,7 +57,7 @@ def to_toml(task: Task) -> str:
 
 def from_toml(text: str | bytes) -> Task:
     """What `to_toml` wrote, or a person did. Raises `TaskError`."""
-    with FILE.errors():
+    with READING.errors():
         return _read(Fields(toml_table(text)))
 
 

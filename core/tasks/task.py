@@ -252,9 +252,9 @@ class Task:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the task, its calibration included, as TOML; see `core.load_task`."""
         from core.system.whole_file import write_whole
-        from core.tasks.files import FILE, to_toml
+        from core.tasks.files import READING, to_toml
 
-        write_whole(path, FILE.writable(to_toml(self)))
+        write_whole(path, READING.writable(to_toml(self)))
 
 
 def _all_words(

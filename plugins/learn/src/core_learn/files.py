@@ -26,7 +26,7 @@ from core_learn.errors import HeadFileError
 from core_learn.heads import Array
 
 FORMAT = 1
-FILE = FileKind(
+READING = FileKind(
     "a head of core-learn",
     HeadFileError,
     "Learn it again, and save it with FewShot.save().",
@@ -65,7 +65,7 @@ class Head:
     accuracy: float | None = None
 
     def __post_init__(self) -> None:
-        with FILE.errors():
+        with READING.errors():
             _check(self)
 
 
@@ -106,8 +106,8 @@ def _write(path: Path, data: bytes) -> None:
 
 def load_head(path: str | os.PathLike[str]) -> Head:
     """Read a head. Raises `HeadFileError` for any other file, OSError for one not to be read."""
-    data = FILE.read(path)
-    with FILE.named(path), FILE.errors():
+    data = READING.read(path)
+    with READING.named(path), READING.errors():
         header, numbers = _parted(data)
         values = _facts(header.table("__metadata__"))
         values |= {name: _tensor(header.table(name), numbers) for name in _TENSORS}

@@ -30,7 +30,7 @@ from core_mlx_native.checkpoint.saving import save_tensors
 from core_mlx_native.to_python import number
 
 FORMAT = 1
-FILE = FileKind(
+READING = FileKind(
     "a checkpoint of a training", TrainingError, "Remove it to resume from the one before it."
 )
 KEPT = 2
@@ -149,7 +149,7 @@ class Checkpoints:
                 f"{self.directory} has no checkpoint to go on from. Train without resume first."
             )
         path = Path(last)
-        with FILE.errors(str(path)):
+        with READING.errors(str(path)):
             said = _facts(path)
             progress = _progress(said.table("progress"))
             if path != self._path(progress.step):
