@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -81,6 +82,17 @@ def behind(data: bytes) -> Callable[[Job], None]:
     return spoil
 
 
+def other_block(**change: object) -> Callable[[Job], None]:
+    """Change what the journal says of the second block."""
+
+    def spoil(job: Job) -> None:
+        *lines, last = job.journal.read_bytes().splitlines(keepends=True)
+        line = json.dumps({**json.loads(last), **change}).encode()
+        job.journal.write_bytes(b"".join(lines) + line + b"\n")
+
+    return spoil
+
+
 MENDED: dict[str, Callable[[Job], object]] = {
     "torn output": torn_output,
     "longer output": longer_output,
@@ -94,6 +106,15 @@ MENDED: dict[str, Callable[[Job], object]] = {
     "a block that is not there": behind(
         b'{"rows": 128, "end": 99999999, "crc": 1, "cost": [], "seconds": 0}\n'
     ),
+    "a block beyond any memory": behind(
+        b'{"rows": 128, "end": 99999999999999, "crc": 1, "cost": [], "seconds": 0}\n'
+    ),
+    "a block that ends before it begins": behind(
+        b'{"rows": 128, "end": 5, "crc": 1, "cost": [], "seconds": 0}\n'
+    ),
+    "a cost of seven numbers": other_block(cost=[1] * 7),
+    "a cost that is none": other_block(cost=[math.nan]),
+    "seconds that are none": other_block(seconds=math.nan),
 }
 
 
@@ -103,6 +124,7 @@ def test_what_was_spoilt_is_written_anew(job: Job, how: str) -> None:
     MENDED[how](job)
     done = job("--resume")
     assert done.exit_code == 0, done.stderr
+    assert "nan" not in done.stderr
     assert job.out.read_bytes() == whole
 
 
@@ -174,6 +196,29 @@ def test_a_finished_output_that_was_changed_is_not_finished(job: Job) -> None:
     assert refused.exit_code == 2
     assert f"was finished with {len(mine) - 14} bytes, and has {len(mine)} now" in refused.stderr
     assert job.out.read_bytes() == mine
+
+
+def test_a_finished_output_with_one_byte_changed_is_not_finished(job: Job) -> None:
+    job()
+    whole = job.out.read_bytes()
+    at = whole.index(b'"a b 7"') + 5
+    mine = whole[:at] + b"8" + whole[at + 1 :]
+    job.out.write_bytes(mine)
+    refused = job("--resume")
+    assert refused.exit_code == 2
+    assert f"{job.out} was finished with other bytes than it has now" in refused.stderr
+    assert job.out.read_bytes() == mine
+    assert job("--overwrite").exit_code == 0
+    assert job.out.read_bytes() == whole
+    assert "is finished; nothing is left to do" in job("--resume").stderr
+
+
+def test_an_output_that_an_older_version_finished_is_known_by_its_size(job: Job) -> None:
+    job()
+    *lines, last = job.journal.read_bytes().splitlines(keepends=True)
+    done = json.loads(last)["done"]
+    job.journal.write_bytes(b"".join(lines) + json.dumps({"done": done}).encode() + b"\n")
+    assert "is finished; nothing is left to do" in job("--resume").stderr
 
 
 def test_where_the_output_is_gone_another_job_may_begin(job: Job) -> None:

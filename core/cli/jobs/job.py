@@ -65,12 +65,8 @@ class Job:
             return
 
         identity.check(journal.job, self._facts, str(self.path))
-        size = self.path.stat().st_size if self.finished and self.path.exists() else None
-        if size != journal.done:
-            raise click.UsageError(
-                f"{self.path} was finished with {journal.done} bytes, and has {size or 'none'} "
-                f"now. {anew}"
-            )
+        if self.finished and (changed := journal.changed()):
+            raise click.UsageError(f"{self.path} {changed}. {anew}")
 
     def know(self, loaded: Loaded) -> None:
         """Add which model it is. Raises `click.UsageError` where it was another one before."""

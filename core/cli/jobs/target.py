@@ -31,6 +31,8 @@ class Target:
 
     def block(self, end: int, crc: int) -> bytes | None:
         """The next block, which ends at ``end``; None where the file holds another one there."""
+        if not self.end <= end <= os.fstat(self._file.fileno()).st_size:
+            return None
         self._file.seek(self.end)
         data = b""
         while missing := end - self.end - len(data):
