@@ -38,9 +38,15 @@ class Fields:
         """Whether a key is there, and is not null."""
         return self.values.get(name) is not None
 
+    def required(self, name: str) -> object:
+        """Read a value of any type."""
+        if name not in self.values:
+            raise Refused(f"{self._place(name)} is missing")
+        return self.values[name]
+
     def text(self, name: str) -> str:
         """Read a text."""
-        return text_in(self._value(name), self._place(name))
+        return text_in(self.required(name), self._place(name))
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Read a list of texts."""
@@ -48,18 +54,18 @@ class Fields:
 
     def flag(self, name: str) -> bool:
         """Read true or false."""
-        value = self._value(name)
+        value = self.required(name)
         if not isinstance(value, bool):
             raise Refused(f"{self._place(name)} is {shown(value)}, not true or false")
         return value
 
     def integer(self, name: str, low: int = 0, high: int = MOST) -> int:
         """Read a whole number in a range."""
-        return integer_in(self._value(name), self._place(name), low, high)
+        return integer_in(self.required(name), self._place(name), low, high)
 
     def number(self, name: str, low: float = -math.inf, high: float = math.inf) -> float:
         """Read a finite number in a range."""
-        return number_in(self._value(name), self._place(name), low, high)
+        return number_in(self.required(name), self._place(name), low, high)
 
     def numbers(self, name: str) -> tuple[float, ...]:
         """Read a list of finite numbers."""
@@ -67,7 +73,7 @@ class Fields:
 
     def table(self, name: str) -> Fields:
         """Read a table."""
-        return Fields(self._value(name), self._place(name))
+        return Fields(self.required(name), self._place(name))
 
     def tables(self, name: str) -> Iterator[Fields]:
         """Read a list of tables."""
@@ -75,12 +81,7 @@ class Fields:
 
     def items(self, name: str) -> Iterator[tuple[object, str]]:
         """Read a list: each item, with its place."""
-        return items_in(self._value(name), self._place(name))
-
-    def _value(self, name: str) -> object:
-        if name not in self.values:
-            raise Refused(f"{self._place(name)} is missing")
-        return self.values[name]
+        return items_in(self.required(name), self._place(name))
 
     def _place(self, name: str) -> str:
         return f"{self.place}.{name}" if self.place else name
