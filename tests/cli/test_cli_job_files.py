@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,6 +115,7 @@ MENDED: dict[str, Callable[[Job], object]] = {
     ),
     "a cost of seven numbers": other_block(cost=[1] * 7),
     "a cost that is none": other_block(cost=[math.nan]),
+    "no rows": behind(b'{"rows": 0, "end": 99999, "crc": 0, "cost": [], "seconds": 0}\n'),
     "seconds that are none": other_block(seconds=math.nan),
 }
 
@@ -169,6 +171,48 @@ def test_a_journal_that_tells_nothing_is_refused(job: Job, how: str) -> None:
     assert job.out.read_bytes() == before
     if kept is not None:
         assert job.journal.read_bytes() == kept  # it may be dear to somebody
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.json", "out.csv", "out.tsv"])
+def test_a_block_that_ends_within_a_row_is_refused(job: Job, name: str) -> None:
+    """No job writes such a journal, although the bytes have the CRC-32 that it says."""
+    job.out = job.out.with_name(name)
+    job.broken()
+    first, _, *_ = job.journal.read_bytes().splitlines(keepends=True)
+    data = job.out.read_bytes()
+    end = data.index(b"0") + 1
+    block = {"rows": 32, "end": end, "crc": zlib.crc32(data[:end]), "cost": [], "seconds": 0}
+    job.journal.write_bytes(first + json.dumps(block).encode() + b"\n")
+    refused = job("--resume")
+    assert refused.exit_code == 2
+    assert f"{job.out} does not have the rows of a job (" in refused.stderr
+    assert "--overwrite writes it anew" in refused.stderr
+    assert job.out.read_bytes() == data
+    assert job("--overwrite").exit_code == 0
+
+
+def a_tebibyte(path: Path) -> None:
+    """Make a large file that takes no space on disk."""
+    path.touch()
+    os.truncate(path, 2**40)
+
+
+def test_a_journal_that_no_job_writes_is_not_read(job: Job) -> None:
+    os.mkfifo(job.journal)
+    refused = job("--overwrite")
+    assert refused.exit_code == 2
+    assert f"{job.journal} cannot be written" in refused.stderr
+    for make, reason in (
+        (lambda path: path.symlink_to("/dev/zero"), "it is a pipe or a device, not a file"),
+        (a_tebibyte, "it is larger than 134217728 bytes"),
+    ):
+        job.journal.unlink()
+        make(job.journal)
+        for flag in ("--overwrite", "--resume"):
+            refused = job(flag)
+            assert refused.exit_code == 2
+            assert f"{job.journal} is no journal: {reason}. Give another -o." in refused.stderr
+    assert not job.out.exists()
 
 
 def test_a_file_of_the_journals_name_is_not_written_over(job: Job) -> None:

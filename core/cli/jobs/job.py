@@ -16,7 +16,7 @@ import click
 
 from core.cli.jobs import identity
 from core.cli.jobs.journal import Block, Journal
-from core.cli.jobs.target import Target
+from core.cli.jobs.target import Target, rows_of_a_job
 from core.cli.reading.forms import FORMS, form_of_name
 from core.cli.reading.parquet_rows import pyarrow_parquet
 from core.cli.rows.bulk import Answered, Cost, RowAsker
@@ -128,7 +128,8 @@ class Writer:
             if data is None:
                 break
             block = next(blocks, [])
-            answers = self._encoder.answers(data)
+            with rows_of_a_job(self._target.path, "--overwrite writes it anew."):
+                answers = self._encoder.answers(data)
             if len(block) != known.rows or len(answers) != known.rows:
                 raise click.UsageError("The input has other rows than when the job began.")
             asker.recall(block, answers)

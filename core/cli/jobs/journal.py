@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 import zlib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -31,6 +32,7 @@ with contextlib.suppress(ImportError):  # Windows has none: there, two jobs are 
 
 _FIRST = b'{"job": '
 _LONGEST = 2**26  # bytes of a line: labels and a template have room
+_MOST_BYTES = 2**27  # of all lines: those of 300 million rows, whose blocks fit in memory
 _COSTS = len(fields(Cost))
 _MOST_CRC = 2**32 - 1
 _MOST_SECONDS = 1e9
@@ -151,7 +153,7 @@ class Journal:
         if len(cost) > _COSTS:
             raise Refused("cost has too many numbers")
         block = Block(
-            entry.integer("rows"),
+            entry.integer("rows", 1),
             entry.integer("end", self.blocks[-1].end if self.blocks else 0),
             entry.integer("crc", high=_MOST_CRC),
             cost,
@@ -177,6 +179,9 @@ class Journal:
                     f"{self.path} cannot be written ({error.strerror or error}). A job keeps its "
                     "journal beside its output: give -o a place that can be written."
                 ) from None
+            if reason := _unlike_a_journal(file):
+                file.close()
+                raise click.UsageError(f"{self.path} is no journal: {reason}. Give another -o.")
             if fcntl is None:
                 return file
 
@@ -196,6 +201,14 @@ class Journal:
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
                     return file
             file.close()
+
+
+def _unlike_a_journal(file: IO[bytes]) -> str:
+    """Return why a file cannot be a journal, by its kind and its size; empty where it can be."""
+    facts = os.fstat(file.fileno())
+    if not stat.S_ISREG(facts.st_mode):
+        return "it is a pipe or a device, not a file"
+    return f"it is larger than {_MOST_BYTES} bytes" if facts.st_size > _MOST_BYTES else ""
 
 
 def _crc_of(file: Path) -> int:

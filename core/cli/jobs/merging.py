@@ -14,12 +14,12 @@ from typing import IO, Any
 import click
 
 from core.cli.jobs.journal import Journal
+from core.cli.jobs.target import rows_of_a_job
 from core.cli.reading.forms import form_of_name
 from core.cli.reading.parquet_rows import pyarrow_parquet
 from core.cli.writing.parquet import fitted
 from core.cli.writing.records import LINE
 from core.cli.writing.tables import LONGEST_CELL, table_lines
-from core.errors import described
 from core.system.fields import integer_in, items_in
 from core.system.limited_files import Refused
 
@@ -106,12 +106,8 @@ def _shard(part: Path, job: dict[str, Any]) -> tuple[int, int]:
 
 def _sound(part: Path, rows: Iterator[Numbered]) -> Iterator[Numbered]:
     """The rows of a part. Raises `click.UsageError` where it is not what a job writes."""
-    try:
+    with rows_of_a_job(part, "Make that part again."):
         yield from rows
-    except (csv.Error, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise click.UsageError(
-            f"{part} does not have the rows of a job ({described(error)}). Make that part again."
-        ) from error
 
 
 def _columns(part: Path, form: str) -> list[str]:
