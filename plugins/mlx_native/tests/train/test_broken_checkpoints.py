@@ -145,6 +145,12 @@ def test_what_is_not_a_file_is_not_read(load: Load, run: Path) -> None:
         later.rmdir() if later.is_dir() and not later.is_symlink() else later.unlink()
 
 
+def test_one_that_is_larger_than_the_training_is_not_mapped(load: Load, run: Path) -> None:
+    os.truncate(run / NAME, 2**40)  # sparse: it takes no space on disk
+    with pytest.raises(core.TrainingError, match=r"it is larger than \d+ bytes. Remove it"):
+        _resumed(load, run)
+
+
 def test_one_that_was_not_changed_goes_on(load: Load, run: Path) -> None:
     _changed(run / NAME, lambda header: None)
     [step] = _resumed(load, run)

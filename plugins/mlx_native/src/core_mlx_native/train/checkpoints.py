@@ -150,7 +150,7 @@ class Checkpoints:
             )
         path = Path(last)
         with READING.errors(str(path)):
-            said = _facts(path)
+            said = _facts(path, _size(expected) + READING.most_bytes)
             progress = _progress(said.table("progress"))
             if path != self._path(progress.step):
                 raise Refused(f"it is of step {progress.step}, and its name is of another")
@@ -174,11 +174,17 @@ class Checkpoints:
             )
 
 
-def _facts(path: Path) -> Fields:
+def _size(arrays: Mapping[str, Mapping[str, mx.array]]) -> int:
+    """Return the bytes that arrays take in a file."""
+    return sum(array.nbytes for named in arrays.values() for array in named.values())
+
+
+def _facts(path: Path, most_bytes: int) -> Fields:
     """The metadata. Raises `Refused` for another file, `TrainingError` for a newer format."""
     try:
-        with open_regular(path):  # the library waits for a pipe
-            pass
+        with open_regular(path) as opened:  # the library waits for a pipe, and maps any size
+            if os.fstat(opened.fileno()).st_size > most_bytes:
+                raise Refused(f"it is larger than {most_bytes} bytes")
         with safe_open(path, framework="np") as file:
             text = (file.metadata() or {}).get(_KEY)
     except (OSError, SafetensorError, ValueError) as error:
