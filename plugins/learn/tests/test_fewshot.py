@@ -80,6 +80,29 @@ def test_results_have_each_texts_own_error() -> None:
     assert caught.value.__notes__ == ["This is the error of text 1."]
 
 
+class Broken(FakeModel):
+    """A model whose states of some texts are not numbers."""
+
+    def hidden_states(self, prompts: Any, *config: Any, **options: Any) -> Any:
+        found = super().hidden_states(prompts, *config, **options)
+        odd = {"nan": math.nan, "inf": -math.inf}
+        for prompt, result in zip(prompts, found, strict=True):
+            if prompt in odd and result.states is not None:
+                result.states[3] = odd[prompt]
+        return found
+
+
+def test_a_text_whose_states_are_not_numbers_has_an_error_and_never_nan() -> None:
+    few = FewShot(Broken()).fit(SMALL, SMALL_LABELS)
+    first, nan, infinite, last = few.classify(["rain wind", "nan", "inf", "goal team"])
+    assert (first.label, last.label) == ("weather", "sport")
+    for failed in (nan, infinite):
+        assert isinstance(failed.error, core.InvalidModelError)
+        assert (failed.label, failed.probabilities) == (None, None)
+    with pytest.raises(core.InvalidModelError, match="NaN or infinite"):
+        few.fit([*SMALL, "nan"], [*SMALL_LABELS, "sport"])
+
+
 def test_out_of_fold_a_text_is_judged_by_what_the_others_teach() -> None:
     few = FewShot(FakeModel())
     folds = [n % 4 for n in range(8)]

@@ -242,7 +242,7 @@ class FewShot:
     ) -> list[core.HiddenResult]:
         prompts = [self.template.replace("{text}", text) for text in _checked(texts)]
         found: list[core.HiddenResult] = self.model.hidden_states(prompts, config, layers=layers)
-        return found
+        return [_sound(result) for result in found]
 
     def _rows(self, found: Sequence[core.HiddenResult]) -> Array:
         """States as one array: [n, layers, H]. Raises the error of the first text that has one."""
@@ -286,6 +286,18 @@ class FewShot:
                 f"{len(PROBES)} texts are {apart:.0%} of their spread away from what they were, "
                 f"and {_FOREIGN:.0%} are allowed. {advice}"
             )
+
+
+def _sound(result: core.HiddenResult) -> core.HiddenResult:
+    """The result, or its error where a backend shows states that are not numbers."""
+    if result.states is None or np.isfinite(np.frombuffer(result.states, np.float32)).all():
+        return result
+    return core.HiddenResult(
+        error=core.InvalidModelError(
+            "The hidden states of this text are NaN or infinite. The model's weights are broken, "
+            "or overflow the dtype: load it in float32, or download it again."
+        )
+    )
 
 
 def _probabilities(head: Head, states: Array) -> Array:
