@@ -10,6 +10,7 @@ from core.errors import EvaluationError
 from core.evaluation.items import Item
 from core.extensions import Tokenizing
 from core.labels import label_texts
+from core.tasks.folds import text_key
 from core.tasks.template import filled, taken
 from core.types import Message
 
@@ -137,7 +138,7 @@ def fingerprint(prompting: Prompting) -> dict[str, object]:
 
 def told_by(item: Item) -> tuple[object, ...]:
     """What an example that gives the item's answer away has in common with it."""
-    return " ".join(item.question.split()), item.choices
+    return text_key(item.question), item.choices
 
 
 def _shown(value: object) -> str:

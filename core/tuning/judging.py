@@ -8,7 +8,6 @@ on each part of the rows, and looked at on the rest.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -17,28 +16,9 @@ from core.errors import CalibrationError
 from core.labels import softmax
 from core.tuning.methods import Method, Row, Said
 
-FOLDS = 5
 _ERROR_RATE = 0.05  # of what is kept, in a trial's coverage
 
 Candidate = tuple[Said, Method]
-
-
-def folds_of(texts: Sequence[str], gold: Sequence[int] | None, count: int = FOLDS) -> list[int]:
-    """The fold of each row: labels are dealt out evenly, and the rows' order does not matter.
-
-    Equal texts are in one fold.
-    """
-    order = sorted(range(len(texts)), key=lambda row: (_digest(texts[row]), texts[row]))
-    dealt: dict[int, int] = {}
-    fold_of: dict[str, int] = {}
-    for row in order:
-        if texts[row] in fold_of:
-            continue  # an equal text in another fold would have been seen
-        label = 0 if gold is None else gold[row]
-        # Each label begins one fold later than the one before it, so that folds are of one size.
-        fold_of[texts[row]] = (dealt.get(label, 0) + label) % count
-        dealt[label] = dealt.get(label, 0) + 1
-    return [fold_of[text] for text in texts]
 
 
 def out_of_fold(candidate: Candidate, gold: Sequence[int], folds: Sequence[int]) -> list[Row]:
@@ -113,7 +93,3 @@ def threshold_on(rows: Sequence[Row], gold: Sequence[int], error_rate: float) ->
     best = [max(each) for each in shares]
     right = [each.index(max(each)) == label for each, label in zip(shares, gold, strict=True)]
     return threshold_for(best, right, error_rate)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -16,12 +16,11 @@ from core.options import GenerateConfig
 from core.protocols import TextModel
 from core.support import checked_prompts
 from core.tasks.fitting import calibration_of, domain_prompts
+from core.tasks.folds import FOLDS, folds_of
 from core.tasks.task import Task
 from core.tuning.judging import (
-    FOLDS,
     Candidate,
     coverage,
-    folds_of,
     merit,
     nested,
     out_of_fold,

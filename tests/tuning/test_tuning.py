@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import core
 from core.calibration import Level
+from core.tasks.folds import folds_of
 from core.testing import FakeModel
-from core.tuning.judging import folds_of, merit, nested, out_of_fold
+from core.tuning.judging import merit, nested, out_of_fold
 from core.tuning.methods import Method, Said, methods_of
 
 LABELS = ("a", "b")
@@ -169,30 +168,6 @@ def test_the_best_of_many_useless_candidates_is_not_told_to_be_good() -> None:
         told.append(merit(nested(candidates, gold, folds), gold)[0])
     assert np.mean(best) > 0.58
     assert abs(np.mean(told) - 0.5) < 0.03
-
-
-@given(st.lists(st.integers(0, 3), min_size=10, max_size=80), st.randoms())
-@settings(max_examples=50, deadline=None)
-def test_folds_hold_as_many_of_each_label(gold: list[int], draw: random.Random) -> None:
-    texts = [f"text {n}" for n in range(len(gold))]
-    folds = folds_of(texts, gold)
-    for label in set(gold):
-        sizes = [
-            sum(f == fold for f, g in zip(folds, gold, strict=True) if g == label)
-            for fold in range(5)
-        ]
-        assert max(sizes) - min(sizes) <= 1
-    order = draw.sample(range(len(gold)), len(gold))
-    again = folds_of([texts[n] for n in order], [gold[n] for n in order])
-    assert again == [folds[n] for n in order]
-
-
-def test_equal_texts_are_in_one_fold() -> None:
-    texts = [f"text {n % 7}" for n in range(40)]
-    folds = folds_of(texts, [n % 2 for n in range(40)])
-    assert all(
-        len({f for f, t in zip(folds, texts, strict=True) if t == text}) == 1 for text in texts
-    )
 
 
 # ------------------------------------------------------------------------ what cannot be tuned

@@ -26,7 +26,8 @@ from core.cli.tasks.gold_rows import Texts
 from core.labels import softmax
 from core.protocols import Capability, TextModel
 from core.tasks import Task
-from core.tuning.judging import FOLDS, folds_of, left_out
+from core.tasks.folds import FOLDS, folds_of
+from core.tuning.judging import left_out
 
 PRIORS, FITTED = ("batch", "content-free", "pmi"), ("temperature", "isotonic")
 Row = Sequence[float]  # the labels' log-probabilities behind one text

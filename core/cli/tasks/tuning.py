@@ -137,7 +137,8 @@ def _head(
     None where it cannot be learned, and is not ``wanted`` by name.
     """
     from core.extensions import HiddenStates
-    from core.tuning.judging import coverage, folds_of
+    from core.tasks.folds import folds_of
+    from core.tuning.judging import coverage
 
     learn = learner() if wanted else installed_learner()
     asked = wanted or (not flags["levels"] and isinstance(model, HiddenStates))
