@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from core.calibration import Adjustment, Threshold, quality, threshold_for
+from core.calibration import Adjustment, quality, threshold_for
 from core.errors import CalibrationError
 from core.labels import softmax
 from core.tuning.methods import Method, Row, Said
@@ -79,17 +79,12 @@ def nested(candidates: Sequence[Candidate], gold: Sequence[int], folds: Sequence
 
 
 def coverage(rows: Sequence[Row], gold: Sequence[int]) -> float:
-    """The share of the rows that can be kept at an error rate of 5 %, with 95 % confidence.
+    """Return the share of the rows that can be kept at an error rate of 5 %; 0 for no threshold.
 
-    0 where no threshold promises it.
+    That is a promise of 95 % of one trial, and not of the best of many.
     """
-    found = threshold_on(rows, gold, _ERROR_RATE)
-    return 0.0 if found is None else found.coverage
-
-
-def threshold_on(rows: Sequence[Row], gold: Sequence[int], error_rate: float) -> Threshold | None:
-    """The threshold of the best labels' probabilities; see `core.calibration.threshold_for`."""
     shares = [softmax(row) for row in rows]
     best = [max(each) for each in shares]
     right = [each.index(max(each)) == label for each, label in zip(shares, gold, strict=True)]
-    return threshold_for(best, right, error_rate)
+    found = threshold_for(best, right, _ERROR_RATE)
+    return 0.0 if found is None else found.coverage

@@ -16,7 +16,7 @@ from core.cli import output, settings
 from core.cli.jobs.job import quoted
 from core.cli.rows import checks
 from core.cli.rows.template import Template
-from core.cli.tasks import gold_rows
+from core.cli.tasks import accepting, gold_rows
 from core.cli.tasks.gold_rows import Texts
 from core.errors import PromptTooLongError
 from core.protocols import Capability
@@ -65,6 +65,8 @@ def run(flags: Mapping[str, Any]) -> None:
         head = _head(model, rows, tasks[0].labels, "L2" in flags["levels"], flags)
     _show(found, head, given["as_json"])
     _tell(found)
+    if found.threshold is not None:
+        accepting.value_of(found.threshold, given["error_rate"])
     if head is not None:
         _tell_of_head(head, given)
     if given["output"]:
