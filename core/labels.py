@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from core.errors import InvalidModelError, LabelError
+from core.joining import unspaced
 from core.types import ClassifyResult
 
 Path = tuple[int, ...]
@@ -52,8 +53,25 @@ class LabelScores:
 
 
 def label_texts(prompt: str, labels: Sequence[str], prefix: str) -> list[str]:
-    """The text of each label behind this prompt: no prefix where the prompt ends in white space."""
-    lead = "" if prompt[-1:].isspace() else prefix
+    """Return the text of each label after this prompt, with what is written between them."""
+    return with_lead(label_lead(prompt, prefix), labels)
+
+
+def label_lead(prompt: str, prefix: str) -> str:
+    """Return what is written between this prompt and a label: ``prefix``, or nothing.
+
+    A prompt that ends in white space takes nothing. A prefix of white space stands for the border
+    between two words, and is left out where none is written (`core.joining.unspaced`).
+    """
+    if prompt[-1:].isspace() or (prefix.isspace() and unspaced(prompt)):
+        return ""
+    return prefix
+
+
+def with_lead(lead: str, labels: Sequence[str]) -> list[str]:
+    """Return the labels after `label_lead`; one that begins with white space takes no other."""
+    if lead.isspace():
+        return [label if label[:1].isspace() else lead + label for label in labels]
     return [lead + label for label in labels]
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TypeAlias
 
+from core.joining import unspaced
 from core.labels import LabelScores, LabelTrie, build_trie, score_labels
 
 Answers: TypeAlias = str | Mapping[str, str] | Sequence[str] | Callable[[str], str]
@@ -24,7 +25,7 @@ Labels: TypeAlias = Mapping[str, Labelling] | Callable[[str, Sequence[str]], Lab
 Errors: TypeAlias = Mapping[str, Exception] | Callable[[str], Exception | None]
 """What each prompt raises, or a function of the prompt."""
 
-_UNUSUAL = 0.1  # behind another label_prefix than white space, each label is this much less likely
+_UNUSUAL = 0.1  # without the space that is usual there, each label is this much less likely
 
 
 class Script:
@@ -89,7 +90,8 @@ class Script:
         self, prompt: str, asked: str, labels: Sequence[str], texts: Sequence[str]
     ) -> LabelScores:
         """The labels' scores; ``texts`` are the labels with what stands between prompt and them."""
-        given, behind, spaced = tuple(labels), tuple(texts), prompt[-1:].isspace()
+        given, behind = tuple(labels), tuple(texts)
+        spaced = prompt[-1:].isspace() or bool(unspaced(prompt))  # no space is usual there
         names = _names(given, behind, spaced)
         found = self._labelled(asked, list(names))
         likely = tuple([found.get(name, 0.0) for name in names])

@@ -21,7 +21,7 @@ METHODS = ("batch", "content-free", "pmi", "temperature", "isotonic")
 @click.option("--template-file", type=flags.FILE, help="A file that holds it.")
 @click.option("--labels", metavar="A,B,C", help="The labels to choose from.")
 @click.option("--labels-file", type=flags.FILE, help="The labels, one a line.")
-@click.option("--label-prefix", help="What stands before a label; default: a space.")
+@click.option("--label-prefix", help="Text before a label. [default: a space, if it fits]")
 @click.option(
     "--method",
     "methods",

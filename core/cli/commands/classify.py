@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @flags.of_rows
 @click.option("--labels", metavar="A,B,C", help="The labels to choose from.")
 @click.option("--labels-file", type=flags.FILE, help="The labels, one a line.")
-@click.option("--label-prefix", help="What stands before a label; default: a space.")
+@click.option("--label-prefix", help="Text before a label. [default: a space, if it fits]")
 @click.option("--task", type=flags.FILE, help="A task file, which says all that is asked.")
 @click.option("--head", type=flags.FILE, help="A head file, which learn has written.")
 @click.option("--min-margin", type=click.FloatRange(0, 1), help='Below it the label is "unsure".')
@@ -91,6 +91,7 @@ def _classify(given: dict[str, Any], labels: tuple[str, ...]) -> None:
     from core.protocols import Capability
 
     options = settings.given(given, (*settings.SAMPLING, "label_prefix"))
+    options |= settings.template_config(given)
     config = GenerateConfig(labels=labels, **options)
     kind = answers.labelled(given["min_margin"]) if labels else answers.next_tokens()
     run(
@@ -104,6 +105,7 @@ def _classify(given: dict[str, Any], labels: tuple[str, ...]) -> None:
             generate=answering,
             fitted=_with_logprobs,
             room=lambda loaded: _longest(loaded, labels),
+            labelled=config if labels else None,
         ),
     )
 

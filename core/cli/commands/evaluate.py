@@ -24,10 +24,11 @@ from core.cli.rows import flags
 @click.option("--shots", type=click.IntRange(1), metavar="N", help="The first N of them.")
 @click.option("--template", help=r'The prompt: "...{question}...", also {choices}, {fields}, \n.')
 @click.option("--template-file", type=flags.FILE, help="A file that holds it.")
-@click.option("--answer-prefix", help="What stands before an answer; default: a space.")
+@click.option("--answer-prefix", help="Text before an answer. [default: a space, if it fits]")
 @click.option("--letters", is_flag=True, help="Ask for the letter of a choice.")
 @click.option("--chat", is_flag=True, help="Use the model's chat template.")
 @click.option("-s", "--system", help="A system message; implies --chat.")
+@settings.template_options
 @click.option(
     "--metric",
     type=click.Choice(["exact", "numeric", "choice"]),

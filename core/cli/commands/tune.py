@@ -19,7 +19,7 @@ from core.cli.rows import flags
 @click.option("--task", "tasks", type=flags.FILE, multiple=True, help="A task file to try.")
 @click.option("--labels", metavar="A,B,C", help="The labels to choose from.")
 @click.option("--labels-file", type=flags.FILE, help="The labels, one a line.")
-@click.option("--label-prefix", help="What stands before a label; default: a space.")
+@click.option("--label-prefix", help="Text before a label. [default: a space, if it fits]")
 @click.option(
     "--words", multiple=True, metavar="LABEL=A,B", help="Words for a label, tried beside the plain."
 )

@@ -21,10 +21,12 @@ from core.cli.writing.records import shown
 from core.errors import CalibrationError
 
 if TYPE_CHECKING:
+    from core.cli.reading.row import Row
     from core.cli.writing.answers import Answer
 
 _FEW, _MOST = 20, 0.9  # labelled rows that tell something; the share that one label may take
 _TINY, _BESIDE = 1e-6, 1e-3  # of all probability; of that of the model's own next token
+_TRIED = 8  # rows that are asked again, with their labels joined the other way
 _SAMPLE, _MOVED = 512, 0.2  # rows that are kept; the share that a prior may move
 _SHOWN, _LONGEST = 20, 40
 _ALIKE = {
@@ -39,35 +41,46 @@ _UNSAID = {"template": None, "template_file": None, "prompts": (), "form": "auto
 
 
 class Doubts:
-    """Looks at each labelled answer; `lines` says what is wrong with all of them together."""
+    """Looks at each labelled answer; `lines` says what is wrong with all of them together.
+
+    ``rows`` are the first of those whose labels the model hardly expects. ``joining`` is to be set
+    to how these would be likelier, where that is for how they are joined to their prompts.
+    """
 
     def __init__(self) -> None:
         self.tiny = self.beside = 0
+        self.rows: list[Row] = []
+        self.joining: str | None = None
         self.instead: Counter[str] = Counter()
-        self._rows: list[Mapping[str, float]] = []
+        self._logprobs: list[Mapping[str, float]] = []
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: Answer, row: Row | None = None) -> None:
         """Look at an answer that has a label. One that was read back from a table tells less."""
         mass, token, logprobs = (answer.get(name) for name in ("label_mass", "token", "logprobs"))
         if isinstance(mass, float):
             mass = shown(mass)
+            least = _TINY
+            if isinstance(token, dict):
+                least = max(_TINY, _BESIDE * _probability(token))
             self.tiny += mass < _TINY
-            if isinstance(token, dict) and mass < max(_TINY, _BESIDE * _probability(token)):
+            if isinstance(token, dict) and mass < least:
                 self.beside += 1
                 self.instead[str(token.get("text"))] += 1
+            if row is not None and mass < least and len(self.rows) < _TRIED:
+                self.rows.append(row)
         raw = answer.get("level", "raw") == "raw"
-        if raw and isinstance(logprobs, dict) and len(self._rows) < _SAMPLE:
-            self._rows.append(logprobs)
+        if raw and isinstance(logprobs, dict) and len(self._logprobs) < _SAMPLE:
+            self._logprobs.append(logprobs)
 
     def moved(self) -> tuple[int, int]:
         """How many rows get another label without the prompt's own preference, and of how many.
 
         The preference is a batch prior's, at its usual strength (`core.calibration.batch_prior`).
         """
-        if len(self._rows) < _FEW:
+        if len(self._logprobs) < _FEW:
             return 0, 0
-        labels = [*self._rows[0]]
-        rows = [[row.get(label, float("nan")) for label in labels] for row in self._rows]
+        labels = [*self._logprobs[0]]
+        rows = [[row.get(label, float("nan")) for label in labels] for row in self._logprobs]
         try:
             prior = batch_prior(rows)
             return sum(_best(row) != _best(prior(row)) for row in rows), len(rows)
@@ -78,7 +91,7 @@ class Doubts:
         """What is doubtful about so many rows of each label; ``command`` mends it, if any does."""
         uneven = [*self._uneven(counts), *self._decided_by_the_prompt()]
         found = [*uneven, *self._beside_the_point()]
-        if uneven and self._rows and command is not None:
+        if uneven and self._logprobs and command is not None:
             found.append(f"What the prompt prefers by itself is taken off by:\n{command}")
         return found
 
@@ -111,10 +124,8 @@ class Doubts:
         rows = output.counted(count, "row")
         said = ", ".join(f"{_cut(text)} ({count})" for text, count in self.instead.most_common(3))
         instead = f", and would rather say {said}" if said else ""
-        return [
-            f"Note: in {rows} the model hardly expects any of the labels{instead}. Let the prompt "
-            "lead to them; --show-prompt shows it."
-        ]
+        advice = self.joining or "Let the prompt lead to them; --show-prompt shows it."
+        return [f"Note: in {rows} the model hardly expects any of the labels{instead}. {advice}"]
 
 
 def mending(flags: Mapping[str, Any]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -20,7 +21,7 @@ from core.cli.jobs.job import Job
 from core.cli.jobs.summary import Summary
 from core.cli.loading import Loaded, explain, load
 from core.cli.progress import Progress, RowCount
-from core.cli.rows import asking, checks, requests, results, trial
+from core.cli.rows import asking, checks, joining, requests, results, trial
 from core.cli.rows.blocks import blocks
 from core.cli.rows.bulk import Answered, Ask, Asker, Cost, Known, RowAsker
 from core.cli.rows.identities import Identities
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from core.cli.tasks.many_gold import ManyGold
     from core.cli.writing.answers import Kind
     from core.options import GenerateConfig
-    from core.protocols import Capability
+    from core.protocols import Capability, TextModel
 
 # What is kept of earlier blocks is not there when a job goes on, and moves the last digits.
 _STEADY = {"prefix_cache": 0}
@@ -49,7 +50,8 @@ class Task:
     ``fitted`` the options that suit its backend. ``room`` is how
     many tokens of the context a prompt leaves free where it is shortened. ``question`` is what
     stands in no flag and the answers depend on, and ``shown`` the prompt that it makes of a row's.
-    ``gold`` compares the answers with a field of the input, and ``marks`` in another way.
+    ``labelled`` has the labels that may follow such a prompt, and their prefix; None: there are
+    none. ``gold`` compares the answers with a field of the input, and ``marks`` in another way.
 
     ``fields`` are where a row has what, and ``asker`` asks rows of which more than the text counts.
     ``block`` is how many rows are asked together; without it, more and more. ``steady`` keeps
@@ -66,6 +68,7 @@ class Task:
     room: Callable[[Loaded], int] = lambda loaded: 1
     question: str | None = None
     shown: Callable[[str], str] = str
+    labelled: GenerateConfig | None = None
     gold: Callable[[str], Gold | ManyGold] = Gold
     marks: Marks | None = None
     fields: Fields | None = None
@@ -104,11 +107,12 @@ def run(flags: Mapping[str, Any], task: Task) -> None:
 
         asker = _asker(flags, loaded, template, task, rows)
         if flags["show_prompt"]:
-            trial.show(asker, rows.rows, task.shown)
+            trial.show(asker, rows.rows, task.shown, task.labelled)
         elif flags["dry_run"]:
             trial.estimate(asker, rows.rows, loaded)
         else:
-            _Run(flags, task, asker, rows, work).run()
+            with _said_in_the_end():
+                _Run(flags, task, asker, rows, work, loaded.model).run()
 
 
 def _job(
@@ -149,10 +153,13 @@ def _asker(
         return task.asker(loaded)
     if rows.form == requests.FORM:
         created = 0 if rows.name == "stdin" else int(os.stat(rows.name).st_mtime)
-        chat = bool(flags["chat"])
+        chat = settings.uses_template(flags)
         return requests.RequestAsker(loaded, task.generate(loaded), task.config, chat, created)
     config = task.fitted(loaded, task.config)
-    maker = asking.prompt_maker(flags, loaded, template, task.room(loaded))
+    # A task's or a head's own labels follow its own prompt, not the row's.
+    labels = bool(config.labels) and task.question is None
+    room = task.room(loaded)
+    maker = asking.prompt_maker(flags, loaded, template, config, room, labels=labels)
     # Equal prompts have equal answers where no draw is random.
     known = Known() if flags["dedupe"] and config.temperature == 0 else None
     return Asker(loaded.model, task.ask(loaded), task.kind, maker, config, known)
@@ -166,6 +173,17 @@ def _progress_of(flags: Mapping[str, Any]) -> bool | None:
     return asked
 
 
+@contextmanager
+def _said_in_the_end() -> Iterator[None]:
+    """Silence what in-process models log of unlikely labels: the summary says it with figures."""
+    logger = logging.getLogger("core_runtime.label_mass")
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = False
+
+
 class _Run:
     """The rows of one input on their way."""
 
@@ -176,8 +194,9 @@ class _Run:
         asker: RowAsker,
         rows: asking.Input,
         work: Job | None,
+        model: TextModel,
     ) -> None:
-        self._flags, self._task, self._asker = flags, task, asker
+        self._flags, self._task, self._asker, self._model = flags, task, asker, model
         self._rows, self._job = rows, work
         self._layout = Layout(asker.kind, flags["keep"], alone=rows.form == requests.FORM)
         self._form = flags["to"] or ("jsonl" if flags["as_json"] or self._layout.alone else None)
@@ -259,6 +278,7 @@ class _Run:
 
     def _conclude(self) -> None:
         """The summary, the report, and the exit code."""
+        self._summary.doubts.joining = self._joining()
         if not self._summary.rows:
             output.warn(f"no prompts in {self._rows.name}")
         elif self._job is not None or self._flags["verbose"] or self._summary.gold:
@@ -273,3 +293,11 @@ class _Run:
             rows = output.counted(self._summary.rows, "row")
             message = f"{self._summary.failed} of {rows} failed."
             raise exits.CommandFailed(message, exits.ROWS_FAILED)
+
+    def _joining(self) -> str | None:
+        """Return how unlikely labels would be likelier, if that is to be joined otherwise."""
+        found = [self._asker.prompt(row) for row in self._summary.doubts.rows]
+        prompts = [self._task.shown(prompt) for prompt in found if isinstance(prompt, str)]
+        if self._task.labelled is None or not prompts:
+            return None
+        return joining.advice(self._model, prompts, self._task.labelled)

@@ -64,7 +64,7 @@ class Summary:
         self.rows += len(answers)
         if self.gold is not None:
             self.gold.add(rows, answers)
-        for answer in answers:
+        for row, answer in zip(rows, answers, strict=True):
             error, label = answer["error"], answer.get("label")
             if isinstance(error, dict):
                 self.failures[str(error["type"]) or "error"] += 1
@@ -72,7 +72,7 @@ class Summary:
                 self.counts[label] += 1
                 margin = answer.get("margin")
                 self._margins[label] += shown(margin) if isinstance(margin, float) else 0.0
-                self.doubts.add(answer)
+                self.doubts.add(answer, row)
             elif "labels" in answer:
                 self.counts.update(labels_in(answer["labels"], self.counts) or ())
 

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from core.cli import output
+from core.cli.rows.joining import joined
 from core.extensions import Tokenizing
 
 if TYPE_CHECKING:
     from core.cli.loading import Loaded
     from core.cli.reading.row import Row
     from core.cli.rows.bulk import RowAsker
+    from core.options import GenerateConfig
 
 _SAMPLE, _COUNTED = 32, 1000
 
 
-def show(asker: RowAsker, rows: Iterator[Row], shown: Callable[[str], str] = str) -> None:
-    """Write the first row's prompt, and what the model says behind it.
+def show(
+    asker: RowAsker,
+    rows: Iterator[Row],
+    shown: Callable[[str], str] = str,
+    labelled: GenerateConfig | None = None,
+) -> None:
+    """Write the first row's prompt, how labels are joined to it, and what the model says next.
 
-    Raises what kept the row from being a prompt.
+    ``labelled`` has the labels. Raises what kept the row from being a prompt.
     """
     row = next(rows, None)
     if row is None:
@@ -37,6 +45,10 @@ def show(asker: RowAsker, rows: Iterator[Row], shown: Callable[[str], str] = str
     if answered.error is not None:
         raise answered.error
     output.say(f"--- {row.place}, {len(read)} characters")
+    if asker.variables:
+        output.say(f"chat_template_kwargs: {json.dumps(dict(asker.variables))}")
+    if labelled is not None:
+        output.say(joined(read, labelled))
     probabilities, mass = answered.answer.get("probabilities"), answered.answer.get("label_mass")
     if isinstance(probabilities, dict) and isinstance(mass, float):
         for label, share in sorted(probabilities.items(), key=lambda pair: -pair[1]):

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _OWN = (
     *("labels", "labels_file", "label_prefix", "template", "template_file", "chat", "system"),
-    "truncate",
+    *("truncate", "chat_template_kwargs", "thinking", "opening"),
+    "continue_final_message",
 )
 Decide = Callable[[Sequence[str], "GenerateConfig"], Any]
 """Texts in, and a `core.Decision` for each out."""
@@ -36,6 +37,7 @@ class Question:
 
     ``content`` stands for all that the answers depend on, ``prompt`` gives a text's prompt, and
     ``decide`` asks a loaded model; it raises for one that the file is not for, before any work.
+    ``labelled`` has the labels that may follow a prompt, and their prefix; None: there are none.
     """
 
     labels: tuple[str, ...]
@@ -46,6 +48,7 @@ class Question:
     content: str
     prompt: Callable[[str], str]
     decide: Callable[[Loaded], Decide]
+    labelled: GenerateConfig | None = None
 
 
 def task_of(flags: Mapping[str, Any]) -> Task:
@@ -62,14 +65,16 @@ def task_of(flags: Mapping[str, Any]) -> Task:
 def refuse_own(flags: Mapping[str, Any], file: str) -> None:
     """Raise `click.UsageError` for flags of what the file ``--task`` or ``--head`` says itself."""
     for name in _OWN:
-        if flags.get(name):
+        if flags.get(name) or (name == "thinking" and flags.get(name) is not None):
             flag = "--" + name.replace("_", "-")
             raise click.UsageError(f"The {file} says what is asked: leave {flag} or --{file} away.")
 
 
 def of_task(task: Task) -> Question:
     """What a task asks."""
+    from core.options import GenerateConfig
     from core.tasks.files import to_toml
+    from core.tasks.words import flat
 
     return Question(
         task.labels,
@@ -80,6 +85,7 @@ def of_task(task: Task) -> Question:
         content=to_toml(task),
         prompt=lambda text: "\n".join(task.prompts([text])),
         decide=lambda loaded: _of_task(task, loaded),
+        labelled=GenerateConfig(labels=flat(task.words), label_prefix=task.label_prefix),
     )
 
 
@@ -114,5 +120,6 @@ def work_of(question: Question, min_margin: float | None) -> Work:
         generate=question.decide,
         question=question.content,
         shown=question.prompt,
+        labelled=question.labelled,
         gold=partial(ManyGold, labels=question.labels) if question.mode == "many" else Gold,
     )

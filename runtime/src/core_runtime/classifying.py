@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Protocol, Unpack
 
@@ -19,6 +19,7 @@ from core.support import block_sizes, checked_prompts, checked_stream
 from core.types import ClassifyResult
 from core_runtime.equal_rows import EqualRows
 from core_runtime.generating import GeneratingModel
+from core_runtime.label_mass import LabelMass
 from core_runtime.rows import Row, classify_rows, draws_alike
 from core_runtime.served import ServedModel
 from core_runtime.threads import begin
@@ -137,6 +138,10 @@ class Classification:
 class ClassifyingModel(GeneratingModel):
     """A model that generates, and classifies through a `Classifier`."""
 
+    @cached_property
+    def _label_mass(self) -> LabelMass:
+        return LabelMass()
+
     @abstractmethod
     def classifier(self, request: GenerateConfig, clock: RequestClock) -> Classifier:
         """Make the `Classifier` of one call."""
@@ -163,7 +168,9 @@ class ClassifyingModel(GeneratingModel):
             if _is_quick(rows, request.labels)
             else call.tokenised(_slices(rows)) as blocks,
         ):
-            return call.results(blocks)
+            results = call.results(blocks)
+        self._label_mass.look(results)
+        return results
 
     def classify_iter(
         self,
@@ -188,7 +195,9 @@ class ClassifyingModel(GeneratingModel):
             call.tokenised(_blocks(iter(prompts))) as taken,
         ):
             for block in taken:  # one is answered before another is asked for
-                yield from call.results([block])
+                results = call.results([block])
+                self._label_mass.look(results)
+                yield from results
 
     @contextmanager
     def _classification(

@@ -129,24 +129,32 @@ def _as_scored(
     result: ClassifyResult,
     what: str,
 ) -> None:
-    lead = "" if prompt[-1:].isspace() else prefix
-    if not world.subject.declares(Capability.TOKENIZING):
+    if not world.subject.declares(Capability.TOKENIZING) or not _lead_is_known(prompt, prefix):
         return
 
     # Only where no token lies across the border: else all labels begin where the first one does.
+    lead = "" if prompt[-1:].isspace() else prefix
+    bare = lead.isspace()
+    texts = {each: each if bare and each[0].isspace() else lead + each for each in labels}
     encode = tokenizing(world.subject).encode
     head = encode(prompt)
-    if any(encode(prompt + lead + label)[: len(head)] != head for label in labels):
+    if any(encode(prompt + text)[: len(head)] != head for text in texts.values()):
         return
 
     for label in labels[:2]:
-        found = world.scored(prompt, lead + label)
+        found = world.scored(prompt, texts[label])
         one = (result.logprobs or {})[label]
         must(
             found.error is None
             and near(world.subject, one, found.logprob, len(found.token_logprobs) + 1),
             f"{what}: {label!r} has the logprob {one}, and score() says {found!r}",
         )
+
+
+def _lead_is_known(prompt: str, prefix: str) -> bool:
+    """Whether it is beyond doubt that the prefix is written; labels.joining has ends without."""
+    end = prompt[-1:]
+    return not prefix.isspace() or end.isspace() or (end.isascii() and end.isalnum())
 
 
 def _scored(world: World, pairs: list[tuple[str, str]]) -> None:

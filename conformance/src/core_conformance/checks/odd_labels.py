@@ -1,4 +1,4 @@
-"""Labels that differ by a blank or by what stands behind a NUL are labels of their own."""
+"""Labels that differ by a blank or by what follows a NUL, and prompts that take no space."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from core_conformance.checking.compare import label_logprobs, same_logprobs
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
-_SPACED = ("good", " good", "good ", "bad\n", "\tbad")
+_SPACED = ("good", "  good", "good ", "bad\n", "\tbad")
 _NUL = ("good", "good\0bad", "bad")
+_UNSPACED_ENDS = (
+    *(" (", " [", ' "', ' {"a":"', " \u201e", " \u201c", " #", " @", " \\", " <b>", " a=", " a_"),
+    *("\u662f", "\u306f", "\u3002", "\uff1a", "\u300c", "\u0e01"),  # CJK and Thai
+)
+_SPACED_ENDS = (":", ",", ")", "]", ' "a"', " \u201ea\u201c", "'", " -", " =", "</b>", " \ud55c")
 
 
 @check(
     "labels.blanks",
-    "A label MUST be taken as it is given, blanks in front and behind included",
+    "A label MUST be taken as it is given; one that begins with white space takes no label_prefix "
+    "of white space",
     Capability.CLASSIFY,
     Capability.LABELS,
     broad=True,
@@ -29,13 +35,30 @@ def blanks_belong_to_labels(subject: Subject) -> None:
     result = classify(subject, [ask.QUESTION], labels=labels)[0]
     found = label_logprobs(result)
     must(tuple(found) == labels, f"labels={labels!r} came back as {list(found)}")
-    spelled = tuple(f" {label}" for label in labels)
+    spelled = tuple(map(_after_a_word, labels))
     other = classify(subject, [ask.QUESTION], labels=spelled, label_prefix="")[0]
     wanted = dict(zip(labels, label_logprobs(other).values(), strict=True))
     same_logprobs(subject, wanted, result, f"{labels}, and spelled with their prefix")
     for label in labels[1:3]:
         alone = classify(subject, [ask.QUESTION], labels=(label,))[0]
         same_logprobs(subject, label_logprobs(alone), result, f"{label!r} among {labels}")
+
+
+@check(
+    "labels.joining",
+    "A label_prefix of white space MUST be left out where the text takes no space, and only there",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+)
+def a_space_is_left_out_where_none_belongs(subject: Subject) -> None:
+    spaced = tuple(f" {label}" for label in ask.LABELS)
+    for ends, spelled in ((_UNSPACED_ENDS, ask.LABELS), (_SPACED_ENDS, spaced)):
+        prompts = tuple(ask.QUESTION + end for end in ends)
+        wanted = classify(subject, prompts, labels=spelled, label_prefix="")
+        found = classify(subject, prompts, labels=ask.LABELS)
+        for prompt, one, other in zip(prompts, wanted, found, strict=True):
+            logprobs = dict(zip(ask.LABELS, label_logprobs(one).values(), strict=True))
+            same_logprobs(subject, logprobs, other, f"after {prompt!r}, against {spelled}")
 
 
 @check(
@@ -71,12 +94,16 @@ def _told_apart(subject: Subject, labels: tuple[str, ...]) -> tuple[str, ...]:
             left.append(label)
         elif subject.declares(Capability.TOKENIZING):
             encode = tokenizing(subject).encode
-            ids = {tuple(encode(f"{ask.QUESTION} {each}")) for each in (*left, label)}
+            ids = {tuple(encode(ask.QUESTION + _after_a_word(each))) for each in (*left, label)}
             must(
                 len(ids) <= len(left), f"labels of other tokens each, {left}, {label!r}: {error!r}"
             )
     testable(len(left) > 1, f"to the tokenizer {labels!r} are all the same")
     return tuple(left)
+
+
+def _after_a_word(label: str) -> str:
+    return label if label[0].isspace() else f" {label}"
 
 
 def _refusal(subject: Subject, labels: tuple[str, ...]) -> LabelError | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from core.chat import RenderedPrompt
 from core.errors import InvalidOptionError, LabelError, TrainingError
-from core.labels import common_length
+from core.labels import common_length, label_texts
 from core.training import TrainConfig, TrainingExample, TrainStep
 from core.types import Message
 from core_conformance.reference import vocabulary
@@ -111,7 +111,8 @@ def _spelled(
     """The prompts of an example, each with what is learned behind it."""
     if example.label is not None:
         prompt = config.template.replace("{text}", example.text)
-        yield prompt, config.label_prefix + example.label
+        [completion] = label_texts(prompt, [example.label], config.label_prefix)
+        yield prompt, completion
     elif example.messages:
         for turn, message in enumerate(example.messages):
             if message.role == "assistant":

@@ -119,7 +119,11 @@ class LabelsEndAtNul(AsksOtherwise):
         return super()._labels(prompt, ids)
 
 
-@saboteur("labels-stripped", "labels are stripped of blanks", {"labels.blanks", "labels.prefix"})
+@saboteur(
+    "labels-stripped",
+    "labels are stripped of blanks",
+    {"labels.blanks", "labels.joining", "labels.prefix"},
+)
 class LabelsStripped(AsksOtherwise):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
         return {"labels": tuple(dict.fromkeys(label.strip() for label in config.labels))}

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from core.labels import LabelTrie
+from core.labels import LabelTrie, label_lead, label_texts
 from core.options import ClassifyOptions, GenerateConfig
 from core.types import ClassifyResult, Token
 from core_conformance.proof.registry import saboteur
@@ -194,11 +194,27 @@ class PrefixIsASpace(AsksOtherwise):
 @saboteur(
     "no-prefix",
     "labels are put behind the prompt without label_prefix",
-    {"labels.prefix", "labels.scores", "labels.steps"},
+    {"labels.joining", "labels.prefix", "labels.scores", "labels.steps"},
 )
 class NoPrefix(AsksOtherwise):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
         return {"label_prefix": ""}
+
+
+class JoinsOtherwise(Classifier):
+    """Classifies with labels that follow their prompt otherwise."""
+
+    def _labels(self, prompt: str, ids: list[int]) -> tuple[int, LabelTrie]:
+        plain = self.config
+        spelled = tuple(self.spelled(prompt, label) for label in plain.labels)
+        self.config = dataclasses.replace(plain, labels=spelled, label_prefix="")
+        anchor, trie = super()._labels(prompt, ids)
+        self.config = plain
+        return anchor, dataclasses.replace(trie, labels=plain.labels)
+
+    def spelled(self, prompt: str, label: str) -> str:
+        """The label with what is between the prompt and it."""
+        return label_texts(prompt, [label], self.config.label_prefix)[0]
 
 
 @saboteur(
@@ -206,16 +222,40 @@ class NoPrefix(AsksOtherwise):
     "label_prefix comes also behind a prompt that ends in white space",
     {"labels.white-space"},
 )
-class TwoSpaces(Classifier):
-    def _labels(self, prompt: str, ids: list[int]) -> tuple[int, LabelTrie]:
-        if not prompt[-1:].isspace():
-            return super()._labels(prompt, ids)
-        plain, prefix = self.config, self.config.label_prefix
-        spelled = tuple(prefix + label for label in plain.labels)
-        self.config = dataclasses.replace(plain, labels=spelled)
-        anchor, trie = super()._labels(prompt, ids)
-        self.config = plain
-        return anchor, dataclasses.replace(trie, labels=plain.labels)
+class TwoSpaces(JoinsOtherwise):
+    def spelled(self, prompt: str, label: str) -> str:
+        lead = self.config.label_prefix if prompt[-1:].isspace() else ""
+        return lead + super().spelled(prompt, label)
+
+
+@saboteur(
+    "space-after-all",
+    "label_prefix comes also after text that takes no space",
+    {"labels.joining"},
+)
+class SpaceAfterAll(JoinsOtherwise):
+    def spelled(self, prompt: str, label: str) -> str:
+        return super().spelled(f"{prompt}a" if not prompt[-1:].isspace() else prompt, label)
+
+
+@saboteur(
+    "space-after-words",
+    "label_prefix comes after letters and digits alone",
+    {"labels.joining"},
+)
+class SpaceAfterWords(JoinsOtherwise):
+    def spelled(self, prompt: str, label: str) -> str:
+        return super().spelled(prompt, label) if prompt[-1:].isalnum() else label
+
+
+@saboteur(
+    "own-space-and-another",
+    "label_prefix comes also before a label that begins with white space",
+    {"labels.blanks"},
+)
+class OwnSpaceAndAnother(JoinsOtherwise):
+    def spelled(self, prompt: str, label: str) -> str:
+        return label_lead(prompt, self.config.label_prefix) + label
 
 
 @saboteur("duplicates-dropped", "labels given twice are taken once", {"labels.refused"})

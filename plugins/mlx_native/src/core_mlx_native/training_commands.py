@@ -145,7 +145,7 @@ def _label_flags(command: Any) -> Any:
             "--template", help=r'What a text stands in: "{text}\nTopic:"; default: {text}.'
         ),
         click.option("--labels", metavar="A,B,C", help="The labels; default: those that occur."),
-        click.option("--label-prefix", help="What stands before a label; default: a space."),
+        click.option("--label-prefix", help="Text before a label. [default: a space, if it fits]"),
     ]
     return _decorated(command, flags)
 

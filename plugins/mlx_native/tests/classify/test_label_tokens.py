@@ -28,7 +28,29 @@ ENDS = [
     "é",
     "“",
     ".",
+    # What takes no space, and what looks like it until more of the prompt is seen.
+    '"',
+    ' "',
+    ":'",
+    "x'",
+    '("',
+    "**",
+    " **",
+    "x**",
+    "<topic>",
+    "</topic>",
+    " ->",
+    "label=",
+    "label =",
+    "是",
+    "。",
+    "か\u3099",
+    "ที่",
+    "한",
+    "\u200b",
+    "é\u0301\u200d",
 ]
+ALPHABET = "a \n\"'*_(<>/=:是。\u3099\u200bท1"
 
 
 class Counting:
@@ -80,6 +102,33 @@ def test_any_prompt_and_any_end(tokenizer: Tokenizer, start: str, end: str) -> N
     prompt = (start + end).encode(errors="ignore").decode()
     [found] = LabelTokens(tokenizer, LABELS, " ").behind([prompt], [tokenizer.encode(prompt)])
     assert (found.anchor, list(found.trie.paths)) == from_whole_prompt(tokenizer, prompt)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
+@given(st.lists(st.text(ALPHABET, min_size=1, max_size=20), min_size=2, max_size=6))
+def test_ends_that_are_alike_as_far_as_they_are_shared(
+    tokenizer: Tokenizer, starts: list[str]
+) -> None:
+    prompts = [start + end for start in starts for end in ("", '"', "*", "' '", "word'")]
+    prompts = [prompt for prompt in prompts if prompt]
+    ids = tokenizer.encode_batch(prompts)
+    for prefix in (" ", "\n", "", "=> "):
+        found = LabelTokens(tokenizer, LABELS, prefix).behind(prompts, ids)
+        for prompt, question in zip(prompts, found, strict=True):
+            wanted = from_whole_prompt(tokenizer, prompt, prefix=prefix)
+            assert (question.anchor, list(question.trie.paths)) == wanted
+
+
+def test_the_whole_prompt_decides_what_its_tail_leaves_open(tokenizer: Tokenizer) -> None:
+    """Their last tokens are alike, and a tag opens in one of them alone."""
+    names = " ".join(f"n{number}=x" for number in range(6))
+    prompts = [f"one <topic {names}>", f"one topic {names}>"]
+    ids = tokenizer.encode_batch(prompts)
+    assert ids[0][-8:] == ids[1][-8:]
+    found = list(LabelTokens(tokenizer, LABELS, " ").behind(prompts, ids))
+    for prompt, question in zip(prompts, found, strict=True):
+        assert (question.anchor, list(question.trie.paths)) == from_whole_prompt(tokenizer, prompt)
+    assert found[0].trie.paths != found[1].trie.paths
 
 
 def test_labels_that_merge_with_the_last_word(tokenizer: Tokenizer) -> None:

@@ -31,7 +31,11 @@ def core_register_commands(cli: Any) -> None:
     @click.option("--field", default="text", show_default=True, help="The column with the text.")
     @click.option("--id-field", help="A column whose values differ; default: one that is made.")
     @click.option("--labels", metavar="A,B,C", help="The labels to choose from.")
-    @click.option("--label-prefix", default=" ", help="What stands before one; default: a space.")
+    @click.option(
+        "--label-prefix",
+        default=" ",
+        help="Text before a label. [default: a space, if it fits]",
+    )
     @click.option("--template", default="{text}", help='The prompt: "...{text}...".')
     @click.option("--task", type=file, help="A task file, which says all that is asked.")
     @click.option("--head", type=file, help="A head file, which learn has written.")

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from core.labels import LabelTrie, Path, build_trie, common_length, label_paths, label_texts
+from core.labels import (
+    LabelTrie,
+    Path,
+    build_trie,
+    common_length,
+    label_lead,
+    label_paths,
+    with_lead,
+)
 from core_runtime.text.tokenizer import ContinuingTokenizer
 
 # A token that spans the border between prompt and label reaches back one token, in rare cases
@@ -24,6 +32,9 @@ class LabelQuestion:
 
 Tail = tuple[int, ...] | str
 """A prompt's end: its text from the last cut, or its last tokens where nothing is cut."""
+
+Lead = str
+"""What is written between a prompt and its labels, which more of the prompt may decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +55,9 @@ class LabelTokens:
     def __init__(self, tokenizer: ContinuingTokenizer, labels: Sequence[str], prefix: str) -> None:
         self._tokenizer, self._labels, self._prefix = tokenizer, labels, prefix
         self._lead = len(tokenizer.encode(""))  # BOS, or nothing
-        self._by_tail: dict[Tail, _Learnt | None] = {}  # None: such a tail does not stand alone
+        self._texts: dict[Lead, list[str]] = {}  # of the labels: two leads, or one
+        # None: such a tail does not stand alone.
+        self._by_tail: dict[tuple[Lead, Tail], _Learnt | None] = {}
         self._tries: dict[tuple[Path, ...], LabelTrie] = {}
 
     def behind(
@@ -57,7 +70,7 @@ class LabelTokens:
         # Each prompt end that was not seen before is learnt, many at once.
         cut = self._tokenizer.last_cut if len(prompts) > 1 else _nowhere  # one shares with nobody
         tails = [
-            self._tail(prompt, cut(prompt), tokens)
+            (self._lead_of(prompt), self._tail(prompt, cut(prompt), tokens))
             for prompt, tokens in zip(prompts, ids, strict=True)
         ]
         new = [tail for tail in dict.fromkeys(tails) if tail not in self._by_tail]
@@ -70,9 +83,15 @@ class LabelTokens:
             if learnt is not None and prompt.endswith(learnt.text):
                 yield LabelQuestion(len(tokens) - learnt.back, learnt.trie)
             else:  # its end reads otherwise without what stands before it
-                texts = label_texts(prompt, self._labels, self._prefix)
+                texts = self._texts[tail[0]]
                 continued = self._tokenizer.encode_continued(prompt, texts)
                 yield self._question(texts, tokens, continued)
+
+    def _lead_of(self, prompt: str) -> Lead:
+        lead = label_lead(prompt, self._prefix)
+        if lead not in self._texts:
+            self._texts[lead] = with_lead(lead, self._labels)
+        return lead
 
     def _tail(self, prompt: str, cut: int, tokens: Sequence[int]) -> Tail:
         """The end of a prompt that decides about its labels; ``()`` if that is all of it."""
@@ -80,32 +99,31 @@ class LabelTokens:
             return prompt[cut:]
         return tuple(tokens[-_TAIL:]) if len(tokens) > _TAIL + self._lead else ()
 
-    def _learn(self, tails: Sequence[Tail]) -> None:
-        """Tokenise labels behind the text of each tail, all at once: the library has threads."""
+    def _learn(self, tails: Sequence[tuple[Lead, Tail]]) -> None:
+        """Tokenise labels after the text of each tail, all at once: the library has threads."""
         self._by_tail |= dict.fromkeys(tails)
 
         # Only tokens whose text has the same tokens again can stand for their prompt.
-        texts = [tail if isinstance(tail, str) else self._tokenizer.decode(tail) for tail in tails]
+        texts = [
+            tail if isinstance(tail, str) else self._tokenizer.decode(tail) for _, tail in tails
+        ]
         encoded = self._tokenizer.encode_batch(texts)
-        found = zip(tails, texts, encoded, strict=True)
         alone = [
-            (tail, text, tokens)
-            for tail, text, tokens in found
-            if isinstance(tail, str) or (tail and tuple(tokens[self._lead :]) == tail)
+            (key, text, tokens)
+            for key, text, tokens in zip(tails, texts, encoded, strict=True)
+            if isinstance(key[1], str) or (key[1] and tuple(tokens[self._lead :]) == key[1])
         ]
 
-        labels = [label_texts(text, self._labels, self._prefix) for _, text, _ in alone]
-        whole = [
-            text + label for (_, text, _), row in zip(alone, labels, strict=True) for label in row
-        ]
+        whole = [text + label for key, text, _ in alone for label in self._texts[key[0]]]
         continued = iter(self._tokenizer.encode_batch(whole))
 
-        for (tail, text, ids), row in zip(alone, labels, strict=True):
+        for key, text, ids in alone:
+            row = self._texts[key[0]]
             both = [next(continued) for _ in row]
             # A label that shares no token with the tail may reach in front of it.
             if all(common_length(ids, tokens) > self._lead for tokens in both):
                 question = self._question(row, ids, both)
-                self._by_tail[tail] = _Learnt(text, len(ids) - question.anchor, question.trie)
+                self._by_tail[key] = _Learnt(text, len(ids) - question.anchor, question.trie)
 
     def _question(
         self, texts: Sequence[str], ids: Sequence[int], continued: Sequence[Sequence[int]]
