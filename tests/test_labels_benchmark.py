@@ -53,13 +53,13 @@ def test_a_cell_has_every_level_on_the_rows_held_out() -> None:
     assert {name.split()[0] for name in found["levels"]} == {"raw", "L0", "L1"}
     raw = quality(said.rows[20:], of.gold[20:])
     assert found["levels"]["raw"]["accuracy"] == raw.accuracy
-    assert found["levels"]["raw"]["ece"] == pytest.approx(raw.expected_calibration_error)
+    assert found["levels"]["raw"]["ece"] == pytest.approx(raw.calibration_error)
     low, high = found["levels"]["raw"]["ece_interval"]
     assert 0 <= low < high
     beside = found["default_beside_raw"]
     default = found["levels"][levels.DEFAULT]
     assert beside["accuracy"] == pytest.approx(default["accuracy"] - raw.accuracy)
-    assert beside["ece"] == pytest.approx(default["ece"] - raw.expected_calibration_error)
+    assert beside["ece"] == pytest.approx(default["ece"] - raw.calibration_error)
 
 
 def test_a_held_out_row_decides_nothing() -> None:
@@ -76,7 +76,7 @@ def _rest(said: Said) -> tuple[Any, ...]:
 def test_the_calibration_error_is_that_of_core() -> None:
     draw = np.random.default_rng(1)
     shares, gold = draw.dirichlet((1, 1, 1), 300), draw.integers(0, 3, 300)
-    wanted = quality(np.log(shares).tolist(), gold.tolist()).expected_calibration_error
+    wanted = quality(np.log(shares).tolist(), gold.tolist()).calibration_error
     assert levels.ece_of(shares, gold) == pytest.approx(wanted, abs=1e-6)
     assert abs(np.mean(levels.resampled_ece(shares, gold)) - wanted) < 0.05
 

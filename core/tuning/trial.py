@@ -19,7 +19,7 @@ class Expectation:
 
     accuracy: float
     interval: tuple[float, float]
-    expected_calibration_error: float
+    calibration_error: float
     brier: float
     nll: float
 
@@ -28,7 +28,7 @@ class Expectation:
         return {
             "accuracy": self.accuracy,
             "accuracy_interval": [*self.interval],
-            "expected_calibration_error": self.expected_calibration_error,
+            "calibration_error": self.calibration_error,
             "brier": self.brier,
             "nll": number(self.nll),
         }
@@ -57,7 +57,7 @@ class Trial:
     rows_per_second: float
     accuracy: float | None = None
     interval: tuple[float, float] | None = None
-    expected_calibration_error: float | None = None
+    calibration_error: float | None = None
     brier: float | None = None
     nll: float | None = None
     coverage: float | None = None
@@ -71,7 +71,7 @@ class Trial:
             "method": self.method,
             "accuracy": self.accuracy,
             "accuracy_interval": None if self.interval is None else [*self.interval],
-            "expected_calibration_error": self.expected_calibration_error,
+            "calibration_error": self.calibration_error,
             "brier": self.brier,
             "nll": number(self.nll),
             "coverage": self.coverage,
@@ -117,9 +117,7 @@ class Tuning:
                 trial.task.template,
                 f"{trial.method} ({trial.level})",
                 "" if trial.accuracy is None else f"{100 * trial.accuracy:.1f} %",
-                ""
-                if trial.expected_calibration_error is None
-                else f"{trial.expected_calibration_error:.3f}",
+                "" if trial.calibration_error is None else f"{trial.calibration_error:.3f}",
                 f"{trial.label_mass:.3f}",
                 f"{100 * trial.stability:.0f} %",
             ]

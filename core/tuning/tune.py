@@ -253,7 +253,7 @@ def _judged(trial: Trial, rows: Sequence[Row], right: Sequence[int]) -> Trial:
         trial,
         accuracy=told.accuracy,
         interval=wilson(round(told.accuracy * len(rows)), len(rows)),
-        expected_calibration_error=told.expected_calibration_error,
+        calibration_error=told.calibration_error,
         brier=told.brier,
         nll=told.nll,
         coverage=coverage(rows, right),
@@ -299,9 +299,7 @@ def _expected(
     told = quality(rows, right)
     interval = wilson(round(told.accuracy * len(rows)), len(rows))
     assert interval is not None  # there are rows
-    return Expectation(
-        told.accuracy, interval, told.expected_calibration_error, told.brier, told.nll
-    )
+    return Expectation(told.accuracy, interval, told.calibration_error, told.brier, told.nll)
 
 
 def _fitted(task: Task, model: TextModel, said: Said, method: Method, right: Sequence[int]) -> Task:

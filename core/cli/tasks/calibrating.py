@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from core.agreement.gaps import error_text
 from core.calibration import (
     Adjustment,
     Quality,
@@ -216,10 +217,10 @@ def _of(fitted: Task, question: str) -> Adjustment:
 
 
 def _told(found: Quality) -> str:
+    error = error_text(found.calibration_error, found.calibration_error_interval)
     return (
-        f"right {100 * found.accuracy:.1f} % of {output.counted(found.rows, 'row')}, calibration "
-        f"error {found.expected_calibration_error:.3f}, Brier {found.brier:.3f}, "
-        f"NLL {found.nll:.3f}"
+        f"right {100 * found.accuracy:.1f} % of {output.counted(found.rows, 'row')}, {error}, "
+        f"Brier {found.brier:.3f}, NLL {found.nll:.3f}"
     )
 
 

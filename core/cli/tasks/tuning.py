@@ -161,7 +161,7 @@ def _head(
     return {
         "accuracy": told.accuracy,
         "accuracy_interval": [*(wilson(round(told.accuracy * told.rows), told.rows) or ())],
-        "expected_calibration_error": told.expected_calibration_error,
+        "calibration_error": told.calibration_error,
         "brier": told.brier,
         "nll": told.nll,
         "coverage": coverage(logs, right),
@@ -197,7 +197,7 @@ def _cells(trial: Trial) -> list[str]:
         f"{trial.method} ({trial.level})" if trial.level != "raw" else "raw",
         _figure(trial.accuracy),
         f"{low_high[0]:.3f}-{low_high[1]:.3f}" if low_high else "",
-        _figure(trial.expected_calibration_error),
+        _figure(trial.calibration_error),
         _figure(trial.brier),
         _figure(trial.nll),
         _figure(trial.coverage),
@@ -239,6 +239,6 @@ def _tell_of_head(head: Mapping[str, Any], flags: Mapping[str, Any]) -> None:
     output.say(
         f"A head on the hidden states (L2) needs no prompt, and is right on "
         f"{100 * head['accuracy']:.1f} % ({low:.1f} to {high:.1f}) of rows that it did not learn "
-        f"from, calibration error {head['expected_calibration_error']:.3f}. Learn it with:\n"
+        f"from, calibration error {head['calibration_error']:.3f}. Learn it with:\n"
         f"{' '.join(map(quoted, command))}"
     )

@@ -73,7 +73,7 @@ def test_train_and_eval_of_labels(checkpoint: Checkpoint, tmp_path: Path, cli: c
 
     report = json.loads((out / "report.json").read_text())
     assert report["after"]["raw"]["accuracy"] == 1.0 > report["before"]["raw"]["accuracy"]
-    assert report["after"]["calibrated"]["expected_calibration_error"] >= 0
+    assert report["after"]["calibrated"]["calibration_error"] >= 0
     noted = json.loads((out / "adapter_config.json").read_text())["core_training"]
     assert noted["template"] == "{text}\n:"
     assert noted["labels"] == ["ab", "no"]
