@@ -62,7 +62,7 @@ def threshold_for(
     Of rows that are drawn independently from where these come from, at most ``error_rate`` of those
     that the threshold keeps are wrong; with probability ``confidence`` over the draw of these rows
     that is true. It needs rows that had no part in fitting the probabilities or in choosing the
-    prompt. Raises `CalibrationError` for no row, and for NaN.
+    prompt, and no copies of a row. Raises `CalibrationError` for no row, and for NaN.
     """
     if len(probabilities) != len(right):
         raise CalibrationError(

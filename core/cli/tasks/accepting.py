@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import click
 
 from core.calibration import Threshold
 from core.calibration.thresholds import fewest_rows
 from core.cli import output
+from core.tasks.folds import text_key
+
+
+def warn_of_repeats(texts: Sequence[str]) -> None:
+    """Warn where rows repeat a text: no promise is known to hold for copies."""
+    if repeats := len(texts) - len({text_key(text) for text in texts}):
+        output.warn(
+            f"{output.counted(repeats, 'row')} repeat the text of another row. --error-rate takes "
+            "rows that were drawn independently, and copies go wrong together: leave them out."
+        )
 
 
 def value_of(threshold: Threshold | None, error_rate: float) -> float:

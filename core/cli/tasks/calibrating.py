@@ -143,6 +143,8 @@ def _judged(
     before = [row for each in asked for row in each.rows]
     after = [row for each in adjusted for row in each]
     gold = [place for each in asked for place in each.gold]
+    if flags["error_rate"] is not None:
+        accepting.warn_of_repeats(rows.texts)
     output.say(f"raw: {_told(quality(before, gold))}")
     output.say(f"{fitted.level}: {_told(quality(after, gold))}, of {FOLDS} folds held out")
     if flags["error_rate"] is None:

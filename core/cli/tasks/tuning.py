@@ -66,6 +66,7 @@ def run(flags: Mapping[str, Any]) -> None:
     _show(found, head, given["as_json"])
     _tell(found)
     if found.threshold is not None:
+        accepting.warn_of_repeats(rows.texts)
         accepting.value_of(found.threshold, given["error_rate"])
     if head is not None:
         _tell_of_head(head, given)
