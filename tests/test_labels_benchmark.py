@@ -116,8 +116,11 @@ def test_heads_learn_from_kept_states() -> None:
 def test_the_table_has_a_line_for_each_cell() -> None:
     of, said = small()
     subject = {"model": "smollm2", "backend": "mlx_cpu", "set": "sentiment"}
-    cell = {**subject, "template": "bare", **levels.cell(said, of)}
-    head = {**subject, "levels": {f"L2 of {n}": cell["levels"]["raw"] for n in levels.SIZES}}
+    cell: dict[str, Any] = {**subject, "template": "bare", **levels.cell(said, of)}
+    head: dict[str, Any] = {
+        **subject,
+        "levels": {f"L2 of {n}": cell["levels"]["raw"] for n in levels.SIZES},
+    }
     told = table.markdown({"cells": [cell], "heads": [head]})
     assert "| smollm2 mlx_cpu sentiment bare | 0.100 |" in told
     assert "SmolLM2-135M-Instruct, mlx_cpu, sentiment" in told
