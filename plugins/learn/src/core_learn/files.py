@@ -46,9 +46,10 @@ class Head:
 
     ``weights`` [H, K] and ``bias`` [K] make a row's scores, of which the softmax, ``scale`` times,
     is its probabilities. ``probes`` [P, H] are the states of fixed texts, by which a model is known
-    again. ``kind``, ``strength``, ``accuracy`` (of rows that were left out, None where there were
-    too few) and ``rows`` say how it came about. Raises `HeadFileError` for what makes no
-    probabilities: shapes that do not fit, numbers that are not finite, or beyond `MOST`.
+    again. ``kind``, ``strength``, ``rows`` and ``accuracy`` say how it came about: the last is the
+    share that is right of rows that neither the head nor its choice had seen, None where a label
+    had too few texts. Raises `HeadFileError` for what makes no probabilities: shapes that do not
+    fit, numbers that are not finite, or beyond `MOST`.
     """
 
     labels: tuple[str, ...]
