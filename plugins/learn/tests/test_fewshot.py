@@ -136,7 +136,9 @@ def test_the_accuracy_is_that_of_heads_that_were_chosen_without_the_text() -> No
     assert few.head.accuracy == np.mean(right) < max(trial.accuracy for trial in few.trials)
 
 
-@pytest.mark.parametrize("repeated", [lambda text: text, lambda text: f" {text}\n"], ids=str)
+@pytest.mark.parametrize(
+    "repeated", [lambda text: text, lambda text: f" {text}\n"], ids=["as-it-is", "spaced"]
+)
 def test_a_text_that_is_repeated_is_not_judged_by_what_was_learned_of_it(
     repeated: Callable[[str], str],
 ) -> None:
