@@ -177,7 +177,7 @@ def test_a_file_that_is_no_head_is_told_before_the_model_is_loaded(
     file.write_bytes(data)
     done = run("classify", "--head", file, "rain")
     assert done.exit_code == 1
-    assert "is no head that core-learn has written" in done.output
+    assert "This is not a head of core-learn" in done.output
 
 
 def test_a_head_of_another_model_is_refused_before_any_row(
