@@ -5,15 +5,20 @@ The chat formats of model families are here too, for models without a template o
 
 from __future__ import annotations
 
+import difflib
+import json
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Self
+from typing import Any, Self
 
 from core.clock import Check, never_stop
-from core.errors import ChatTemplateError
+from core.errors import ChatTemplateError, InvalidOptionError
+from core.options import GenerateConfig
 from core.types import Message
+
+_NO_OPTIONS = GenerateConfig()
 
 
 class RenderedPrompt(str):
@@ -63,17 +68,131 @@ def continued(prompt: str, continuations: Sequence[str], special: Collection[str
 def render(
     messages: Sequence[Message],
     special: Collection[str],
-    template: Callable[[Sequence[Message]], str],
+    template: Callable[..., str],
     check: Check = never_stop,
+    config: GenerateConfig | None = None,
 ) -> RenderedPrompt:
     """Run a chat template over messages whose contents cannot spell a special token.
 
-    ``check`` is asked while that is seen to, and may raise.
+    ``template`` is called with the messages, and, where ``config`` has some, with their variables
+    as a mapping; where it continues the final message, it is to write no generation prompt.
+    ``check`` is called in between, and may raise. Raises `ChatTemplateError`.
     """
-    marker = _unused_character([message.content for message in messages])
+    config = config or _NO_OPTIONS
+    variables, continues = config.chat_template_kwargs, config.continue_final_message
+    check_continued(messages, config)
+
+    texts = [text for m in messages for text in (m.content, m.name or "")]
+    texts.append("" if variables is None else json.dumps(variables, ensure_ascii=False))
+    marker = _unused_character(texts)
     spelling = _spelling(tuple(special))
-    safe = [replace(m, content=spelling.defused(m.content, marker, check)) for m in messages]
-    return RenderedPrompt(template(safe), marker)
+
+    def safe(text: str) -> str:
+        return spelling.defused(text, marker, check)
+
+    turns = [replace(m, content=safe(m.content), name=m.name and safe(m.name)) for m in messages]
+    arguments = _safe_variables(variables, safe)
+    tag = content = ""
+    if continues:  # a character that shows where the content ends, and keeps white space there
+        tag, content = _unused_character([*texts, marker]), turns[-1].content
+        turns[-1] = replace(turns[-1], content=content + tag)
+
+    text = template(turns, *arguments)
+    for place, message in enumerate(messages):
+        if message.name is not None and _same_without_name(place, turns, text, template, arguments):
+            refuse_names([message])
+    return RenderedPrompt(_until(text, tag, content) if continues else text, marker)
+
+
+def check_continued(messages: Sequence[Message], config: GenerateConfig) -> None:
+    """Raise `ChatTemplateError` where the last message is to be continued, and cannot be."""
+    last = messages[-1].role if messages else "user"
+    if config.continue_final_message and last != "assistant":
+        raise ChatTemplateError(
+            "continue_final_message continues a message of the assistant, and the last one here is "
+            f"the {last}'s. End with the assistant's, or leave the option out."
+        )
+
+
+def unread_variable(name: str, reads: Collection[str]) -> InvalidOptionError:
+    """Return the error of a variable that a chat template never reads; ``reads`` are those it does.
+
+    Its ``value`` is the variable's name.
+    """
+    known = ", ".join(sorted(reads)) or "none"
+    close = difflib.get_close_matches(name, reads, n=1)
+    hint = f"; did you mean {close[0]!r}" if close else ""
+    expected = f"a variable that the model's chat template reads ({known}){hint}"
+    return InvalidOptionError("chat_template_kwargs", name, expected)
+
+
+def refuse_variables(config: GenerateConfig) -> None:
+    """Raise `InvalidOptionError` for any variable, where the chat template reads none."""
+    for name in config.chat_template_kwargs or ():
+        raise unread_variable(name, ())
+
+
+def refuse_names(
+    messages: Sequence[Message], reason: str = "The model's chat template has no place"
+) -> None:
+    """Raise `ChatTemplateError` for a message with a name, where there is no place for any."""
+    for message in messages:
+        if message.name is not None:
+            raise ChatTemplateError(
+                f"{reason} for a message's name ({message.name!r:.60}): leave it out, or write it "
+                "into the content."
+            )
+
+
+def _same_without_name(
+    place: int,
+    turns: Sequence[Message],
+    text: str,
+    template: Callable[..., str],
+    arguments: tuple[object, ...],
+) -> bool:
+    """Return whether the prompt of these turns does not depend on one's name."""
+    others = [*turns[:place], replace(turns[place], name=None), *turns[place + 1 :]]
+    try:
+        return template(others, *arguments) == text
+    except ChatTemplateError:  # the template cannot do without
+        return False
+
+
+def _until(text: str, tag: str, content: str) -> str:
+    """Return the text up to the tag, with the content before it as it is."""
+    before, *others = text.split(tag)
+    trimmed = content.lstrip()
+    if len(others) == 1 and before.endswith(trimmed):
+        own = content if before.endswith(content) else trimmed
+        return before[: len(before) - len(own)] + content
+    how = "writes it more than once" if len(others) > 1 else "does not write all of it"
+    raise ChatTemplateError(
+        f"The last message cannot be continued: the model's chat template {how}. Render the "
+        "messages before it, and write its text after that prompt."
+    )
+
+
+def _safe_variables(
+    variables: Mapping[str, object] | None, safe: Callable[[str], str]
+) -> tuple[dict[str, object], ...]:
+    """Return the variables as the argument that they are, ``safe`` of each string; none for None.
+
+    Raises `InvalidOptionError` for some that are nested too deeply.
+    """
+
+    def mapped(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {safe(name): mapped(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [mapped(item) for item in value]
+        return safe(value) if isinstance(value, str) else value
+
+    try:
+        return () if variables is None else ({k: mapped(it) for k, it in variables.items()},)
+    except RecursionError:
+        expected = "values that are nested less deeply"
+        raise InvalidOptionError("chat_template_kwargs", "...", expected) from None
 
 
 _CHECKED = 4096  # suspicious places between two looks at whether the prompt is still wanted

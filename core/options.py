@@ -312,7 +312,7 @@ def _template_variables(value: object) -> dict[str, object] | None:
     import json  # 1.5 ms that `import core` does without
 
     try:
-        copied = json.loads(json.dumps(dict(value), allow_nan=False))
+        copied = json.loads(json.dumps(dict(value), allow_nan=False, ensure_ascii=False).encode())
     except (TypeError, ValueError, RecursionError):
         raise InvalidOptionError("chat_template_kwargs", value, expected) from None
     return cast("dict[str, object]", copied) or None

@@ -41,14 +41,23 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a chat."""
+    """One turn of a chat. ``name`` is its speaker's, for templates that have a place for it."""
 
     role: Role
     content: str
+    name: str | None = None
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the message for JSON, and for a chat template; a name only where it has one."""
+        turn = {"role": self.role, "content": self.content}
+        return turn if self.name is None else {**turn, "name": self.name}
 
 
 Conversation: TypeAlias = Sequence[Message | Mapping[str, object]]
-"""The turns of a chat; ``{"role": ..., "content": ...}`` stands for a `Message`."""
+"""The turns of a chat; ``{"role": ..., "content": ...}`` stands for a `Message`.
+
+The content may be a list of text parts, as OpenAI's API has them, and the role ``developer``.
+"""
 
 
 @dataclass(frozen=True, slots=True)

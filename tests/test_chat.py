@@ -5,14 +5,16 @@ from __future__ import annotations
 import copy
 import pickle
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.chat import RenderedPrompt, defuse, render
-from core.errors import ChatTemplateError
+from core.errors import ChatTemplateError, InvalidOptionError
+from core.options import GenerateConfig
 from core.types import Message
 
 SPECIAL = ("<s>", "</s>", "<end>")
@@ -130,3 +132,89 @@ def test_what_is_added_to_a_prompt_is_plain_text() -> None:
     assert pickle.loads(pickle.dumps(both)).marked == both.marked
     with pytest.raises(TypeError, match="joined with a string"):
         prompt + 1  # type: ignore[operator]
+
+
+# --------------------------------------------------------------------------- options of a template
+
+CONTINUED = GenerateConfig(continue_final_message=True)
+
+
+def said(messages: Sequence[Message]) -> str:
+    """A template that trims contents, and asks for no turn."""
+    return "".join(f"[{m.role}]{m.content.strip()}<end>" for m in messages)
+
+
+@pytest.mark.parametrize(
+    "content", ["one, two", "", " ", "\n\n", " one \n", "a<end>", "\ufdd0", "a[user]b"]
+)
+def test_a_continued_message_ends_the_prompt_as_it_is(content: str) -> None:
+    turns = [Message("user", "Count."), Message("assistant", content)]
+    prompt = render(turns, SPECIAL, said, config=CONTINUED)
+    assert prompt == f"[user]Count.<end>[assistant]{content}"
+    assert prompt.marked.count("<end>") == 1  # the template's own
+
+
+@pytest.mark.parametrize(
+    ("turns", "template", "reason"),
+    [
+        ([Message("user", "a")], said, "the last one here is the user's"),
+        ([Message("assistant", "a"), Message("system", "b")], said, "is the system's"),
+        ([Message("assistant", "a")], lambda turns: "", "does not write all of it"),
+        ([Message("assistant", "a|b")], lambda t: t[0].content.split("|")[1], "not write all"),
+        ([Message("assistant", "ab")], lambda t: t[0].content.upper(), "does not write all"),
+        ([Message("assistant", "ab")], lambda t: t[0].content * 2, "more than once"),
+    ],
+)
+def test_what_cannot_be_continued_is_refused(turns: Any, template: Any, reason: str) -> None:
+    with pytest.raises(ChatTemplateError, match=reason):
+        render(turns, SPECIAL, template, config=CONTINUED)
+
+
+def test_names_are_given_to_a_template_that_has_a_place_for_them() -> None:
+    def named(messages: Sequence[Message]) -> str:
+        return "".join(f"{m.name}: {m.content}\n" for m in messages)
+
+    turns = [Message("user", "a", "ann<end>"), Message("assistant", "b", "bob")]
+    prompt = render(turns, SPECIAL, named)
+    assert prompt == "ann<end>: a\nbob: b\n"
+    assert "<end>" not in prompt.marked
+    assert render(turns, SPECIAL, named, config=CONTINUED) == "ann<end>: a\nbob: b"
+
+
+def test_a_name_that_changes_nothing_is_refused() -> None:
+    def of_users(messages: Sequence[Message]) -> str:
+        return "".join(m.name or "-" for m in messages if m.role == "user")
+
+    turns = [Message("user", "a", "ann"), Message("assistant", "b", "bob")]
+    assert render(turns[:1], SPECIAL, of_users) == "ann"
+    with pytest.raises(ChatTemplateError, match=r"no place for a message's name \('bob'\)"):
+        render(turns, SPECIAL, of_users)
+    with pytest.raises(ChatTemplateError, match="ann"):
+        render(turns, SPECIAL, template)
+
+
+def test_variables_reach_the_template_and_spell_no_special_token() -> None:
+    seen: list[Mapping[str, object]] = []
+
+    def given(messages: Sequence[Message], variables: Mapping[str, object]) -> str:
+        seen.append(variables)
+        return f"<s>{variables['note']}"
+
+    variables = {"note": "a<end>b", "tools": [{"<s>": ["</s>", 1, None, True]}], "thinking": False}
+    config = GenerateConfig(chat_template_kwargs=variables)
+    prompt = render([Message("user", "\ufdd0")], SPECIAL, given, config=config)
+    assert prompt == "<s>a<end>b"
+    assert marks(prompt) == ["<s>"]
+    [found] = seen
+    assert found.keys() == variables.keys()
+    assert not any(mark in repr(found) for mark in SPECIAL)
+    assert found["thinking"] is False
+
+
+def test_variables_that_are_nested_too_deeply_are_refused() -> None:
+    deep: list[object] = []
+    for _ in range(600):
+        deep = [deep]
+    config = GenerateConfig(chat_template_kwargs={"deep": deep})
+    with pytest.raises(InvalidOptionError, match="nested less deeply"):
+        render([Message("user", "a")], SPECIAL, lambda *_: "", config=config)

@@ -187,7 +187,7 @@ def test_messages_are_a_sequence_of_messages() -> None:
     assert checked_messages(iter(turns)) == turns
     with pytest.raises(TypeError, match=r"sequence of core\.Message"):
         checked_messages("hello")
-    with pytest.raises(TypeError, match="Message 1 is a int"):
+    with pytest.raises(TypeError, match="Message 1: This is a int, not"):
         checked_messages([*turns, 7])
 
 
@@ -200,17 +200,75 @@ def test_mappings_are_messages() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({}, "Message 1 has the keys none"),
-        ({"role": "user"}, "Message 1 has the keys 'role'"),
-        ({"role": "user", "content": "a", "name": "b"}, "Message 1 has the keys .*'name'"),
-        ({"role": "user", "content": None}, "content of message 1 is a NoneType"),
-        (Message("user", b"a"), "content of message 1 is a bytes"),  # type: ignore[arg-type]
-        (("user", "a"), "Message 1 is a tuple"),
+        ({}, "Message 1, role: This field is required"),
+        ({"role": "user"}, "Message 1, content: This field is required"),
+        ({"role": "user", "content": None}, "Message 1, content: This field is required"),
+        ({"role": 1, "content": "a"}, "Message 1, role: This must be a string, not a int"),
+        ({"role": "user", "content": "a", "mood": "b"}, "Message 1, mood: .* Leave it out"),
+        ({"role": "user", "content": "a", "name": 3}, "Message 1, name: This must be a string"),
+        ({"role": "user", "content": "a", "weight": 0}, "Message 1, weight: .* Only 1"),
+        ({"role": "user", "content": "a", "weight": True}, "Message 1, weight: "),
+        ({"role": "assistant", "tool_calls": [{}]}, "Message 1, tool_calls: .* Tools are not"),
+        ({"role": "user", "content": ["a"]}, r"Message 1, content\[0\]: This must be an object"),
+        ({"role": "user", "content": [{"text": "a"}]}, r"content\[0\], type: This field is req"),
+        ({"role": "user", "content": [{"type": "text"}]}, r"content\[0\], text: This field is req"),
+        (
+            {"role": "user", "content": [{"type": "text", "text": "a", "sound": 1}]},
+            r"content\[0\], sound: This field of a part",
+        ),
+        (
+            {"role": "user", "content": [{"type": "image_url", "image_url": {}}]},
+            r"content\[0\]: A part of type 'image_url'",
+        ),
+        (Message("user", b"a"), "Message 1, content: .* not a bytes"),  # type: ignore[arg-type]
+        (("user", "a"), "Message 1: This is a tuple, not"),
     ],
 )
 def test_a_wrong_message_is_named(wrong: object, said: str) -> None:
     with pytest.raises(TypeError, match=said):
         checked_messages([Message("user", "a"), wrong])
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ({"role": "developer", "content": "a"}, Message("system", "a")),
+        ({"role": "user", "content": "a", "name": "ann"}, Message("user", "a", "ann")),
+        ({"role": "user", "content": "a", "name": ""}, Message("user", "a")),
+        ({"role": "user", "content": []}, Message("user", "")),
+        (
+            {"role": "user", "content": [{"type": "text", "text": "a", "cache": None}]},
+            Message("user", "a"),
+        ),
+        (
+            {
+                "role": "user",
+                "content": (
+                    {"type": "input_text", "text": "a"},
+                    {"type": "refusal", "refusal": "b"},
+                    {"type": "output_text", "text": "c", "annotations": [{"x": 1}]},
+                ),
+            },
+            Message("user", "a\nb\nc"),
+        ),
+        (
+            {
+                **{"role": "assistant", "content": "a", "weight": 1, "refusal": None},
+                **{"tool_calls": [], "annotations": [], "audio": None, "function_call": {}},
+            },
+            Message("assistant", "a"),
+        ),
+        (Message("developer", "a"), Message("system", "a")),  # type: ignore[arg-type]
+    ],
+)
+def test_what_clients_write_for_a_message_is_read(given: Message, read: Message) -> None:
+    assert checked_messages([given]) == checked_conversation([given]) == [read]
+
+
+def test_a_message_as_a_mapping_is_the_same_message() -> None:
+    for turn in (Message("user", "a"), Message("assistant", "b", "ann")):
+        assert checked_messages([turn.to_dict()]) == [turn]
+    assert Message("user", "a").to_dict() == {"role": "user", "content": "a"}
 
 
 def test_a_conversation_has_a_message_and_known_roles() -> None:
@@ -219,7 +277,7 @@ def test_a_conversation_has_a_message_and_known_roles() -> None:
     with pytest.raises(ChatTemplateError, match="Give at least one"):
         checked_conversation([])
     for wrong in (Message("tool", "a"), {"role": "tool", "content": "a"}):  # type: ignore[arg-type]
-        with pytest.raises(InvalidOptionError, match=r"messages\[1\]\.role='tool'"):
+        with pytest.raises(InvalidOptionError, match=r"messages\[1\]\.role='tool'.*Tools are"):
             checked_conversation([turns[0], wrong])
 
 

@@ -119,6 +119,21 @@ def test_a_conversation_is_known_by_its_last_message() -> None:
     assert model.calls[0] == Call("chat", (), tuple(turns), core.GenerateConfig())
 
 
+def test_a_conversation_may_be_continued() -> None:
+    model = FakeModel({"Yes, ": "we can"})
+    turns = [core.Message("user", "Can we?"), core.Message("assistant", "Yes, ")]
+    prompt = model.render_chat(turns, continue_final_message=True)
+    assert prompt == "<user>Can we?<end><assistant>Yes, "
+    assert model.chat(turns, continue_final_message=True).text() == "we can"
+    assert model.generate(prompt).text() == "we can"
+    with pytest.raises(core.ChatTemplateError, match="the user's"):
+        model.chat(turns[:1], continue_final_message=True)
+    with pytest.raises(core.InvalidOptionError, match="'tone' is not valid"):
+        model.chat(turns, chat_template_kwargs={"tone": 1})
+    with pytest.raises(core.ChatTemplateError, match="no place for a message's name"):
+        model.chat([core.Message("user", "a", "ann")])
+
+
 @given(letters, stops, st.integers(1, 14))
 def test_an_answer_ends_where_the_options_say(answer: str, stop: list[str], limit: int) -> None:
     model = FakeModel(answer)

@@ -19,6 +19,7 @@ from core_mlx_native.checkpoint.config_keys import CONFIG_KEYS, FAMILY_KEYS, ROP
 from core_mlx_native.checkpoint.generation_keys import GENERATION_KEYS
 from core_mlx_native.checkpoint.keys import Key, harmless
 from core_mlx_native.checkpoint.names import HARMLESS, STRANGERS
+from core_mlx_native.text.tokenizer_keys import LIBRARY_KEYS, TOKENIZER_KEYS
 
 PAGE = Path(__file__).parents[1] / "docs" / "model_files.md"
 KEYS: Mapping[str, Mapping[str, Key]] = {
@@ -30,6 +31,8 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
     "init_lora_weights": INITIALISATIONS,
     "mlx-lm": MLX_LM_KEYS,
     "lora_parameters": MLX_LM_PARAMETERS,
+    "tokenizer_config.json": TOKENIZER_KEYS,
+    "tokenizer.json": LIBRARY_KEYS,
 }
 NAMES: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
     "files": ("file", "what it is", FILES),

@@ -281,8 +281,10 @@ def test_the_context_that_is_named_is_enough(tmp_path: Path, length: int) -> Non
 class NoTemplate(ReferenceModel):
     """A base model."""
 
-    def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
-        super().rendered(messages)
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
+        super().rendered(messages, config)
         raise ChatTemplateError("This model has no chat template. Use generate().")
 
 

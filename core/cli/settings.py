@@ -21,6 +21,7 @@ LOAD = (
 )
 LOAD_OPTION = "A load option: context_len=512, or one of the backend's own."
 
+_THINKING = "enable_thinking"
 _MOST_LABELS = 64 * 2**20  # bytes of a file of labels
 
 
@@ -80,7 +81,7 @@ def answer_config(flags: Mapping[str, Any], **more: Any) -> GenerateConfig:
     """The options of a request for an answer. Raises `OptionError`."""
     from core.options import GenerateConfig
 
-    options = given(flags, (*SAMPLING, "max_tokens"))
+    options = given(flags, (*SAMPLING, "max_tokens")) | template_config(flags)
     return GenerateConfig(stop=flags["stop"], stop_tokens=flags["stop_tokens"], **options, **more)
 
 
@@ -98,6 +99,67 @@ def sampling_options(command: Any) -> Any:
     for flag in reversed(flags):
         command = flag(command)
     return command
+
+
+def template_options(command: Any) -> Any:
+    """Decorate a command with the flags that the model's chat template is given."""
+    flags = [
+        click.option(
+            "--chat-template-kwargs",
+            metavar="JSON",
+            help="Variables of the chat template, by name; implies --chat.",
+        ),
+        click.option(
+            "--thinking/--no-thinking",
+            default=None,
+            help='The same as {"enable_thinking": true} or false there.',
+        ),
+        click.option(
+            "--opening",
+            metavar="TEXT",
+            help="First words of the answer, after the chat prompt; implies --chat.",
+        ),
+    ]
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+def template_config(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a chat template that were given, as `core.GenerateConfig` has them.
+
+    Raises `click.UsageError`, and `click.BadParameter` for what is not a JSON object.
+    """
+    variables, thinking = _variables(flags["chat_template_kwargs"]), flags["thinking"]
+    if thinking is not None:
+        if _THINKING in variables:
+            raise click.UsageError(f"--thinking and {_THINKING} are the same: give one of them.")
+        variables[_THINKING] = thinking
+    options: dict[str, Any] = {"chat_template_kwargs": variables} if variables else {}
+    if flags.get("continue_final_message"):
+        options["continue_final_message"] = True
+    return options
+
+
+def uses_template(flags: Mapping[str, Any]) -> bool:
+    """Return whether texts go through the chat template: with --chat, or a flag that implies it."""
+    implied = any(flags[name] is not None for name in ("system", "thinking", "opening"))
+    return implied or bool(flags["chat"] or _variables(flags["chat_template_kwargs"]))
+
+
+def _variables(text: str | None) -> dict[str, object]:
+    if text is None:
+        return {}
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise click.BadParameter(
+            f"{text!r:.80} is not a JSON object: {error}. Give one such as "
+            "'{\"enable_thinking\": false}'.",
+            param_hint="'--chat-template-kwargs'",
+        ) from None
 
 
 def load_options(command: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -14,13 +14,14 @@ from core.errors import (
     EvaluationError,
     InvalidOptionError,
     LabelError,
+    OptionError,
     UnsupportedOperationError,
     UnsupportedOptionError,
 )
 from core.evaluation.drawing import Drawn, Generate, drawn
 from core.evaluation.items import Item
 from core.evaluation.marking import Marking, majority
-from core.evaluation.prompts import Prompting, told_by
+from core.evaluation.prompts import Prompting, rendering, told_by
 from core.evaluation.result import ItemResult, Sample
 from core.extensions import Scoring
 from core.labels import softmax
@@ -84,10 +85,17 @@ class Asker:
         self._speed = Speed()
         self._told = {told_by(example) for example in prompting.examples}
         self._generate = generate or model.batch_generate
+        labels = marking.metric == "choice"
+        self._render = rendering(prompting, model, labels=labels) if prompting.chat else None
+
+    @property
+    def variables(self) -> Mapping[str, object]:
+        """The variables that the chat template is given; complete after the first prompt."""
+        return {} if self._render is None else self._render.variables
 
     def prompt(self, item: Item) -> str:
         """What the model reads of an item. Raises `CoreError` for one that it cannot."""
-        return self.prompting.prompt(item, self.model)
+        return self.prompting.put(item, self._render)
 
     def answered(self, items: Sequence[Item], config: GenerateConfig) -> list[ItemResult]:
         """The marked items, in order."""
@@ -116,6 +124,8 @@ class Asker:
             return EvaluationError(f"The answer {item.answers[0]!r:.80} holds no number.")
         try:
             return self.prompt(item)
+        except OptionError:  # as wrong for every other item
+            raise
         except CoreError as error:
             return error
 

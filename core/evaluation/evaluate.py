@@ -55,6 +55,8 @@ def evaluate(
     kind = metric or ("choice" if put.letters else metric_of(found[0]))
     validate.one_of("metric", kind, METRICS)
     request = with_ends(resolve_generate(config, options), kind, put)
+    if put.chat and request.chat_template_kwargs and put.chat_template_kwargs is None:
+        put = replace(put, chat_template_kwargs=request.chat_template_kwargs)
     sizes = tuple(validate.integer("batch_sizes", size, 0) for size in batch_sizes)
     samples = validate.integer("num_samples", num_samples, 1)
     checked_samples(samples, sizes, request, pass_at)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from string import ascii_uppercase
 
 from core.errors import EvaluationError
 from core.evaluation.items import Item
 from core.extensions import Tokenizing
 from core.labels import label_texts
+from core.options import GenerateConfig
+from core.rendering import Rendering
 from core.tasks.template import filled, taken
 from core.types import Message
 
@@ -30,6 +33,7 @@ class Prompting:
     its answer, ``separator`` between them; in a ``chat`` they are turns of the conversation.
     ``prefix`` is written between a prompt and an answer, as ``label_prefix`` is.
     With ``letters``, the model is asked for the letter of a choice, and not for its text.
+    A chat's template is given ``chat_template_kwargs``, and its answer begins with ``opening``.
     """
 
     template: str | None = None
@@ -39,15 +43,20 @@ class Prompting:
     prefix: str = " "
     chat: bool = False
     system: str | None = None
+    chat_template_kwargs: Mapping[str, object] | None = field(default=None, hash=False)
+    opening: str = ""
 
     def prompt(self, item: Item, model: object = None) -> str:
         """The prompt of an item. A chat needs the ``model``, whose template it goes through.
 
         Raises `EvaluationError` for a field that the item lacks, and what the template raises.
         """
-        if self.chat:
-            assert isinstance(model, Tokenizing)
-            return model.render_chat(self.messages(item))
+        return self.put(item, rendering(self, model) if self.chat else None)
+
+    def put(self, item: Item, render: Callable[[list[Message]], str] | None = None) -> str:
+        """Return the prompt of an item; ``render`` makes that of a chat. Raises like `prompt`."""
+        if render is not None:
+            return render(self.messages(item))
         shown = [self._text(example) + self._ending(example) for example in self.examples]
         return self.separator.join([*shown, self._text(item)])
 
@@ -86,7 +95,11 @@ class Prompting:
         return LETTERED if self.letters else usual
 
     def check(self) -> None:
-        """Raise `EvaluationError` for a template that no item is seen in."""
+        """Raise `EvaluationError` for a template that no item is seen in, and a chat's options."""
+        if not self.chat and (self.chat_template_kwargs or self.opening):
+            raise EvaluationError(
+                "chat_template_kwargs and opening are for the model's chat template: set chat=True."
+            )
         named = taken(self.used)
         if not named:
             raise EvaluationError(
@@ -122,9 +135,19 @@ class Prompting:
         return ending
 
 
+def rendering(prompting: Prompting, model: object, *, labels: bool = False) -> Rendering:
+    """Return the function from conversations to prompts, after which ``labels`` may be read.
+
+    Raises `OptionError` for variables that are not values of JSON.
+    """
+    assert isinstance(model, Tokenizing)
+    config = GenerateConfig(chat_template_kwargs=prompting.chat_template_kwargs)
+    return Rendering(model, config, prompting.opening, labels=labels)
+
+
 def fingerprint(prompting: Prompting) -> dict[str, object]:
     """All that the prompts depend on, for JSON."""
-    return {
+    found: dict[str, object] = {
         "template": prompting.used,
         "examples": [[e.question, [*e.answers], [*e.choices]] for e in prompting.examples],
         "letters": prompting.letters,
@@ -133,6 +156,9 @@ def fingerprint(prompting: Prompting) -> dict[str, object]:
         "chat": prompting.chat,
         "system": prompting.system,
     }
+    if prompting.chat_template_kwargs:
+        found["chat_template_kwargs"] = dict(prompting.chat_template_kwargs)
+    return found | ({"opening": prompting.opening} if prompting.opening else {})
 
 
 def told_by(item: Item) -> tuple[object, ...]:

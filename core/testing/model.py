@@ -54,6 +54,7 @@ _ALWAYS = frozenset(
     {
         Capability.GENERATE,
         Capability.CHAT,
+        Capability.CHAT_TEMPLATE,
         Capability.CLASSIFY,
         Capability.BATCH_GENERATE,
         Capability.LOGPROBS,
@@ -71,6 +72,7 @@ _HONOURED = {
     *("max_tokens", "stop", "stop_tokens", "cancel", "timeout", "seed", "return_logprobs"),
     *("temperature", "top_k", "top_p", "min_p", "repeat_penalty"),
     *("labels", "label_prefix", "labels_only", "return_logits"),  # or their capability is missing
+    *("chat_template_kwargs", "continue_final_message"),
 }
 # An option that core gets later is refused until the fake honours it, and never ignored.
 _REFUSED = {*ChatOptions.__annotations__, *ClassifyOptions.__annotations__} - _HONOURED
@@ -165,7 +167,7 @@ class FakeModel(TextModelBase):
         """The answer to the last message."""
         request = self._checked(Capability.CHAT, config, options)
         turns = checked_conversation(messages)
-        prompt = vocabulary.render_chat(turns)
+        prompt = vocabulary.render_chat(turns, request)
         self.calls.append(Call("chat", (), tuple(turns), request))
         return self._stream(prompt, request)
 
@@ -263,8 +265,9 @@ class FakeModel(TextModelBase):
     ) -> RenderedPrompt:
         """Return the prompt that ``chat`` would continue."""
         self.check_open()
-        self._refuse_options(resolve_template(config, options), Capability.TOKENIZING)
-        return vocabulary.render_chat(checked_conversation(messages))
+        request = resolve_template(config, options)
+        self._refuse_options(request, Capability.TOKENIZING)
+        return vocabulary.render_chat(checked_conversation(messages), request)
 
     def _checked(
         self, operation: Capability, config: GenerateConfig | None, options: GenerateOptions

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from core.chat import RenderedPrompt, render
+from core.chat import RenderedPrompt, refuse_variables, render
+from core.options import GenerateConfig
 from core.types import Message
 
 SPECIAL = ("<end>", "<system>", "<user>", "<assistant>")
@@ -18,7 +19,9 @@ PRINTABLE = range(0x20, 0x7F)
 
 _IDS = {text: END + index for index, text in enumerate(SPECIAL)}
 _SPLIT = re.compile("(" + "|".join(SPECIAL) + ")")
-_LAST_TURN = re.compile(".*<(?:system|user|assistant)>(.*)<end><assistant>", re.DOTALL)
+_LAST_TURN = re.compile(
+    ".*<(?:system|user|assistant)>(.*)<end><assistant>|.*<assistant>(.*)", re.DOTALL
+)
 
 
 def encode(text: str) -> list[int]:
@@ -33,9 +36,17 @@ def decode(ids: Sequence[int]) -> str:
     return "".join(map(_text, ids))
 
 
-def render_chat(messages: Sequence[Message]) -> RenderedPrompt:
-    """The prompt of a conversation: each message as ``<role>content<end>``."""
-    return render(messages, SPECIAL, _template)
+def render_chat(
+    messages: Sequence[Message], config: GenerateConfig | None = None
+) -> RenderedPrompt:
+    """Return the prompt of a conversation: each message as ``<role>content<end>``.
+
+    The template reads no variables, so that each is refused.
+    """
+    if config is not None:
+        refuse_variables(config)
+    template = _said if config is not None and config.continue_final_message else _template
+    return render(messages, SPECIAL, template, config=config)
 
 
 def asked(prompt: str) -> str:
@@ -43,7 +54,7 @@ def asked(prompt: str) -> str:
     if not isinstance(prompt, RenderedPrompt):
         return prompt
     turn = _LAST_TURN.fullmatch(prompt.marked)
-    return turn[1].replace(prompt.marker, "") if turn else str(prompt)
+    return (turn[1] or turn[2] or "").replace(prompt.marker, "") if turn else str(prompt)
 
 
 class Detokenizer:
@@ -75,5 +86,8 @@ def _rendered(prompt: RenderedPrompt) -> Iterator[int]:
 
 
 def _template(messages: Collection[Message]) -> str:
-    turns = "".join(f"<{message.role}>{message.content}<end>" for message in messages)
-    return turns + "<assistant>"
+    return _said(messages) + "<assistant>"
+
+
+def _said(messages: Collection[Message]) -> str:
+    return "".join(f"<{message.role}>{message.content}<end>" for message in messages)

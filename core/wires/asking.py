@@ -10,6 +10,7 @@ from core.errors import CoreError, UnsupportedOperationError
 from core.extensions import Tokenizing
 from core.options import GenerateConfig
 from core.protocols import TextModel
+from core.rendering import Rendering
 from core.types import ClassifyResult
 from core.wires.questions import Answer, DecisionRequest
 from core.wires.reading import Reading, readings
@@ -28,31 +29,35 @@ def ask(
 ) -> list[tuple[list[Answer], Usage] | Exception]:
     """The answers to each request with the tokens they took, or what kept it from them.
 
-    ``config`` is for ``cancel`` and ``timeout``; with ``chat`` questions go through the model's
-    chat template. Questions with the same labels share a call, whichever requests they are of.
-    Tokens are 0 where a model does not show its tokenizer.
+    ``config`` is for ``cancel``, ``timeout`` and variables of the chat template, through which
+    questions go with ``chat``. Questions with the same labels share a call, whichever requests
+    they are of. Tokens are 0 where a model does not show its tokenizer.
     """
-    asked = [_asked(model, request, chat) for request in requests]
+    config = config or GenerateConfig()
+    render = Rendering(model, config, labels=True) if isinstance(model, Tokenizing) else None
+    asked = [_asked(model, request, render, chat) for request in requests]
     every = [one for each in asked if not isinstance(each, Exception) for one in each]
-    found = iter(_results(model, every, config or GenerateConfig()))
+    found = iter(_results(model, every, config))
     return [
         each if isinstance(each, Exception) else _answered(model, each, found) for each in asked
     ]
 
 
-def _asked(model: TextModel, request: DecisionRequest, chat: bool) -> Asked | Exception:
+def _asked(
+    model: TextModel, request: DecisionRequest, render: Rendering | None, chat: bool
+) -> Asked | Exception:
     try:
-        return [(one, _prompt(model, one, chat)) for one in readings(request)]
+        return [(one, _prompt(model, one, render, chat)) for one in readings(request)]
     except CoreError as error:  # a chat template that refuses it, or a model without one
         return error
 
 
-def _prompt(model: TextModel, one: Reading, chat: bool) -> str:
+def _prompt(model: TextModel, one: Reading, render: Rendering | None, chat: bool) -> str:
     if not chat:
         return one.as_text()
-    if not isinstance(model, Tokenizing):
+    if render is None:
         raise UnsupportedOperationError("chat templates", type(model).__name__, ())
-    return model.render_chat(one.as_messages()) + one.opening
+    return render(one.as_messages(), one.opening)
 
 
 def _results(model: TextModel, asked: Asked, config: GenerateConfig) -> list[ClassifyResult]:

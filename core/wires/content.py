@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from core.messages import MessageProblem, read_part
 from core.wires.questions import MAX_LETTERS, Choice, How, Question, Score
 from core.wires.values import Value
 
 # https://platform.openai.com/docs/api-reference/decisions (openai 3.54.0, DecisionInputJSON)
 _MAX_JSON_DEPTH, _MAX_JSON_VALUES, _MAX_JSON_BYTES = 32, 10_000, 256 * 1024
-_TEXT_PARTS = ("text", "input_text", "output_text")
 
 
 def described(value: Value | None) -> str:
@@ -74,16 +74,12 @@ def parts(value: Value) -> str:
 
 
 def _part(part: Value) -> str:
-    kind = part.need("type").text()
-    if kind in _TEXT_PARTS:
-        part.only({"type", "text", "annotations", "logprobs", "prompt_cache_breakpoint"})
-        return part.need("text").text()
-    if kind == "refusal":
-        return part.need("refusal").text()
-    if kind == "input_json":
+    if part.need("type").text() == "input_json":
         return _json_part(part.need("data"))
-    message = f"A part of type {kind!r:.60} cannot be read: models here read text alone."
-    raise part.wrong(message, "unsupported_content")
+    try:
+        return read_part(part.data, part.path)
+    except MessageProblem as problem:
+        raise part.dialect.invalid(problem.path, problem.problem, problem.code) from None
 
 
 def _json_part(data: Value) -> str:

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from core.errors import OptionError
-from core.options import GenerateConfig, GenerateOptions
-from core.types import Message, Role
-from core.wires import content
+from core.messages import MessageProblem, read_messages
+from core.options import ChatOptions, GenerateConfig
+from core.types import Message
 from core.wires.errors import OPENAI
 from core.wires.values import Value, bounded
 
@@ -28,16 +28,11 @@ Kind = Literal["chat", "completion"]
 MAX_ANSWERS, MAX_LIKELIEST = 128, 20
 """What OpenAI takes at most: answers to one request, and tokens that are told beside one."""
 
-_ROLES: Mapping[str, Role] = {
-    "system": "system",
-    "developer": "system",  # its newer name
-    "user": "user",
-    "assistant": "assistant",
-}
 _HARMLESS = {
     *("model", "user", "metadata", "store", "service_tier", "stream", "stream_options"),
     *("safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options"),
     "parallel_tool_calls",  # of tools, which are refused themselves
+    *("cache_prompt", "keep_alive"),  # llama.cpp's and Ollama's: what is kept between requests
 }
 
 
@@ -45,18 +40,18 @@ _HARMLESS = {
 class GenerationRequest:
     """A text to continue (``kind`` "completion", ``prompt``) or a chat to answer (``messages``).
 
-    ``options`` are keywords of ``generate``, checked as `core.GenerateConfig` checks them. The rest
-    is for a server to honour, and a line of a batch refuses it: a stream, with its last chunk of
-    usage; ``n`` answers side by side; ``echo``, the prompt in front of each; ``likeliest``, how
-    many tokens are told beside the first one. ``generates`` is false where the prompt alone is
-    wanted back.
+    ``options`` are keywords of ``chat`` or ``generate``, checked as `core.GenerateConfig` checks
+    them. The rest is for a server to honour, and a line of a batch refuses it: a stream, with its
+    last chunk of usage; ``n`` answers side by side; ``echo``, the prompt in front of each;
+    ``likeliest``, how many tokens are told beside the first one. ``generates`` is false where the
+    prompt alone is wanted back.
     """
 
     kind: Kind
     model: str
     prompt: str = ""
     messages: tuple[Message, ...] = ()
-    options: GenerateOptions = field(default_factory=GenerateOptions, hash=False)
+    options: ChatOptions = field(default_factory=ChatOptions, hash=False)
     stream: bool = False
     include_usage: bool = False
     n: int = 1
@@ -65,24 +60,24 @@ class GenerationRequest:
     generates: bool = True
 
     def config(self, defaults: GenerateConfig | None = None) -> GenerateConfig:
-        """These options over a caller's defaults."""
-        keywords: dict[str, Any] = {**self.options}
-        return dataclasses.replace(defaults or GenerateConfig(), **keywords)
+        """Return these options over a caller's defaults, each variable of the chat template too."""
+        defaults, keywords = defaults or GenerateConfig(), dict[str, Any](self.options)
+        if variables := keywords.get("chat_template_kwargs"):
+            usual = defaults.chat_template_kwargs or {}
+            keywords["chat_template_kwargs"] = {**usual, **variables}
+        return dataclasses.replace(defaults, **keywords)
 
 
 def read_chat(body: object) -> GenerationRequest:
     """The request of a chat completion's body, parsed. Raises `WireError`: 400, with ``error``."""
     request = bounded(body, OPENAI)
-    _refuse(request, _CHAT_NEUTRAL, {"messages", "top_logprobs", *_CHAT_OPTIONS})
-    messages = request.need("messages")
-    items = messages.items()
-    if not items:
-        raise messages.wrong("There has to be a message at least.", "too_short")
-    options = _options(request, _CHAT_OPTIONS)
+    _refuse(request, _CHAT_NEUTRAL, {"messages", "top_logprobs", *_CHAT_OPTIONS, *TEMPLATE})
+    messages = _messages(request.need("messages"))
+    options = _options(request, _CHAT_OPTIONS) | _template_options(request)
     return GenerationRequest(
         kind="chat",
         model=request.need("model").text(),
-        messages=tuple(_message(item) for item in items),
+        messages=messages,
         options=options,
         stream=_flag(request.get("stream")),
         include_usage=_include_usage(request.get("stream_options")),
@@ -120,15 +115,15 @@ def read_completion(body: object) -> GenerationRequest:
 # --------------------------------------------------------------------------- what is asked
 
 
-def _message(message: Value) -> Message:
-    role = message.need("role")
-    if role.text() not in _ROLES:
-        known = ", ".join(_ROLES)
-        raise role.wrong(f"A message of {role.text()!r:.60} cannot be read here: {known}.")
-    for name, value in message.named():
-        if name not in ("role", "content") and value.data not in (None, [], {}):
-            raise value.wrong("This field of a message cannot be honoured.", "unsupported_value")
-    return Message(_ROLES[role.text()], content.parts(message.need("content")))
+def _messages(messages: Value) -> tuple[Message, ...]:
+    items = messages.items()
+    if not items:
+        raise messages.wrong("There has to be a message at least.", "too_short")
+    try:
+        return tuple(read_messages([item.data for item in items]))
+    except MessageProblem as problem:
+        path = (*messages.path, *problem.path)
+        raise messages.dialect.invalid(path, problem.problem, problem.code) from None
 
 
 def _prompt(prompt: Value) -> str:
@@ -153,7 +148,7 @@ def _answers(value: Value | None) -> int:
     return value.integer()
 
 
-def _likeliest(value: Value | None, options: GenerateOptions, *, echo: bool = False) -> int:
+def _likeliest(value: Value | None, options: ChatOptions, *, echo: bool = False) -> int:
     """How many tokens are told beside the first: a model here shows all of them there alone."""
     count = 0 if value is None else value.integer()
     if value is None or count == 0:
@@ -214,7 +209,42 @@ _CHAT_OPTIONS = _SHARED | {
 _COMPLETION_OPTIONS = _SHARED | {"logprobs": ("return_logprobs", _completion_logprobs)}
 
 
-def _options(request: Value, known: Mapping[str, tuple[str, Reader]]) -> GenerateOptions:
+# What is for the chat template, by vLLM's names; the first is the short form of one variable.
+_THINKING, _ASKS = "enable_thinking", "add_generation_prompt"
+TEMPLATE = (_THINKING, "chat_template_kwargs", "continue_final_message", _ASKS)
+"""The fields that are for the chat template."""
+
+
+def _template_options(request: Value) -> ChatOptions:
+    """The keywords of ``chat`` that are for the chat template."""
+    options = ChatOptions()
+    if variables := _variables(request):
+        options["chat_template_kwargs"] = variables
+
+    continues, asks = _flag(request.get("continue_final_message")), request.get(_ASKS)
+    if asks is not None and asks.flag() is continues:
+        message = "It is true where continue_final_message is false, and false where that is true."
+        raise asks.wrong(message, "unsupported_value")
+    if continues:
+        options["continue_final_message"] = True
+    return options
+
+
+def _variables(request: Value) -> dict[str, object]:
+    given, thinking = request.get("chat_template_kwargs"), request.get(_THINKING)
+    variables = {} if given is None else dict(given.fields())
+    if thinking is not None:
+        asked = thinking.flag()
+        if variables.setdefault(_THINKING, asked) is not asked:
+            raise thinking.wrong("This and chat_template_kwargs say two things of it.")
+    try:
+        GenerateConfig(chat_template_kwargs=variables)
+    except OptionError as error:
+        raise (given or request).wrong(str(error)) from None
+    return variables
+
+
+def _options(request: Value, known: Mapping[str, tuple[str, Reader]]) -> ChatOptions:
     """Keywords of ``generate``, each checked on its own so that an error names its field."""
     options: dict[str, object] = {}
     for wire_name, (name, read) in known.items():
@@ -228,7 +258,7 @@ def _options(request: Value, known: Mapping[str, tuple[str, Reader]]) -> Generat
             GenerateConfig(**{name: read_value})  # type: ignore[arg-type]
         except OptionError as error:
             raise value.wrong(str(error)) from None
-    return cast("GenerateOptions", options)
+    return cast("ChatOptions", options)
 
 
 # --------------------------------------------------------------------------- refusals
@@ -251,6 +281,11 @@ _NEUTRAL: dict[str, Neutral] = {
     "presence_penalty": _zero,
     "frequency_penalty": _zero,
     "logit_bias": _empty,
+    # vLLM's and other servers'.
+    "skip_special_tokens": _is(True),
+    "ignore_eos": _is(False),
+    "stop_token_ids": _empty,
+    "extra_body": _empty,
 }
 _CHAT_NEUTRAL = _NEUTRAL | {
     "tools": _empty,

@@ -8,6 +8,7 @@ CAPABILITIES = frozenset(
     {
         Capability.GENERATE,
         Capability.CHAT,
+        Capability.CHAT_TEMPLATE,
         Capability.CLASSIFY,
         Capability.CLASSIFY_STREAMING,
         Capability.BATCH_GENERATE,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from core import validate
 from core.chat import RenderedPrompt, continued
+from core.options import GenerateConfig
 from core.text_stream import StreamDetokenizer
 from core.types import Conversation
 from core_runtime.chat.prompts import ChatPrompts
@@ -76,9 +77,11 @@ class Tokenizer:
         """Its bytes, divided by those of the longest token."""
         return len(text.encode()) // _LONGEST
 
-    def render_chat(self, messages: Conversation, check: Callable[[], None], /) -> RenderedPrompt:
-        """The prompt that asks for the assistant's next turn; ``check`` may raise meanwhile."""
-        return self._chat.render(messages, check)
+    def render_chat(
+        self, messages: Conversation, check: Callable[[], None], config: GenerateConfig, /
+    ) -> RenderedPrompt:
+        """Return the prompt that ``config`` asks for; ``check`` may raise meanwhile."""
+        return self._chat.render(messages, check, config)
 
     def detokenizer(self, prompt: Sequence[int]) -> StreamDetokenizer:
         """The text of tokens that continue a prompt, as they come."""

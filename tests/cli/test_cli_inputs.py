@@ -145,12 +145,30 @@ def test_field_names_the_text(classified: Any) -> None:
 def test_messages_go_through_the_chat_template(classified: Any) -> None:
     conversation = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}]
     line = json.dumps({"messages": conversation})
-    _, rows = classified(line, "--system", "s")
+    _, rows = classified(line, "--system", "s", "--new-turn")
     rendered = "<system>s</system><user>u</user><assistant>a</assistant>"
     assert (asked(rows[0]), rows[0]["token"]["id"]) == ("a", len(rendered))
     own = [{"role": "system", "content": "own"}, *conversation]
-    _, rows = classified(json.dumps({"messages": own}), "--system", "s")
+    _, rows = classified(json.dumps({"messages": own}), "--system", "s", "--new-turn")
     assert rows[0]["token"]["id"] == len(rendered.replace(">s<", ">own<"))
+
+
+def test_messages_are_read_as_a_server_reads_them(classified: Any) -> None:
+    parts = [{"type": "text", "text": "one"}, {"type": "input_text", "text": "two"}]
+    turns = [{"role": "developer", "content": "Be short."}, {"role": "user", "content": parts}]
+    lines = [
+        {"messages": turns},
+        {"custom_id": "a", "body": {"model": "m", "messages": turns, "temperature": 0}},
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+        {"messages": [{"role": "tool", "content": "3", "tool_call_id": "1"}]},
+    ]
+    code, rows = classified("\n".join(map(json.dumps, lines)))
+    assert code == 5
+    assert [row["error"] for row in rows[:2]] == [None, None]
+    rendered = "<system>Be short.</system><user>one\ntwo</user>"
+    assert [row["token"]["id"] for row in rows[:2]] == [len(rendered)] * 2
+    assert "Message 0, content[0]: A part of type 'image_url'" in rows[2]["error"]["message"]
+    assert "messages[0].role='tool'" in rows[3]["error"]["message"]
 
 
 def test_messages_and_a_template_do_not_go_together(classified: Any) -> None:

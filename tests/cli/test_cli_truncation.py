@@ -49,7 +49,8 @@ class Words:
 def maker(
     model: Tokenizing, side: Side, limit: int, template: Template | None = TEMPLATE
 ) -> PromptMaker:
-    return PromptMaker(model, "fake", template, truncation=Truncation(side, limit))
+    truncation = Truncation(side, limit)
+    return PromptMaker(model, "fake", template, truncation=truncation, new_turn=True)
 
 
 def is_kept(part: str, text: str, side: Side) -> bool:
@@ -142,7 +143,7 @@ def test_the_user_s_last_message_of_a_conversation_is_shortened(side: Side, kept
     limit = len(model.encode(model.render_chat(shorter)))
     row = Row(1, "It", messages=messages)
     assert maker(model, side, limit, None).prompt(row) == model.render_chat(shorter)
-    whole = PromptMaker(model, "fake").prompt(row)
+    whole = PromptMaker(model, "fake", new_turn=True).prompt(row)
     assert whole == model.render_chat(messages)
 
 

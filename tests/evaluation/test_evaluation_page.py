@@ -23,7 +23,8 @@ def test_the_snippets_run(scorer: Any) -> None:
 
 
 def test_every_flag_of_its_own_is_told() -> None:
-    known = {flag for parameter in evaluate.params for flag in parameter.opts}
+    flags = (opts for p in evaluate.params for opts in (p.opts, p.secondary_opts))
+    known = {flag for opts in flags for flag in opts}
     told = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE))
     assert told <= known
     assert {name for name in (*QUESTIONS, *ANSWERS, *CHOICES) if f"`{name}`" not in PAGE} == set()

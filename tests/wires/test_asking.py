@@ -68,10 +68,10 @@ def test_a_template_that_refuses_one_request_is_its_error(
 ) -> None:
     render = model.render_chat
 
-    def refusing(turns: Any) -> Any:
+    def refusing(turns: Any, *config: Any, **options: Any) -> Any:
         if "odd" in turns[0].content:
             raise core.ChatTemplateError("Not this one.")
-        return render(turns)
+        return render(turns, *config, **options)
 
     monkeypatch.setattr(model, "render_chat", refusing)
     found = ask(model, [request("odd", bug=BUG), request("even", bug=BUG)], chat=True)

@@ -70,6 +70,41 @@ def test_options_become_those_of_generate() -> None:
     assert request.config(GenerateConfig(max_tokens=7)).max_tokens == 5
 
 
+def test_options_of_the_chat_template() -> None:
+    assert read_chat({**CHAT, "chat_template_kwargs": {}, "enable_thinking": None}).options == {}
+    off = {"chat_template_kwargs": {"enable_thinking": False}}
+    for body in (off, {"enable_thinking": False}, {**off, "enable_thinking": False}):
+        assert read_chat({**CHAT, **body}).options == off
+    continued = read_chat({**CHAT, "continue_final_message": True, "add_generation_prompt": False})
+    assert continued.options == {"continue_final_message": True}
+
+    # A request's variables go over the caller's, each by its name.
+    usual = GenerateConfig(chat_template_kwargs={"enable_thinking": True, "tone": "dry"})
+    found = read_chat({**CHAT, **off}).config(usual).chat_template_kwargs
+    assert found == {"enable_thinking": False, "tone": "dry"}
+    assert read_chat(CHAT).config(usual) == usual
+
+
+@pytest.mark.parametrize(
+    "neutral",
+    [
+        *({"skip_special_tokens": True}, {"ignore_eos": False}, {"stop_token_ids": []}),
+        *({"extra_body": {}}, {"cache_prompt": True}, {"keep_alive": "5m"}),
+    ],
+)
+def test_what_other_servers_ask_for_nothing_with_is_let_through(neutral: Any) -> None:
+    assert read_chat({**CHAT, **neutral}) == read_chat(CHAT)
+    assert read_completion({**TEXT, **neutral}) == read_completion(TEXT)
+
+
+@pytest.mark.parametrize(
+    "asking", [{"skip_special_tokens": False}, {"ignore_eos": True}, {"stop_token_ids": [3]}]
+)
+def test_what_they_ask_for_something_with_is_refused(asking: dict[str, Any]) -> None:
+    with pytest.raises(WireError, match="cannot be honoured here"):
+        read_chat({**CHAT, **asking})
+
+
 def test_a_completion_has_one_prompt() -> None:
     for prompt in ("Once", ["Once"]):
         request = read_completion({**TEXT, "prompt": prompt, "stop": ["a", "b"], "logprobs": 0})
@@ -94,8 +129,8 @@ IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": 
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         (
-            {"messages": [{"role": "user", "content": "x", "name": "Ann"}]},
-            "messages[0].name",
+            {"messages": [{"role": "user", "content": "x", "weight": 0}]},
+            "messages[0].weight",
         ),
         (
             {"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]},

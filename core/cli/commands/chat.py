@@ -32,6 +32,7 @@ Enter sends, Alt-Enter (Esc, then Enter) begins a new line. Ctrl-C stops an answ
 @click.argument("message", nargs=-1, metavar="[MESSAGE]...")
 @settings.model_option
 @click.option("-s", "--system", help="A system message.")
+@settings.template_options
 @settings.answer_options
 @settings.sampling_options
 @settings.load_options
@@ -53,7 +54,7 @@ def chat(**flags: Any) -> None:
     with loaded.model as model:
         if flags["verbose"]:
             explain(loaded)
-        talk = Talk(model, config, Conversation(flags["system"]))
+        talk = Talk(model, config, Conversation(flags["system"]), flags["opening"] or "")
         if not message and sys.stdin.isatty():
             _converse(talk)
         elif not talk.answer(message or _piped()):
@@ -69,11 +70,12 @@ def _piped() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """A model, and what was said with it."""
+    """A model, and what was said with it; each answer begins with ``opening``."""
 
     model: TextModel
     config: GenerateConfig
     conversation: Conversation
+    opening: str = ""
 
     def answer(self, text: str) -> bool:
         """Write the answer to a message as it comes, and keep both; False if Ctrl-C ended it.
@@ -85,11 +87,13 @@ class Talk:
         from core.errors import GenerationCancelled
         from core.types import Message
 
-        asked, said, stop = Message("user", text), "", Stop()
-        config = replace(self.config, cancel=stop.asked)
-        messages = self.conversation.messages(asked)
+        asked, said, stop = Message("user", text), self.opening, Stop()
+        begun = [Message("assistant", said)] if said else []
+        config = replace(self.config, cancel=stop.asked, continue_final_message=bool(begun))
+        messages = self.conversation.messages(asked, *begun)
         with noted(stop), closing(self.model.chat(messages, config)) as stream:
             try:
+                output.write_text(said)
                 for token in stream:
                     said += token.text
                     output.write_text(token.text)

@@ -91,6 +91,7 @@ def _classify(given: dict[str, Any], labels: tuple[str, ...]) -> None:
     from core.protocols import Capability
 
     options = settings.given(given, (*settings.SAMPLING, "label_prefix"))
+    options |= settings.template_config(given)
     config = GenerateConfig(labels=labels, **options)
     kind = answers.labelled(given["min_margin"]) if labels else answers.next_tokens()
     run(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from core.errors import RequestError
+from core.errors import OptionError, RequestError
+from core.messages import checked_messages
 from core.types import Message
 
 _LARGEST = 64 * 2**20  # bytes
+_UNREAD = (TypeError, OptionError)
 
 
 class ConversationError(RequestError):
@@ -36,7 +39,8 @@ class Conversation:
         import msgspec
 
         try:
-            data = msgspec.json.encode({"messages": self.messages()})
+            turns = [message.to_dict() for message in self.messages()]
+            data = msgspec.json.encode({"messages": turns})
         except UnicodeEncodeError as error:
             raise ConversationError(f"A message cannot be saved: {error}.") from error
         _path(file).write_bytes(data + b"\n")
@@ -50,13 +54,14 @@ class Conversation:
         if len(text) > _LARGEST:
             raise ConversationError(f"{file} is longer than {_LARGEST} bytes, and no conversation.")
         try:
-            data = msgspec.json.decode(text.decode("utf-8-sig"), type=_Saved)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            message = f'{file} is no conversation: {error}. It is to be {{"messages": [...]}}.'
+            saved = msgspec.json.decode(text.decode("utf-8-sig"), type=dict[str, Any])
+            messages = checked_messages(saved.get("messages"))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, *_UNREAD) as error:
+            message = f'{file} is not a conversation, {{"messages": [...]}}: {error}'
             raise ConversationError(message) from error
-        first = data.messages[:1]
+        first = messages[:1]
         self.system = first[0].content if first and first[0].role == "system" else None
-        self.turns = list(data.messages if self.system is None else data.messages[1:])
+        self.turns = messages if self.system is None else messages[1:]
 
 
 def _path(file: str) -> Path:
@@ -64,8 +69,3 @@ def _path(file: str) -> Path:
     if "\0" in file or (path.exists() and not path.is_file()):
         raise ConversationError(f"{file!r} is no file.")
     return path
-
-
-@dataclass(frozen=True, slots=True)
-class _Saved:
-    messages: tuple[Message, ...]

@@ -28,6 +28,7 @@ from core.cli.rows import flags
 @click.option("--letters", is_flag=True, help="Ask for the letter of a choice.")
 @click.option("--chat", is_flag=True, help="Use the model's chat template.")
 @click.option("-s", "--system", help="A system message; implies --chat.")
+@settings.template_options
 @click.option(
     "--metric",
     type=click.Choice(["exact", "numeric", "choice"]),

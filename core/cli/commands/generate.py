@@ -81,7 +81,7 @@ def _stream(given: dict[str, Any], config: GenerateConfig) -> None:
     with loaded.model as model:
         if given["verbose"]:
             explain(loaded)
-        prompt = asking.prompt_maker(given, loaded, template).prompt(row)
+        prompt = asking.prompt_maker(given, loaded, template, config).prompt(row)
         with closing(model.generate(prompt, config)) as stream:
             ended = False
             try:

@@ -67,6 +67,11 @@ class ItemAsker:
         after = _spent(self._asker.speeds.values())
         return found, Cost(len(sound), 0, *(b - a for a, b in zip(before, after, strict=True)))
 
+    @property
+    def variables(self) -> Mapping[str, object]:
+        """The variables that the chat template was given for prompts until now."""
+        return self._asker.variables
+
     def recall(self, block: Sequence[Row], answers: Sequence[Answer]) -> None:
         """Nothing: no mark depends on those of earlier blocks."""
 

@@ -39,6 +39,7 @@ _UNUSED: dict[str, Any] = {
     "template_file": None,
     "chat": False,
     "system": None,
+    "opening": None,
 }
 """Flags that rows have, and items have in another way."""
 
@@ -62,7 +63,7 @@ def evaluate(flags: Mapping[str, Any]) -> Marks:
 
     def asker(loaded: Loaded) -> ItemAsker:
         if prompting.chat:
-            _need_templates(loaded)
+            _need_templates(loaded, config)
         askers.append(
             Asker(
                 loaded.model,
@@ -118,8 +119,10 @@ def prompting_of(flags: Mapping[str, Any]) -> Prompting:
         template=template,
         examples=items.examples_of(flags),
         letters=flags["letters"],
-        chat=flags["chat"] or flags["system"] is not None,
+        chat=settings.uses_template(flags),
         system=flags["system"],
+        chat_template_kwargs=settings.template_config(flags).get("chat_template_kwargs"),
+        opening=flags["opening"] or "",
         **settings.given({"prefix": flags["answer_prefix"]}, ("prefix",)),
     )
     try:
@@ -164,10 +167,10 @@ def _told(loaded: Loaded, config: GenerateConfig, metric: Metric) -> GenerateCon
     return replace(config, return_logprobs=True) if told else config
 
 
-def _need_templates(loaded: Loaded) -> None:
+def _need_templates(loaded: Loaded, config: GenerateConfig) -> None:
     from core.cli.rows.prompts import PromptMaker
 
-    PromptMaker(loaded.model, loaded.backend.name, chat=True).check()
+    PromptMaker(loaded.model, loaded.backend.name, chat=True, config=config).check()
 
 
 def _block(sizes: Sequence[int]) -> int | None:

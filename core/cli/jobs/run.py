@@ -153,10 +153,13 @@ def _asker(
         return task.asker(loaded)
     if rows.form == requests.FORM:
         created = 0 if rows.name == "stdin" else int(os.stat(rows.name).st_mtime)
-        chat = bool(flags["chat"])
+        chat = settings.uses_template(flags)
         return requests.RequestAsker(loaded, task.generate(loaded), task.config, chat, created)
     config = task.fitted(loaded, task.config)
-    maker = asking.prompt_maker(flags, loaded, template, task.room(loaded))
+    # A task's or a head's own labels follow its own prompt, not the row's.
+    labels = bool(config.labels) and task.question is None
+    room = task.room(loaded)
+    maker = asking.prompt_maker(flags, loaded, template, config, room, labels=labels)
     # Equal prompts have equal answers where no draw is random.
     known = Known() if flags["dedupe"] and config.temperature == 0 else None
     return Asker(loaded.model, task.ask(loaded), task.kind, maker, config, known)

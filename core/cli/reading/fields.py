@@ -116,14 +116,12 @@ def _text(place: str, name: str, value: object) -> str:
 
 
 def _messages(place: str, value: object) -> tuple[Message, ...]:
-    import msgspec
-
-    from core.types import Message
+    from core.messages import MessageProblem, read_messages
 
     try:
-        messages = msgspec.convert(value, tuple[Message, ...])
-    except msgspec.ValidationError as error:
-        raise InputError(f"{place}: 'messages' cannot be used: {error}. {_EXPECTED}") from None
+        messages = tuple(read_messages(value))
+    except MessageProblem as problem:
+        raise InputError(f"{place}: 'messages' cannot be used: {problem.error()}") from None
     if not messages:
         raise InputError(f"{place}: 'messages' is empty. {_EXPECTED}")
     return messages

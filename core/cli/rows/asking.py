@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core.cli import output
+from core.cli import output, settings
 from core.cli.rows.template import TEXT, Template
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from core.cli.reading.fields import Fields
     from core.cli.reading.row import Row
     from core.cli.rows.prompts import PromptMaker
+    from core.options import GenerateConfig
 
 
 _LOOKED_AT = 32  # rows at the beginning, of which the first sound one has to have its text
@@ -104,17 +105,32 @@ def _with_text(rows: Iterator[Row]) -> Iterator[Row]:
 
 
 def prompt_maker(
-    flags: Mapping[str, Any], loaded: Loaded, template: Template | None, room: int = 1
+    flags: Mapping[str, Any],
+    loaded: Loaded,
+    template: Template | None,
+    config: GenerateConfig,
+    room: int = 1,
+    *,
+    labels: bool = False,
 ) -> PromptMaker:
-    """How prompts are made of rows. Raises `UnsupportedOperationError` without a tokeniser."""
+    """Return what makes prompts of rows; ``labels`` are read after them.
+
+    Raises `UnsupportedOperationError` without a tokeniser, `core.OptionError`.
+    """
     from core.cli.rows.prompts import PromptMaker
     from core.cli.rows.truncation import Truncation
 
     system, side = flags["system"], flags["truncate"]
-    chat = flags["chat"] or system is not None
     limit = loaded.model.info.context_length - room
     truncation = None if side is None else Truncation(side, limit)
-    maker = PromptMaker(loaded.model, loaded.backend.name, template, chat, system, truncation)
+    maker = PromptMaker(
+        *(loaded.model, loaded.backend.name, template, settings.uses_template(flags), system),
+        truncation=truncation,
+        config=config,
+        opening=flags["opening"] or "",
+        labels=labels,
+        new_turn=bool(flags["new_turn"]),
+    )
     maker.check()
     return maker
 

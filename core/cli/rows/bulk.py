@@ -103,6 +103,11 @@ class RowAsker(Protocol):
         """The prompt of a row, or what is wrong with the row."""
         ...
 
+    @property
+    def variables(self) -> Mapping[str, object]:
+        """The variables that the chat template was given for prompts until now."""
+        ...
+
 
 class Asker:
     """Answers blocks of rows. ``known`` is None where equal prompts are asked again."""
@@ -163,6 +168,11 @@ class Asker:
     def backend(self) -> str:
         """The name of the backend."""
         return self._maker.backend
+
+    @property
+    def variables(self) -> Mapping[str, object]:
+        """The variables that the chat template was given for prompts until now."""
+        return self._maker.variables
 
     def forget(self) -> None:
         """Know answers within a block only."""

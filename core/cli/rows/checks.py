@@ -19,6 +19,8 @@ _ONE_OF = (
     ("show_prompt", "dry_run"),
     ("show_prompt", "output"),
     ("dry_run", "output"),
+    ("continue_final_message", "new_turn"),
+    ("continue_final_message", "opening"),
 )
 
 
@@ -26,7 +28,7 @@ def refuse(flags: Mapping[str, Any]) -> None:
     """Raise `click.UsageError` for flags that make no sense together."""
     settings.need_model(flags)
     for one, other in _ONE_OF:
-        if flags[one] and flags[other]:
+        if flags.get(one) and flags.get(other):
             raise click.UsageError(f"Give {_flag(one)} or {_flag(other)}, not both.")
     for name in ("field", "id_field"):
         if flags[name] is not None and flags["form"] == "text":
@@ -75,6 +77,11 @@ def refuse_for_requests(flags: Mapping[str, Any]) -> None:
         if flags.get(name) is not None:
             raise click.UsageError(
                 f"{_flag(name)} is about --labels, and each request has its own."
+            )
+    for name in ("continue_final_message", "new_turn", "opening"):
+        if flags.get(name) is not None:
+            raise click.UsageError(
+                f"{_flag(name)} is not for requests of a batch, which say continue_final_message."
             )
 
 

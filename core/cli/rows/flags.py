@@ -60,6 +60,16 @@ _ROWS = [
     click.option("--template-file", type=FILE, help="A file that holds it."),
     click.option("--chat", is_flag=True, help="Use the model's chat template."),
     click.option("-s", "--system", help="A system message; implies --chat."),
+    settings.template_options,
+    click.option(
+        "--continue-final-message",
+        is_flag=True,
+        default=None,
+        help="Continue the assistant's message in which a conversation ends.",
+    ),
+    click.option(
+        "--new-turn", is_flag=True, default=None, help="Answer after such a message instead."
+    ),
     click.option(
         "--truncate",
         type=click.Choice(["left", "right", "middle"]),

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from core.cli.reading.row import InputError, Row
 from core.cli.rows.template import Template
 from core.cli.rows.truncation import Truncation
-from core.errors import UnsupportedOperationError
+from core.errors import ChatTemplateError, UnsupportedOperationError
 from core.extensions import Tokenizing
+from core.options import GenerateConfig
+from core.rendering import Rendering
 from core.types import Message
 
+_GREETING = (Message("user", "Hello"), Message("assistant", "Hi"))
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class PromptMaker:
     """Makes the prompts of rows.
 
     ``chat`` puts texts through the model's chat template as one user message, after ``system``
-    if there is one. Conversations always go through it. ``truncation`` shortens long texts.
+    if there is one. Conversations always go through it, with ``rendering``: ``config``
+    has its options, ``opening`` the first words of the answer, and after it ``labels`` may be read.
+    Those that end with the assistant's message are continued, as ``config`` says, or
+    answered in a ``new_turn``.
+    ``truncation`` shortens long texts.
     """
 
     model: object
@@ -26,16 +37,43 @@ class PromptMaker:
     chat: bool = False
     system: str | None = None
     truncation: Truncation | None = None
+    config: GenerateConfig = field(default_factory=GenerateConfig)
+    opening: str = ""
+    labels: bool = False
+    new_turn: bool = False
+
+    @cached_property
+    def rendering(self) -> Rendering:
+        """The function from conversations to prompts. Raises `UnsupportedOperationError`."""
+        model = self._tokenizing()
+        return Rendering(model, self.config, self.opening, labels=self.labels)
+
+    @property
+    def variables(self) -> Mapping[str, object]:
+        """The variables that the chat template was given for prompts until now."""
+        return self.rendering.variables if "rendering" in vars(self) else {}
 
     def check(self) -> None:
-        """Raise `UnsupportedOperationError` when a tokeniser is wanted and not offered."""
+        """Raise `UnsupportedOperationError` when a tokeniser is wanted and not offered.
+
+        Raises `core.OptionError` for variables that the chat template does not read.
+        """
         if self.chat or self.truncation is not None:
             self._tokenizing("chat templates" if self.chat else "--truncate")
+        if self.config.chat_template_kwargs is not None or self.config.continue_final_message:
+            turns = _GREETING if self.config.continue_final_message else _GREETING[:1]
+            with suppress(ChatTemplateError):  # each row has its own
+                self.rendering(turns)
 
     def prompt(self, row: Row) -> str:
         """The prompt of one row. Raises `InputError` or what the chat template raises."""
         if row.messages is not None:
             return self._shortened_conversation(self._conversation(row))
+        if self.config.continue_final_message:
+            raise InputError(
+                f"{row.place} is a text, and --continue-final-message continues the message of the "
+                "assistant's that a conversation ends with."
+            )
         prompt = self._around(row, row.text)
         if self.truncation is None:
             return prompt
@@ -45,7 +83,7 @@ class PromptMaker:
 
     def _shortened_conversation(self, messages: list[Message]) -> str:
         """The prompt of a conversation, of which the user's last message is what is shortened."""
-        render = self._tokenizing().render_chat
+        render = self.rendering
         users = [place for place, message in enumerate(messages) if message.role == "user"]
         if self.truncation is None or not users:
             return render(messages)
@@ -62,12 +100,18 @@ class PromptMaker:
             text = self.template.filled(row, text)
         if not self.chat:
             return text
-        return self._tokenizing().render_chat([*self._system(), Message("user", text)])
+        return self.rendering([*self._system(), Message("user", text)])
 
     def _conversation(self, row: Row) -> list[Message]:
         messages = list(row.messages or ())
         if self.template is not None:
             raise InputError(f"{row.place} has 'messages', which --template cannot be applied to.")
+        continues = self.config.continue_final_message
+        if messages[-1].role == "assistant" and not (continues or self.new_turn):
+            raise InputError(
+                f"{row.place} ends with the assistant's message: continue it with "
+                "--continue-final-message, or begin another turn with --new-turn."
+            )
         if any(message.role == "system" for message in messages):
             return messages  # its own instructions win over --system
         return [*self._system(), *messages]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from core.cli.reading.request_rows import FORM
@@ -15,6 +16,7 @@ from core.errors import CoreError, UnsupportedOperationError
 from core.extensions import Tokenizing
 from core.options import GenerateConfig
 from core.protocols import Capability
+from core.rendering import Rendering
 from core.types import BatchResult, ClassifyResult
 from core.wires import batch, completions, decisions, reading, systemone
 from core.wires.errors import refusal
@@ -88,6 +90,11 @@ class RequestAsker:
         error = request.error or request.line.error
         return error if error is not None else request.prompts[0].text
 
+    @property
+    def variables(self) -> Mapping[str, object]:
+        """The variables that the chat template was given for decisions until now."""
+        return self.rendering.variables if "rendering" in vars(self) else {}
+
     # ------------------------------------------------------------------ from row to prompts
 
     def _request(self, row: Row) -> _Request:
@@ -103,7 +110,9 @@ class RequestAsker:
 
     def _generation(self, row: Row, line: batch.Line, request: GenerationRequest) -> _Request:
         chat = request.kind == "chat"
-        text = self._tokenizing().render_chat(request.messages) if chat else request.prompt
+        config = request.config(self._defaults)
+        render = self._tokenizing().render_chat if chat else None
+        text = request.prompt if render is None else render(request.messages, config)
         id = batch.stable_id("chatcmpl" if chat else "cmpl", row.line, line.custom_id)
 
         def body(results: list[Result]) -> dict[str, object]:
@@ -113,7 +122,7 @@ class RequestAsker:
             facts = {"id": id, "created": self._created, "model": request.model}
             return completions.response(request, result, **facts, usage=usage)  # type: ignore[arg-type]
 
-        return _Request(row, line, (_Prompt(text, request.config(self._defaults)),), body)
+        return _Request(row, line, (_Prompt(text, config),), body)
 
     def _decision(self, row: Row, line: batch.Line, request: DecisionRequest) -> _Request:
         if not self._labels:
@@ -137,7 +146,12 @@ class RequestAsker:
     def _read(self, one: reading.Reading) -> str:
         if not self._chat:
             return one.as_text()
-        return self._tokenizing().render_chat(one.as_messages()) + one.opening
+        return self.rendering(one.as_messages(), one.opening)
+
+    @cached_property
+    def rendering(self) -> Rendering:
+        """The function from conversations to the prompts of decisions."""
+        return Rendering(self._tokenizing(), self._defaults, labels=True)
 
     # ------------------------------------------------------------------ from results to rows
 

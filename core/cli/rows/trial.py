@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -44,6 +45,8 @@ def show(
     if answered.error is not None:
         raise answered.error
     output.say(f"--- {row.place}, {len(read)} characters")
+    if asker.variables:
+        output.say(f"chat_template_kwargs: {json.dumps(dict(asker.variables))}")
     if labelled is not None:
         output.say(joined(read, labelled))
     probabilities, mass = answered.answer.get("probabilities"), answered.answer.get("label_mass")

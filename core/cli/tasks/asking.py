@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _OWN = (
     *("labels", "labels_file", "label_prefix", "template", "template_file", "chat", "system"),
-    "truncate",
+    *("truncate", "chat_template_kwargs", "thinking", "opening"),
+    "continue_final_message",
 )
 Decide = Callable[[Sequence[str], "GenerateConfig"], Any]
 """Texts in, and a `core.Decision` for each out."""
@@ -64,7 +65,7 @@ def task_of(flags: Mapping[str, Any]) -> Task:
 def refuse_own(flags: Mapping[str, Any], file: str) -> None:
     """Raise `click.UsageError` for flags of what the file ``--task`` or ``--head`` says itself."""
     for name in _OWN:
-        if flags.get(name):
+        if flags.get(name) or (name == "thinking" and flags.get(name) is not None):
             flag = "--" + name.replace("_", "-")
             raise click.UsageError(f"The {file} says what is asked: leave {flag} or --{file} away.")
 

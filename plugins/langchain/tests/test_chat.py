@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, Tool
 from langchain_core.prompts import ChatPromptTemplate
 
 import core
-from core.options import GenerateOptions
+from core.options import ChatOptions
 from core.testing import FakeModel
 from core_langchain import ChatCore
 
@@ -72,7 +72,15 @@ def test_fields_are_options_and_a_call_s_own_win() -> None:
 
 
 def test_every_option_of_core_is_a_field_but_cancel() -> None:
-    assert GenerateOptions.__annotations__.keys() - ChatCore.model_fields.keys() == {"cancel"}
+    assert ChatOptions.__annotations__.keys() - ChatCore.model_fields.keys() == {"cancel"}
+
+
+def test_a_turn_of_the_assistant_is_continued() -> None:
+    asked, model = chat(continue_final_message=True)
+    asked.invoke([HumanMessage("hi"), AIMessage("Yes, ")])
+    assert model.calls[-1].config.continue_final_message
+    with pytest.raises(core.InvalidOptionError, match="'tone' is not valid"):
+        asked.invoke("hi", chat_template_kwargs={"tone": 1}, continue_final_message=False)
 
 
 def test_what_core_does_not_know_is_refused_by_name() -> None:

@@ -115,6 +115,9 @@ def test_generation_with_and_without_the_models_template() -> None:
     work = Generating(config, "Say: {text}", chat=True)
     actor(work, load=lambda: model)(texts("Where?"))
     assert model.calls[-1].prompts == (model.render_chat([core.Message("user", "Say: Where?")]),)
+    told = Generating(core.GenerateConfig(chat_template_kwargs={"tone": 1}), chat=True)
+    with pytest.raises(core.InvalidOptionError, match="'tone' is not valid"):
+        told.bound(model)(["Where?"])
 
 
 def test_a_model_that_cannot_be_loaded_is_told_of_with_the_first_batch() -> None:

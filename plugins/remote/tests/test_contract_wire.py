@@ -17,9 +17,11 @@ from core_server import Settings
 
 import core
 from core.errors import (
+    ChatTemplateError,
     EmptyPromptError,
     GenerationCancelled,
     GenerationTimeout,
+    InvalidOptionError,
     ModelAccessError,
     ModelClosedError,
     ModelNotFoundError,
@@ -52,6 +54,26 @@ def both(serving: Serving) -> Iterator[tuple[FakeModel, Any]]:
     url = serving(fake=fake())
     with core.load_model(url) as model:
         yield fake(), model
+
+
+def test_a_chat_template_is_told_the_same(both: tuple[FakeModel, Any]) -> None:
+    own, model = both
+    turns = [core.Message("user", "hi"), core.Message("assistant", "Yes <end>")]
+    config = core.GenerateConfig(continue_final_message=True)
+    asked, wanted = model.render_chat(turns, config), own.render_chat(turns, config)
+    assert (str(asked), asked.marked) == (str(wanted), wanted.marked)
+    assert asked.endswith("Yes <end>")
+    answer = model.chat(turns, config, max_tokens=4)
+    assert answer.text() == own.chat(turns, config, max_tokens=4).text()
+
+    for call in (model.render_chat, lambda *a, **o: model.chat(*a, **o).text()):
+        with pytest.raises(InvalidOptionError, match="'tone' is not valid") as raised:
+            call(turns, chat_template_kwargs={"tone": 1})
+        assert (raised.value.option, raised.value.value) == ("chat_template_kwargs", "tone")
+        with pytest.raises(ChatTemplateError, match="no place for a message's name"):
+            call([core.Message("user", "hi", "ann")])
+        with pytest.raises(ChatTemplateError, match="the user's"):
+            call(turns[:1], continue_final_message=True)
 
 
 def _told(results: Any) -> list[dict[str, Any]]:

@@ -137,6 +137,26 @@ def test_special_tokens_count_where_a_template_wrote_them(model: Any, inside: An
     assert model.encode(by_hand) == inside.encode(by_hand)
 
 
+def test_options_that_the_server_does_not_show_to_count_are_refused(model: Any) -> None:
+    for options in ({"chat_template_kwargs": {"a": 1}}, {"continue_final_message": True}):
+        with pytest.raises(UnsupportedOptionError, match=next(iter(options))):
+            model.render_chat([Message("user", "Hello")], **options)
+
+
+def test_names_count_where_the_server_s_prompt_depends_on_them(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def applied(turns: Any) -> str:
+        users = (turn["name"] + ": " if turn.get("name") == "ann" else "" for turn in turns)
+        return "".join(name + turn["content"] for name, turn in zip(users, turns, strict=True))
+
+    monkeypatch.setattr(model._tokenizer._server, "apply_template", applied)
+    ann, bob = Message("user", "Hello", "ann"), Message("user", "Hi", "bob")
+    assert model.render_chat([ann]) == "ann: Hello"
+    with pytest.raises(ChatTemplateError, match=r"no place for a message's name \('bob'\)"):
+        model.render_chat([ann, bob])
+
+
 @pytest.mark.parametrize("prompt", _PROMPTS)
 @pytest.mark.parametrize("penalty", [1.0, 1.7])
 def test_greedy_tokens_are_those_of_the_model_in_process(

@@ -81,7 +81,7 @@ class GeneratingModel(InProcessModel):
             clock.check()
 
         try:
-            prompt = self._served.tokenizer.render_chat(messages, check)
+            prompt = self._served.tokenizer.render_chat(messages, check, request)
         except (GenerationCancelled, GenerationTimeout) as error:
             return self._stopped(error)
         return self._stream(prompt, request, clock.seconds)

@@ -88,7 +88,7 @@ class InProcessModel(TextModelBase):
         self.check_open()
         request = resolve_template(config, options)
         self._refuse_options(request, Capability.TOKENIZING)
-        return self._served.tokenizer.render_chat(messages, self.check_open)
+        return self._served.tokenizer.render_chat(messages, self.check_open, request)
 
     def checked_generate(
         self,

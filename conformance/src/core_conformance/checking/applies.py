@@ -73,6 +73,9 @@ _CLASSIFY_OPTIONS: dict[Capability, tuple[str, Any]] = {
     Capability.LABELS: ("labels", ("good", "bad")),
     Capability.LOGITS: ("return_logits", True),
 }
+_CHAT_OPTIONS: dict[Capability, tuple[str, Any]] = {
+    Capability.CHAT_TEMPLATE: ("continue_final_message", True),
+}
 _TELLING: dict[str, Any] = {option.name: option.telling for option in SAMPLING_OPTIONS}
 _SAMPLING_OPTIONS: dict[Capability, tuple[str, Any]] = {
     Capability.LOGPROBS: ("return_logprobs", True),
@@ -151,6 +154,11 @@ def refuses(subject: Subject, capability: Capability) -> None:
         _must_raise(
             UnsupportedOptionError, capability, lambda: subject.load(**{name: value}).close()
         )
+    elif capability in _CHAT_OPTIONS:
+        if subject.declares(Capability.CHAT):
+            name, value = _CHAT_OPTIONS[capability]
+            call = partial(_call, subject, Capability.CHAT, {name: value})
+            _must_raise(UnsupportedOptionError, capability, call)
     elif capability in _CLASSIFY_OPTIONS | _SAMPLING_OPTIONS:
         _refuses_option(subject, capability)
     else:

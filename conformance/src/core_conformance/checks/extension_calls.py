@@ -27,7 +27,13 @@ from core.extensions import (
     Submitting,
     TokenPrompts,
 )
-from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
+from core.options import (
+    ChatOptions,
+    ClassifyOptions,
+    GenerateConfig,
+    GenerateOptions,
+    TemplateOptions,
+)
 from core.protocols import Capability, TokenStream
 from core.support import OPTION_NEEDS
 from core_conformance.checking import ask
@@ -59,6 +65,8 @@ _OPTIONS: dict[str, Any] = {
     "return_logits": True,
     "return_logprobs": True,
     "seed": 1,
+    "chat_template_kwargs": {"core_no_template_reads_this": True},
+    "continue_final_message": True,
 }
 _CALLS: dict[Capability, tuple[str, Any]] = {
     Capability.GENERATE: ("generate", PROMPTS[0]),
@@ -68,6 +76,13 @@ _CALLS: dict[Capability, tuple[str, Any]] = {
     Capability.BATCH_STREAMING: ("batch_stream", PROMPTS[:1]),
     Capability.CLASSIFY: ("classify", PROMPTS[:1]),
     Capability.CLASSIFY_STREAMING: ("classify_iter", PROMPTS[:1]),
+    Capability.TOKENIZING: ("render_chat", CHAT),
+}
+_KEYWORDS: dict[Capability, type] = {
+    Capability.CHAT: ChatOptions,
+    Capability.CLASSIFY: ClassifyOptions,
+    Capability.CLASSIFY_STREAMING: ClassifyOptions,
+    Capability.TOKENIZING: TemplateOptions,
 }
 _FORMS = (
     Capability.CHAT,
@@ -264,9 +279,7 @@ def submit_does_not_wait_for_a_reader(subject: Subject) -> None:
 def undeclared_options_are_refused(subject: Subject) -> None:
     for option, need in OPTION_NEEDS.items():
         for name in declared(subject, *_CALLS):
-            classifies = name in (Capability.CLASSIFY, Capability.CLASSIFY_STREAMING)
-            known = ClassifyOptions if classifies else GenerateOptions
-            if option in known.__annotations__:
+            if option in _KEYWORDS.get(name, GenerateOptions).__annotations__:
                 config = GenerateConfig(max_tokens=1, **{option: _OPTIONS[option]})
                 method, given = _CALLS[name]
                 call = partial(getattr(subject.model, method), given, config)

@@ -13,6 +13,7 @@ from functools import partial
 
 from core.chat import RenderedPrompt, render
 from core.errors import ChatTemplateError
+from core.options import GenerateConfig
 from core.protocols import Backend, Capability
 from core.types import Message
 from core_conformance.checking.applies import CONTEXT
@@ -120,29 +121,41 @@ class Undecided(Language):
 class PlainTemplate(ReferenceModel):
     """Has a chat template without special tokens."""
 
-    def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
-        return render(messages, SPECIAL, _plain)
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
+        super().rendered(messages, config)
+        said = config is not None and config.continue_final_message
+        return render(messages, SPECIAL, _said if said else _plain, config=config)
 
 
 class ShortTemplate(ReferenceModel):
     """Has a chat template for a single turn of the user."""
 
-    def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
         if [message.role for message in messages] != ["user"]:
             raise ChatTemplateError("The template takes one message of the user.")
-        return super().rendered(messages)
+        return super().rendered(messages, config)
 
 
 class NoTemplate(ReferenceModel):
     """Has no chat template."""
 
-    def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
-        super().rendered(messages)
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
+        super().rendered(messages, config)
         raise ChatTemplateError("This model has no chat template. Use generate().")
 
 
 def _plain(messages: Sequence[Message]) -> str:
-    return "".join(f"{message.role}: {message.content}. " for message in messages) + "assistant: "
+    return _said(messages) + "assistant: "
+
+
+def _said(messages: Sequence[Message]) -> str:
+    return "".join(f"{message.role}: {message.content}. " for message in messages)
 
 
 def _next(behind: str) -> list[str]:
@@ -195,7 +208,8 @@ POOR_MODELS = (
             batch.error-rows batch.options batch.repeatable batch.results batch.stop batch.stops
             batch.stream-options cancel.batch-midway cancel.closed-stream cancel.midway
             cancel.unset
-            cancel.works-after chat.equals-generate chat.mappings chat.options
+            cancel.works-after chat.equals-generate chat.final-message chat.mappings
+            chat.no-template-options chat.options
             chat.second-turn classify.first-token classify.later-tokens
             concurrency.classify-while-streaming concurrency.second-stream errors.config-counts
             errors.foreign-fields errors.keywords-win labels.mass-extended lifecycle.any-thread
@@ -294,8 +308,9 @@ POOR_MODELS = (
         whole(NoTemplate),
         _ids(
             """
-            chat.answers chat.content chat.continued chat.empty chat.equals-generate chat.mappings
-            chat.options
+            chat.answers chat.content chat.continued chat.empty chat.equals-generate
+            chat.final-message chat.final-message-end chat.final-message-of-user chat.mappings
+            chat.no-template-options chat.options chat.unknown-variable
             chat.second-turn chat.special-plain chat.special-text chat.system
             """
         ),
@@ -306,7 +321,7 @@ POOR_MODELS = (
         whole(ShortTemplate),
         _ids(
             """
-            chat.content chat.second-turn
+            chat.content chat.final-message chat.final-message-end chat.second-turn
             """
         ),
     ),

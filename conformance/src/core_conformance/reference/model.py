@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Unpack
 
 from core.base import TextModelBase
-from core.chat import RenderedPrompt, render
+from core.chat import RenderedPrompt, refuse_variables, render
 from core.messages import checked_conversation
 from core.options import (
     ChatOptions,
@@ -103,7 +103,7 @@ class ReferenceCore(TextModelBase):
     ) -> TokenStream:
         """See `core.TextModel.chat`."""
         request = self.checked(Capability.CHAT, config, options)
-        return self.stream(self.rendered(checked_conversation(messages)), request)
+        return self.stream(self.rendered(checked_conversation(messages), request), request)
 
     def classify(
         self,
@@ -170,11 +170,19 @@ class ReferenceCore(TextModelBase):
         """Make a stream that has not begun."""
         return self.stream_class(self.engine, prompt, config, self.record)
 
-    def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
-        """The prompt for a conversation; its special tokens are the template's alone."""
-        return render(messages, vocabulary.SPECIAL, _template)
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
+        """Return the prompt for a conversation; its special tokens are the template's alone."""
+        if config is not None:
+            refuse_variables(config)
+        template = _said if config is not None and config.continue_final_message else _template
+        return render(messages, vocabulary.SPECIAL, template, config=config)
 
 
 def _template(messages: Sequence[Message]) -> str:
-    turns = "".join(f"<{message.role}>{message.content}</s>" for message in messages)
-    return turns + "<assistant>"
+    return _said(messages) + "<assistant>"
+
+
+def _said(messages: Sequence[Message]) -> str:
+    return "".join(f"<{message.role}>{message.content}</s>" for message in messages)

@@ -110,8 +110,8 @@ class ReferenceModel(ReferenceCore):
         **options: Unpack[TemplateOptions],
     ) -> RenderedPrompt:
         """Return the prompt that ``chat`` would continue."""
-        self._checked(Capability.TOKENIZING, lambda: resolve_template(config, options))
-        return self.rendered(checked_conversation(messages))
+        request = self._checked(Capability.TOKENIZING, lambda: resolve_template(config, options))
+        return self.rendered(checked_conversation(messages), request)
 
     def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> TokenStream:
         """``generate`` that begins now, whether or not the stream is read."""

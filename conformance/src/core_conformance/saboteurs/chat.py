@@ -28,15 +28,19 @@ EATS = {"chat.answers", "errors.inputs-unchanged"}
         "chat.answers",
         "chat.content",
         "chat.equals-generate",
+        "chat.final-message",
+        "chat.final-message-end",
         "chat.mappings",
         "chat.second-turn",
     },
 )
 class TurnsAreMerged(ReferenceModel):
-    def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
         if any(message.role == "assistant" for message in messages):
             raise KeyError("assistant")
-        return super().rendered(messages)
+        return super().rendered(messages, config)
 
 
 @saboteur("chat-eats-messages", "chat empties the list of messages", EATS)
@@ -93,18 +97,26 @@ def _guessed(message: Any) -> Any:
 
 @saboteur("system-dropped", "system messages are left out", {"chat.system"})
 class SystemDropped(ReferenceModel):
-    def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
-        return super().rendered([m for m in messages if m.role != "system"])
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
+        return super().rendered([m for m in messages if m.role != "system"], config)
 
 
 @saboteur("last-turn-only", "chat answers the last message alone", {"chat.content"})
 class LastTurnOnly(ReferenceModel):
-    def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
         system = [m for m in messages if m.role == "system"]
-        return super().rendered([*system, *messages[-1:]])
+        return super().rendered([*system, *messages[-1:]], config)
 
 
-@saboteur("chat-has-two-bos", "chat begins with two BOS", {"chat.equals-generate", "chat.options"})
+@saboteur(
+    "chat-has-two-bos",
+    "chat begins with two BOS",
+    {"chat.equals-generate", "chat.final-message", "chat.options"},
+)
 class ChatHasTwoBos(ReferenceModel):
     def chat(
         self,
@@ -114,7 +126,7 @@ class ChatHasTwoBos(ReferenceModel):
         **options: Unpack[ChatOptions],
     ) -> TokenStream:
         request = self.checked(Capability.CHAT, config, options)
-        prompt = self.rendered(checked_conversation(messages))
+        prompt = self.rendered(checked_conversation(messages), request)
         return self.stream(RenderedPrompt("<s>" + prompt.marked, prompt.marker), request)
 
 

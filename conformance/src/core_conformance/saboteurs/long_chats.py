@@ -25,8 +25,10 @@ _REMEMBERED = 16  # messages
     {"chat.long"},
 )
 class FirstTurnsForgotten(ReferenceModel):
-    def rendered(self, messages: Sequence[Message]) -> RenderedPrompt:
-        return super().rendered(messages[-_REMEMBERED:])
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
+        return super().rendered(messages[-_REMEMBERED:], config)
 
 
 @saboteur(

@@ -17,10 +17,11 @@ from pydantic import ConfigDict, Field
 import core
 from core import aio
 from core.aio.threads import in_thread
+from core.options import ChatOptions
 from core.shared_models import shared_model
 from core_langchain.messages import chunk, end, turns
 
-_OPTIONS = core.GenerateOptions.__annotations__
+_OPTIONS = ChatOptions.__annotations__
 
 
 class TooLong(core.PromptTooLongError, ContextOverflowError):
@@ -58,6 +59,8 @@ class ChatCore(BaseChatModel):
     stop_tokens: list[int] | None = None
     return_logprobs: bool | None = None
     timeout: float | None = None
+    chat_template_kwargs: Mapping[str, Any] | None = None
+    continue_final_message: bool | None = None
 
     def _stream(
         self,

@@ -18,6 +18,7 @@ MODEL_CAPABILITIES = frozenset(
         Capability.PARALLEL,
         Capability.ROTATE,
         Capability.ADAPTERS,
+        Capability.CHAT_TEMPLATE,
         Capability.TOKENIZING,
         Capability.SUBMITTING,
         Capability.BATCH_STREAMING,

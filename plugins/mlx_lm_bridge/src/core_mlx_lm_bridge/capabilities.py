@@ -8,6 +8,7 @@ MODEL_CAPABILITIES = frozenset(
     {
         Capability.GENERATE,
         Capability.CHAT,
+        Capability.CHAT_TEMPLATE,
         Capability.LOGPROBS,
         Capability.SEED,
         Capability.ADAPTERS,

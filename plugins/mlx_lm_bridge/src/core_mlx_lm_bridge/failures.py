@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 
 from core import errors
+from core.chat import unread_variable
 from core.errors import (
     BackendProcessError,
     BackendUnavailableError,
@@ -40,6 +41,8 @@ def of_answer(answer: Error, backend: str, stderr_tail: str) -> CoreError:
     # Some errors carry numbers, or the name of the backend, besides their words.
     if answer.error == "PromptTooLongError":
         return PromptTooLongError(answer.length, answer.limit)
+    if answer.variable:
+        return unread_variable(answer.variable, list(filter(None, answer.message.split(", "))))
     if answer.error == "InvalidOptionError":
         return InvalidOptionError("context_len", answer.length, answer.message)
     if answer.error == "BackendUnavailableError":

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
 from core.base import TextModelBase
-from core.chat import RenderedPrompt
+from core.chat import RenderedPrompt, check_continued
 from core.errors import CoreError, RequestError
 from core.messages import checked_conversation
 from core.options import (
@@ -79,6 +79,7 @@ class BridgeModel(TextModelBase):
         """Answer a conversation, through the model's own chat template."""
         request = self._checked(Capability.CHAT, config, options)
         turns = checked_conversation(messages)
+        check_continued(turns, request)
         return self._stream(lambda: _chat(turns, request), request)
 
     def choices(self) -> Sequence[Choice]:
@@ -116,9 +117,14 @@ def _generate(prompt: str, config: GenerateConfig) -> Generate:
 
 def _chat(messages: Sequence[Message], config: GenerateConfig) -> Chat:
     for message in messages:
-        _refuse(unicode_error(message.content, "message"))
-    turns = [ChatTurn(message.role, message.content) for message in messages]
-    return Chat(messages=turns, stop_tokens=list(config.stop_tokens), **_options(config))
+        _refuse(unicode_error(message.content + (message.name or ""), "message"))
+    return Chat(
+        messages=[ChatTurn(message.role, message.content, message.name) for message in messages],
+        chat_template_kwargs=dict(config.chat_template_kwargs or {}),
+        continue_final_message=config.continue_final_message,
+        stop_tokens=list(config.stop_tokens),
+        **_options(config),
+    )
 
 
 def _options(config: GenerateConfig) -> dict[str, Any]:

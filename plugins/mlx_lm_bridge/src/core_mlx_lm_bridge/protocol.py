@@ -10,7 +10,7 @@ This module is shared by both sides and imports msgspec alone.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -79,17 +79,24 @@ class Generate(Options):
     prompt: str = ""
 
 
-class ChatTurn(msgspec.Struct):
-    """A turn of a chat: who speaks, and the text."""
+class ChatTurn(msgspec.Struct, omit_defaults=True):
+    """A turn of a chat: who speaks, the text, and the speaker's name."""
 
     role: str
     content: str
+    name: str | None = None
 
 
 class Chat(Options):
-    """Answer a conversation, through the model's chat template. Answered like `Generate`."""
+    """Answer a conversation, through the model's chat template. Answered like `Generate`.
+
+    ``chat_template_kwargs`` are the template's variables; with ``continue_final_message`` the last
+    message, an assistant's, is continued.
+    """
 
     messages: list[ChatTurn] = []
+    chat_template_kwargs: dict[str, Any] = {}  # msgspec copies both
+    continue_final_message: bool = False
 
 
 class Cancel(Message):
@@ -156,13 +163,15 @@ class Error(Message):
     """A request failed; the last answer to it.
 
     ``error`` names a class of ``core.errors``, or the class of what was raised in the worker.
-    ``length`` and ``limit`` are those of a PromptTooLongError.
+    ``length`` and ``limit`` are those of a PromptTooLongError. ``variable`` is one that the chat
+    template does not read, and ``message`` then lists those that it does.
     """
 
     error: str = ""
     message: str = ""
     length: int = 0
     limit: int = 0
+    variable: str = ""
 
 
 Request = Load | Info | Generate | Chat | Cancel | Quit

@@ -73,6 +73,7 @@ class MlxBackend(ABC):
         """
         from core_mlx_native.checkpoint.config import load_config
         from core_mlx_native.checkpoint.own_files import without_weights
+        from core_mlx_native.text.missing import missing_tokenizer
 
         try:
             directory = _directory(path)
@@ -81,9 +82,7 @@ class MlxBackend(ABC):
                 return reason
         except CoreError as error:
             return str(error)
-        if not os.path.lexists(directory / "tokenizer.json"):
-            return f"no tokeniser (there is no file {directory}/tokenizer.json). Fetch it as well."
-        return None
+        return missing_tokenizer(directory)
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> MlxModel:
         """Load a directory of safetensors. Raises as `core.Backend.load_model` says."""

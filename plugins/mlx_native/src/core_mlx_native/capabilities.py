@@ -18,6 +18,7 @@ MODEL_CAPABILITIES = frozenset(
         Capability.PARALLEL,
         Capability.ROTATE,
         Capability.ADAPTERS,
+        Capability.CHAT_TEMPLATE,
         Capability.ADAPTING,
         Capability.TOKENIZING,
         Capability.SUBMITTING,

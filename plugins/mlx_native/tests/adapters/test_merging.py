@@ -54,12 +54,16 @@ def test_the_merged_directory_is_a_model_of_its_own(
     (path / "chat_template.jinja").write_text("{{ messages[0].content }}")
     (path / "pytorch_model.bin").write_bytes(b"\x80")
     (path / "notes").mkdir()
+    (path / "additional_chat_templates").mkdir()
+    (path / "additional_chat_templates" / "rag.jinja").write_text("rag")
     adapter = lora(drawn(path))
     seen: list[tuple[int, int]] = []
     target = merge(path, adapter, tmp_path / "merged", progress=lambda *done: seen.append(done))
     assert seen[0] == (0, seen[-1][1])
     assert seen[-1][0] == seen[-1][1] == len(seen) - 1
+    assert (target / "additional_chat_templates" / "rag.jinja").read_text() == "rag"
     assert {file.name for file in target.iterdir()} == {
+        "additional_chat_templates",
         "chat_template.jinja",
         "config.json",
         "conversion.json",

@@ -1,13 +1,16 @@
 """Record what transformers makes of the conversations with each template (see README.md).
 
 Writes renderings.json beside itself: for each template and conversation, the prompt for the
-assistant's next turn, or the message with which the template refuses the conversation.
+assistant's next turn, or the message with which the template refuses the conversation; the same
+with each value of a variable that the template reads; and the prompt that continues the last
+message of the assistant's, null where transformers refuses that.
 """
 
 from __future__ import annotations
 
 import json
 from datetime import datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,6 +22,7 @@ from tokenizers import Tokenizer, models
 Conversations = dict[str, list[list[str]]]  # by name: pairs of role and content
 
 HERE = Path(__file__).resolve().parent
+VARIABLES = ("enable_thinking",)
 NOW = datetime(2025, 2, 3, 4, 5)  # what strftime_now says in templates
 
 
@@ -29,16 +33,37 @@ def renderings(name: str, bos: str | None, conversations: Conversations) -> dict
         chat_template=(HERE / "templates" / f"{name}.jinja").read_text(encoding="utf-8"),
         bos_token=bos,
     )
-    found: dict[str, Any] = {"prompts": {}, "refusals": {}}
+    found: dict[str, Any] = {"prompts": {}, "refusals": {}, "variables": [], "continued": {}}
     for title, turns in conversations.items():
-        messages = [{"role": role, "content": content} for role, content in turns]
         try:
-            found["prompts"][title] = tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True
-            )
+            found["prompts"][title] = prompt(tokenizer, turns, add_generation_prompt=True)
         except jinja2.TemplateError as error:
             found["refusals"][title] = str(error)
+        if last := max((n for n, turn in enumerate(turns) if turn[0] == "assistant"), default=0):
+            found["continued"][title] = continued(tokenizer, turns[: last + 1])
+    for variable, value in product(VARIABLES, (True, False)):
+        if variable in tokenizer.chat_template:
+            given = {variable: value}
+            prompts = {
+                title: prompt(tokenizer, conversations[title], add_generation_prompt=True, **given)
+                for title in ("question", "turns", "thought")
+            }
+            found["variables"].append({"variables": given, "prompts": prompts})
     return found
+
+
+def prompt(tokenizer: Any, turns: list[list[str]], **options: Any) -> str:
+    """What transformers makes of a conversation."""
+    messages = [{"role": role, "content": content} for role, content in turns]
+    return str(tokenizer.apply_chat_template(messages, tokenize=False, **options))
+
+
+def continued(tokenizer: Any, turns: list[list[str]]) -> str | None:
+    """The prompt that continues the last message; None where it is refused."""
+    try:
+        return prompt(tokenizer, turns, continue_final_message=True)
+    except (jinja2.TemplateError, ValueError):
+        return None
 
 
 def read(name: str) -> Any:

@@ -187,6 +187,6 @@ def test_a_probe_looks_at_no_tensor(checkpoint: Checkpoint) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == ["None", "False", "False"]
     (directory / "tokenizer.json").unlink()
-    assert "no tokeniser" in (Cpu().refusal(directory) or "")
+    assert "has no tokenizer" in (Cpu().refusal(directory) or "")
     (directory / "model.safetensors").unlink()
     assert "no weights" in (Cpu().refusal(directory) or "")

@@ -13,7 +13,8 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models
 
 from core.chat import family_template
-from core.errors import ChatTemplateError
+from core.errors import ChatTemplateError, InvalidOptionError
+from core.options import GenerateConfig
 from core.types import Message
 from core_mlx_native.text.tokenizer import Tokenizer
 from core_runtime.chat.prompts import compile_template
@@ -59,6 +60,48 @@ def test_prompts_are_those_of_transformers(name: str, tmp_path: Path) -> None:
         clock.now.return_value = datetime.fromisoformat(RECORD["now"])
         for title, prompt in TEMPLATES[name]["prompts"].items():
             assert tokenizer.render_chat(CONVERSATIONS[title]) == prompt, title
+
+
+@pytest.mark.parametrize("name", [name for name in TEMPLATES if TEMPLATES[name]["variables"]])
+def test_variables_do_what_they_do_in_transformers(name: str, tmp_path: Path) -> None:
+    tokenizer = tokenizer_with(tmp_path, name)
+    for record in TEMPLATES[name]["variables"]:
+        config = GenerateConfig(chat_template_kwargs=record["variables"])
+        for title, prompt in record["prompts"].items():
+            found = tokenizer.render_chat(CONVERSATIONS[title], config=config)
+            assert found == prompt, (title, record["variables"])
+
+
+@every_template
+def test_a_variable_that_is_never_read_is_refused(name: str, tmp_path: Path) -> None:
+    config = GenerateConfig(chat_template_kwargs={"enable_thinkin": False})
+    with pytest.raises(InvalidOptionError, match="'enable_thinkin' is not valid") as raised:
+        tokenizer_with(tmp_path, name).render_chat(CONVERSATIONS["question"], config=config)
+    hint = "did you mean 'enable_thinking'" in str(raised.value)
+    assert (raised.value.value, hint) == ("enable_thinkin", bool(TEMPLATES[name]["variables"]))
+
+
+@every_template
+def test_the_last_message_is_continued_as_by_transformers(name: str, tmp_path: Path) -> None:
+    tokenizer = tokenizer_with(tmp_path, name)
+    config = GenerateConfig(continue_final_message=True)
+    with patch("core_runtime.chat.prompts.datetime", wraps=datetime) as clock:
+        clock.now.return_value = datetime.fromisoformat(RECORD["now"])
+        for title, expected in TEMPLATES[name]["continued"].items():
+            turns = CONVERSATIONS[title]
+            last = max(n for n, turn in enumerate(turns) if turn.role == "assistant")
+            content = turns[last].content
+            if expected is None:
+                with pytest.raises(ChatTemplateError):
+                    tokenizer.render_chat(turns[: last + 1], config=config)
+                continue
+            found = tokenizer.render_chat(turns[: last + 1], config=config)
+            assert found.endswith(content), title
+            if content and expected.endswith(content):
+                assert found == expected, title
+            else:  # the template trims contents, and transformers trims the prompt's end
+                before = expected.removesuffix(content.strip()).rstrip()
+                assert found.removesuffix(content).rstrip() == before, title
 
 
 @pytest.mark.parametrize("name", [name for name in TEMPLATES if TEMPLATES[name]["refusals"]])

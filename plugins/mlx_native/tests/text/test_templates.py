@@ -24,7 +24,9 @@ def named(**templates: str) -> list[dict[str, str]]:
 
 
 def put(directory: Path, **files: Any) -> Path:
-    """Write templates: ``jinja``, ``config`` and ``legacy`` by their places, others by name."""
+    """Write templates: ``jinja``, ``config``, ``legacy`` and ``processor`` by their places, others
+    by name.
+    """
     config: dict[str, Any] = {"eos_token": "</s>"}
     if "config" in files:
         config["chat_template"] = files.pop("config")
@@ -34,6 +36,9 @@ def put(directory: Path, **files: Any) -> Path:
     if "legacy" in files:
         content = {"chat_template": files.pop("legacy")}
         (directory / "chat_template.json").write_text(json.dumps(content))
+    if "processor" in files:
+        content = {"chat_template": files.pop("processor"), "image_seq_length": 256}
+        (directory / "processor_config.json").write_text(json.dumps(content))
     for name, text in files.items():
         (directory / "additional_chat_templates").mkdir(exist_ok=True)
         (directory / "additional_chat_templates" / f"{name}.jinja").write_text(text)
@@ -51,6 +56,9 @@ FOUND: list[tuple[dict[str, Any], str]] = [
     ({"config": named(rag="e")}, "e"),
     ({"legacy": {"default": "f", "rag": "g"}}, "f"),
     ({"legacy": named(rag="g")}, "g"),
+    ({"processor": "j"}, "j"),
+    ({"processor": None, "config": "b"}, "b"),
+    ({"legacy": "c", "processor": "j"}, "c"),
     ({"rag": "h"}, "h"),
     ({"rag": "h", "config": "b"}, "h"),
     ({"jinja": "a", "rag": "h", "tool_use": "i"}, "a"),
@@ -60,6 +68,29 @@ FOUND: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("files", "expected"), FOUND, ids=lambda value: json.dumps(value))
 def test_a_template_is_found(checkpoint: Checkpoint, files: dict[str, Any], expected: str) -> None:
     assert Tokenizer.from_directory(put(checkpoint(), **files)).render_chat(HI) == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "unread"),
+    [
+        ({"jinja": "a", "config": "a", "legacy": "a", "processor": "a"}, []),
+        ({"jinja": "a", "config": "b"}, ["tokenizer_config.json"]),
+        ({"jinja": "a", "config": named(default="a", rag="e")}, ["tokenizer_config.json"]),
+        ({"config": "b", "legacy": "c", "processor": "j"}, ["chat_template", "processor_config"]),
+        ({"rag": "h", "config": "b"}, ["tokenizer_config.json"]),
+        ({"legacy": "c", "processor": "j"}, ["processor_config.json"]),
+    ],
+)
+def test_templates_that_are_not_used_are_reported(
+    checkpoint: Checkpoint,
+    caplog: pytest.LogCaptureFixture,
+    files: dict[str, Any],
+    unread: list[str],
+) -> None:
+    Tokenizer.from_directory(put(checkpoint(), **files))
+    for name, record in zip(unread, caplog.records, strict=True):
+        assert name in record.message
+        assert "chat_template, of which another file has another text" in record.message
 
 
 SEVERAL: list[dict[str, Any]] = [

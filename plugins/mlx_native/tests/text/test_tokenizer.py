@@ -299,7 +299,7 @@ def test_a_panic_of_the_library_is_a_broken_file(
         raise PanicException("index out of bounds")
 
     tiny_directory(tmp_path)
-    monkeypatch.setattr("core_mlx_native.text.files.Library.from_buffer", panic)
+    monkeypatch.setattr("core_mlx_native.text.tokenizer_json.Library.from_buffer", panic)
     with pytest.raises(TokenizerError, match="index out of bounds"):
         Tokenizer.from_directory(tmp_path)
 

@@ -230,7 +230,7 @@ def test_all_four_forms_are_read(tmp_path: Path) -> None:
             '{"messages": [{"role": "tool", "content": "a"}]}',
             r"line 2: messages\[0\].role='tool' is not valid",
         ),
-        ('{"messages": [{"role": "user"}]}', r"line 2: Message 0 has the keys 'role'"),
+        ('{"messages": [{"role": "user"}]}', r"line 2: Message 0, content: This field is required"),
         ('{"text": "\\ud800"}', r"line 2: .*surrogate"),
         ("[" * 100_000, r"line 2: this is no JSON"),
     ],

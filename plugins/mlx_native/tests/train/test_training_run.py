@@ -50,8 +50,11 @@ def test_messages_of_an_example_may_be_dictionaries() -> None:
         ([{"text": 7}], "Example 1: its text is a int, not a string"),
         ([core.TrainingExample(text=None)], "Example 1: its text is a NoneType"),  # type: ignore[arg-type]
         ([{"text": "ab", "label": 1}], "Example 1: its label is a int"),
-        ([{"messages": ["hello"]}], "Example 1: Message 0 is a str"),
-        ([{"messages": [{"role": "user"}]}], "Example 1: Message 0 has the keys 'role'"),
+        ([{"messages": ["hello"]}], "Example 1: Message 0: This is a str"),
+        (
+            [{"messages": [{"role": "user"}]}],
+            "Example 1: Message 0, content: This field is required",
+        ),
     ],
 )
 def test_wrong_examples_are_named(load: Load, examples: Any, words: str) -> None:

@@ -69,7 +69,10 @@ class Classifying:
 
 @dataclass(frozen=True, slots=True)
 class Generating:
-    """An answer to each text, in a template; with ``chat`` as a message in the model's own."""
+    """An answer to each text, in a template; with ``chat`` as a message in the model's own.
+
+    ``config`` has the options, the chat template's among them.
+    """
 
     config: core.GenerateConfig
     template: str = "{text}"
@@ -89,7 +92,8 @@ class Generating:
         def ask(texts: Sequence[str]) -> list[core.BatchResult]:
             prompts = [filled(self.template, text=text) for text in texts]
             if render is not None:
-                prompts = [render([core.Message("user", prompt)]) for prompt in prompts]
+                turns = ([core.Message("user", prompt)] for prompt in prompts)
+                prompts = [render(each, self.config) for each in turns]
             return model.batch_generate(prompts, self.config)
 
         return ask

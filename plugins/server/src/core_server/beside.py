@@ -36,8 +36,9 @@ async def what_is_beside(served: Served, request: GenerationRequest) -> tuple[Be
 async def _likeliest(served: Served, request: GenerationRequest) -> Sequence[Token]:
     served.needs(Capability.LOGITS, "the likeliest tokens")
     prompt = request.prompt
-    if request.kind == "chat":
-        prompt = await asyncio.to_thread(served.tokenizing().render_chat, request.messages)
+    if request.kind == "chat":  # as the answer's own prompt is, which they stand beside
+        render, config = served.tokenizing().render_chat, request.config(served.defaults)
+        prompt = await asyncio.to_thread(render, request.messages, config)
     asked = await served.questions.run([prompt], Likeliest(request.likeliest))
     return asked.results[0]
 

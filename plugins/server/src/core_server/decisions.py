@@ -42,8 +42,7 @@ async def decide(wire: Literal["systemone", "decisions"], server: Server, body: 
 def _prompts(served: Served, asked: Sequence[Reading], chat: bool) -> tuple[list[str], int]:
     """The prompt of each question, and how many tokens all of them have."""
     if chat:
-        render = served.tokenizing().render_chat
-        prompts = [render(one.as_messages()) + one.opening for one in asked]
+        prompts = [served.label_prompts(one.as_messages(), one.opening) for one in asked]
     else:
         prompts = [one.as_text() for one in asked]
     return prompts, sum(map(served.length, prompts))

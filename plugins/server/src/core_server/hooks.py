@@ -48,6 +48,16 @@ def core_register_commands(cli: click.Group) -> None:
         help="For all models together, 6GB say: those used longest ago are unloaded.",
     )
     @click.option("--chat", is_flag=True, help="Ask questions through the model's chat template.")
+    @click.option(
+        "--chat-template-kwargs",
+        metavar="JSON",
+        help="Variables of the chat template, where a request has none of the name.",
+    )
+    @click.option(
+        "--thinking/--no-thinking",
+        default=None,
+        help='The same as {"enable_thinking": true} or false there.',
+    )
     def serve(models: tuple[str, ...], **given: object) -> None:
         """Serve models to clients of System One and OpenAI.
 

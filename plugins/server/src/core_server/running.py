@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,7 +14,10 @@ import core
 from core.errors import UnsupportedModelError
 from core.extensions import ModelProbe
 from core.models.names import located
-from core.support import offered
+from core.options import GenerateConfig
+from core.protocols import Capability
+from core.rendering import SWITCHES
+from core.support import offered, refuse_options
 from core_server.app import create_app
 from core_server.listening import configured
 from core_server.models import Loadable
@@ -34,6 +38,8 @@ def run(
     parallel_slots: int,
     chat: bool,
     memory_limit: int | None,
+    chat_template_kwargs: str | None,
+    thinking: bool | None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; what was accepted by then is answered first."""
     local = is_local(host)
@@ -53,7 +59,10 @@ def run(
     names = [_name(model) for model in models]
     if twice := [name for name in names if names.count(name) > 1]:
         raise click.UsageError(f"Two of the models are called {twice[0]!r}: rename one.")
-    load = partial(_served, context_len=context_len, parallel_slots=parallel_slots)
+    defaults = _defaults(chat_template_kwargs, thinking)
+    load = partial(
+        _served, context_len=context_len, parallel_slots=parallel_slots, defaults=defaults
+    )
     # One alone is there from the start: what is wrong with it is told at once.
     alone = len(models) == 1
     served = [load(m, backend) if alone else _loadable(m, backend, load) for m in models]
@@ -76,13 +85,29 @@ def _loadable(model: str, backend: str, load: Callable[[str, str], Served]) -> L
     return Loadable(_name(model), lambda: load(model, name), name, kind, size)
 
 
-def _served(model: str, backend: str, context_len: int, parallel_slots: int) -> Served:
+def _defaults(variables: str | None, thinking: bool | None) -> GenerateConfig:
+    """Return the options of requests that say nothing else. Raises `click.BadParameter`."""
+    hint = "'--chat-template-kwargs'"
+    try:
+        given = {} if variables is None else dict(json.loads(variables))
+    except (ValueError, TypeError, RecursionError):
+        message = f"{variables!r:.80} is not a JSON object, such as '{{\"thinking\": false}}'."
+        raise click.BadParameter(message, param_hint=hint) from None
+    if thinking is not None and given.setdefault(SWITCHES[0], thinking) is not thinking:
+        raise click.BadParameter(f"{SWITCHES[0]} is given twice.", param_hint=hint)
+    return GenerateConfig(chat_template_kwargs=given)
+
+
+def _served(
+    model: str, backend: str, context_len: int, parallel_slots: int, defaults: GenerateConfig
+) -> Served:
     name = backend or core.default_backend(model).name
     loaded = core.load_model(
         model, backend=name, context_len=context_len, parallel_slots=parallel_slots
     )
     offers = offered(loaded, core.get_backend(name))
-    return Served(_name(model), loaded, backend=name, capabilities=offers)
+    refuse_options(defaults, Capability.CHAT, name, offers, honours=())
+    return Served(_name(model), loaded, backend=name, capabilities=offers, defaults=defaults)
 
 
 def _name(model: str) -> str:

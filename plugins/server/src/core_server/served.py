@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from functools import cached_property
 
 from core.errors import UnsupportedOperationError
 from core.extensions import Tokenizing
 from core.options import GenerateConfig
 from core.protocols import Capability, TextModel
+from core.rendering import Rendering
 from core_server.questions import QuestionQueue
 from core_server.tasks import Tasks
 from core_server.texts import TextQueue
@@ -21,7 +23,7 @@ COUNTERS = {
 
 
 class Served:
-    """A loaded model. ``defaults`` are the options of generations that say nothing else.
+    """A loaded model. ``defaults`` are the options of requests that say nothing else.
 
     ``capabilities`` are those of its backend; without them a model is taken for one that offers
     all that its methods show.
@@ -53,6 +55,14 @@ class Served:
         if isinstance(self.model, Tokenizing):
             return self.model
         raise UnsupportedOperationError("chat templates", self.backend, ())
+
+    @cached_property
+    def label_prompts(self) -> Rendering:
+        """The function from conversations to prompts after which labels are read.
+
+        Raises `core.UnsupportedOperationError`.
+        """
+        return Rendering(self.tokenizing(), self.defaults, labels=True)
 
     def length(self, text: str) -> int:
         """The tokens of a prompt; 0 from a model that does not tell."""

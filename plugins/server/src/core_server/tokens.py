@@ -17,29 +17,29 @@ from core.wires import generation
 from core.wires.errors import OPENAI
 from core.wires.values import Value, bounded
 from core_server.replies import reply
+from core_server.served import Served
 
 if TYPE_CHECKING:
     from core_server.app import Server
 
-_ON = {"add_special_tokens", "add_generation_prompt"}  # what is done here is what they say
+_ON = "add_special_tokens"  # what is done here is what it says
+_CHAT = ("messages", *generation.TEMPLATE)
 
 
 async def tokenize(server: Server, body: object) -> Response:
     """The ids of a prompt, or of a chat through the model's template."""
     request = bounded(body, OPENAI)
-    request.only({"model", "prompt", "messages", "return_token_strs", *_ON})
-    for name in _ON:
-        flag = request.get(name)
-        if flag is not None and not flag.flag():
-            raise flag.wrong("Ids are those that a prompt has, all of it.", "unsupported_value")
+    request.only({"model", "prompt", "return_token_strs", _ON, *_CHAT})
+    flag = request.get(_ON)
+    if flag is not None and not flag.flag():
+        raise flag.wrong("Ids are those that a prompt has, all of it.", "unsupported_value")
     served = await server.model_or_first(_text(request, "model"))
     model = served.tokenizing()
 
     def work() -> list[int]:
         if request.get("messages") is None:
             return model.encode(request.need("prompt").text())
-        chat = generation.read_chat({"model": "", "messages": request.need("messages").data})
-        return model.encode(model.render_chat(chat.messages))
+        return model.encode(_rendered(served, request))
 
     ids = await asyncio.to_thread(work)
     shown = request.get("return_token_strs")
@@ -74,12 +74,17 @@ async def apply_template(server: Server, body: object) -> Response:
     Source: llama.cpp's ``tools/server/README.md``, "POST /apply-template".
     """
     request = bounded(body, OPENAI)
-    request.only({"model", "messages"})
+    request.only({"model", *_CHAT})
     served = await server.model_or_first(_text(request, "model"))
-    model = served.tokenizing()
-    chat = generation.read_chat({"model": "", "messages": request.need("messages").data})
-    rendered = await asyncio.to_thread(model.render_chat, chat.messages)
+    rendered = await asyncio.to_thread(_rendered, served, request)
     return reply({"prompt": str(rendered)})  # msgspec takes no other kind of str
+
+
+def _rendered(served: Served, request: Value) -> str:
+    """The prompt of a chat, which the chat template's options of the request are for."""
+    body = {name: request.fields().get(name) for name in _CHAT}
+    chat = generation.read_chat({"model": "", **body})
+    return served.tokenizing().render_chat(chat.messages, chat.config(served.defaults))
 
 
 def _decoded(model: Tokenizing, ids: list[int]) -> str:

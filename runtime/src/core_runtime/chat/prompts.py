@@ -12,12 +12,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 
-from core.chat import RenderedPrompt, render
+from core.chat import RenderedPrompt, render, unread_variable
 from core.clock import Check, never_stop
 from core.errors import ChatTemplateError
 from core.messages import checked_conversation
+from core.options import GenerateConfig
 from core.types import Conversation, Message
 from core_runtime.chat.frames import MAX_MEMORY_BYTES, NO_MEMORY, PROMPT, encoded
 from core_runtime.chat.pool import shared_processes
@@ -28,6 +28,7 @@ MAX_LENGTH = 10_000_000
 MAX_SECONDS = 5.0
 """What one rendering may take of the processor."""
 Tokenise = Callable[[list[str]], list[list[int]]]
+_NO_OPTIONS = GenerateConfig()
 
 
 class Template:
@@ -39,20 +40,25 @@ class Template:
     def __init__(self, source: str, variables: Mapping[str, str]) -> None:
         self._source, self._variables = source, dict(variables)
         self._processes = shared_processes()
+        self._reads: frozenset[str] | None = None
 
     def __call__(
-        self, messages: Sequence[Message], check: Check = never_stop, *, asks: bool = True
+        self,
+        messages: Sequence[Message],
+        check: Check = never_stop,
+        *,
+        variables: Mapping[str, object] | None = None,
+        asks: bool = True,
+        now: datetime | None = None,
     ) -> str:
         """Render these messages. ``check`` is asked meanwhile, and may raise.
 
-        ``asks``: the text ends where the assistant's next turn begins. Raises `ChatTemplateError`
-        for a template that fails on these messages or asks for too much time or memory.
+        ``variables`` are the caller's, and win. ``asks``: the text ends where the assistant's next
+        turn begins. ``now`` is what the template's clock shows. Raises `ChatTemplateError` for a
+        template that fails on these messages or asks for too much time or memory.
         """
-        return self._asked(
-            [{"role": message.role, "content": message.content} for message in messages],
-            check,
-            asks,
-        )
+        turns = [message.to_dict() for message in messages]
+        return self._asked(check, turns, {**self._variables, **(variables or {})}, asks, now)
 
     def compile(self, check: Check) -> None:
         """Raise `ChatTemplateError` when the template cannot be parsed."""
@@ -60,15 +66,37 @@ class Template:
             raise ChatTemplateError(
                 f"The model's chat template is broken: it has {len(self._source)} characters."
             )
-        self._asked(None, check)
+        self._asked(check)
 
-    def _asked(self, messages: list[dict[str, str]] | None, check: Check, asks: bool = True) -> str:
+    def check_variables(self, names: Iterable[str], check: Check) -> None:
+        """Raise `core.InvalidOptionError` for the first that the template never reads."""
+        if self._reads is None:
+            try:
+                self._reads = frozenset(map(str, json.loads(self._asked(check, names=True))))
+            except (ValueError, TypeError):
+                raise ChatTemplateError(
+                    "The process that renders the model's chat template spoke nonsense."
+                ) from None
+        for name in names:
+            if name not in self._reads:
+                raise unread_variable(name, self._reads)
+
+    def _asked(
+        self,
+        check: Check,
+        messages: list[dict[str, str]] | None = None,
+        variables: Mapping[str, object] | None = None,
+        asks: bool = True,
+        now: datetime | None = None,
+        names: bool = False,
+    ) -> str:
         request = {
             "source": self._source,
-            "variables": self._variables,
+            "variables": variables,
             "messages": messages,
             "asks": asks,
-            "now": datetime.now().isoformat(),
+            "names": names,
+            "now": (now or datetime.now()).isoformat(),
             "seconds": MAX_SECONDS,
         }
         data = encoded(json.dumps(request, ensure_ascii=False))
@@ -88,9 +116,13 @@ class Template:
         return text
 
 
-def check_length(messages: Sequence[Message]) -> None:
+def check_length(
+    messages: Sequence[Message], variables: Mapping[str, object] | None = None
+) -> None:
     """Raise `ChatTemplateError` for what is longer than any prompt may be."""
-    length = sum(len(message.content) for message in messages)
+    length = sum(len(message.content) + len(message.name or "") for message in messages)
+    if variables is not None:
+        length += len(json.dumps(variables, ensure_ascii=False))
     if length > MAX_LENGTH:
         raise ChatTemplateError(
             f"The messages have {length} characters, and may have {MAX_LENGTH}. Shorten them."
@@ -121,17 +153,32 @@ class ChatPrompts:
         self._template: Template | None = None
 
     def render(
-        self, messages: Conversation, check: Check = never_stop, *, asks: bool = True
+        self,
+        messages: Conversation,
+        check: Check = never_stop,
+        config: GenerateConfig | None = None,
+        *,
+        asks: bool = True,
     ) -> RenderedPrompt:
-        """The prompt that asks for the assistant's next turn; without ``asks``, what was said.
+        """Return the prompt that asks for the assistant's next turn.
 
-        ``check`` is asked many times a second, and may raise. Raises `ChatTemplateError` when the
-        model has no template, or its template fails or asks for too much.
+        ``config`` has the template's variables, and may continue the last message instead; without
+        ``asks`` the prompt is what was said. ``check`` is asked many times a second, and may raise.
+        Raises `ChatTemplateError` when the model has no template, or its template fails or asks for
+        too much, `core.InvalidOptionError` for a variable that it never reads.
         """
         turns = checked_conversation(messages)
-        check_length(turns)
-        template = self._compiled(check)
-        return render(turns, self._special, partial(template, check=check, asks=asks), check)
+        config = config or _NO_OPTIONS
+        asks = asks and not config.continue_final_message
+        check_length(turns, config.chat_template_kwargs)
+        template, now = self._compiled(check), datetime.now()
+        if config.chat_template_kwargs is not None:
+            template.check_variables(config.chat_template_kwargs, check)
+
+        def written(turns: list[Message], variables: Mapping[str, object] | None = None) -> str:
+            return template(turns, check, variables=variables, asks=asks, now=now)
+
+        return render(turns, self._special, written, check, config)
 
     def close(self) -> None:
         """Let go of the process that renders; it ends with the last who holds it."""

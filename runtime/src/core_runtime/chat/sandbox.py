@@ -16,6 +16,7 @@ from typing import Any
 from jinja2 import Template, TemplateError, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
+from jinja2.meta import find_undeclared_variables
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -25,6 +26,9 @@ MAX_STEPS = 200_000
 """Loop turns and calls that one rendering may take."""
 MAX_LENGTH = 10_000_000
 """Characters or items that one repetition may make, and characters of a prompt."""
+
+
+_EVERY_TEMPLATES = ("messages", "add_generation_prompt", "strftime_now")
 
 
 class TemplateFailed(Exception):
@@ -42,10 +46,22 @@ def compiled(source: str) -> Template:
         raise TemplateFailed(f"The model's chat template is broken: {_reason(error)}.") from error
 
 
+@lru_cache(maxsize=16)
+def names_read(source: str) -> tuple[str, ...]:
+    """Return the names that a template takes from outside, those of every template left out.
+
+    As jinja finds them: one that it sets itself before it reads it, but not on every way, counts.
+    Raises `TemplateFailed`.
+    """
+    environment = compiled(source).environment
+    names = find_undeclared_variables(environment.parse(source))
+    return tuple(sorted(names.difference(environment.globals, _EVERY_TEMPLATES)))
+
+
 def rendered(
     template: Template,
     messages: Sequence[object],
-    variables: Mapping[str, str],
+    variables: Mapping[str, object],
     now: datetime,
     asks: bool = True,
 ) -> str:
@@ -58,12 +74,12 @@ def rendered(
 
     try:
         text = template.render(
-            messages=messages,
-            tools=None,  # defined: many templates ask no more than whether it is none
-            documents=None,
-            add_generation_prompt=asks,
-            strftime_now=now.strftime,
-            **variables,
+            {
+                # Defined: many templates ask no more than whether these are none.
+                **{"tools": None, "documents": None, "strftime_now": now.strftime},
+                **variables,
+                **{"messages": messages, "add_generation_prompt": asks},
+            }
         )
     except MemoryError:
         raise

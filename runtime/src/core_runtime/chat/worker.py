@@ -31,7 +31,7 @@ _CHUNK = 2**20
 
 def main() -> None:
     """Answer requests until nobody asks any more."""
-    from core_runtime.chat.sandbox import TemplateFailed, compiled, rendered
+    from core_runtime.chat.sandbox import TemplateFailed, compiled, names_read, rendered
 
     def answer(request: bytes) -> bytes:
         asked = json.loads(request)
@@ -42,7 +42,9 @@ def main() -> None:
         try:
             text = ""
             template = compiled(asked["source"])
-            if asked["messages"] is not None:
+            if asked["names"]:
+                text = json.dumps(names_read(asked["source"]))
+            elif asked["messages"] is not None:
                 now = datetime.fromisoformat(asked["now"])
                 what = asked["messages"], asked["variables"], now, asked["asks"]
                 text = rendered(template, *what)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from core.chat import RenderedPrompt
+from core.options import GenerateConfig
 from core.text_stream import Detokenizer
 from core.types import Conversation
 from core_runtime.text.special_texts import SpecialTexts
@@ -58,8 +59,13 @@ class ServedTokenizer(ContinuingTokenizer, Protocol):
         """
         ...
 
-    def render_chat(self, messages: Conversation, check: Callable[[], None], /) -> RenderedPrompt:
-        """The prompt that asks for the assistant's next turn; ``check`` may raise meanwhile."""
+    def render_chat(
+        self, messages: Conversation, check: Callable[[], None], config: GenerateConfig, /
+    ) -> RenderedPrompt:
+        """Return the prompt that ``config`` asks for, which has the options of a chat template.
+
+        It asks for the assistant's next turn, or ends with its last; ``check`` may raise meanwhile.
+        """
         ...
 
     def detokenizer(self, prompt: Sequence[int]) -> Detokenizer:

@@ -9,6 +9,7 @@ from core.chat import RenderedPrompt, continued, family_template
 from core.clock import Check, never_stop
 from core.errors import ChatTemplateError, TokenizerError
 from core.models.gguf import GgufValue
+from core.options import GenerateConfig
 from core.text_stream import StreamDetokenizer
 from core.types import Conversation
 from core_llama_cpp.context.session import Session
@@ -115,16 +116,22 @@ class Tokenizer:
         """The text of tokens that continue a prompt, as they come."""
         return StreamDetokenizer(self.vocabulary.text_bytes, prompt)
 
-    def render_chat(self, messages: Conversation, check: Check = never_stop) -> RenderedPrompt:
-        """The prompt that asks for the assistant's next turn; ``check`` may raise meanwhile.
+    def render_chat(
+        self,
+        messages: Conversation,
+        check: Check = never_stop,
+        config: GenerateConfig | None = None,
+    ) -> RenderedPrompt:
+        """Return the prompt of a chat; ``config`` has the template's options, ``check`` may raise.
 
         It begins with one BOS where the model asks for that, whether or not its template writes it,
         as in llama.cpp's server. Raises `ChatTemplateError` when the model has no template, or
-        several and none to prefer, or its template fails or asks for too much time or memory.
+        several and none to prefer, or its template fails or asks for too much time or memory,
+        `core.InvalidOptionError` for a variable that it never reads.
         """
         if self._undecided:
             raise ChatTemplateError(self._undecided)
-        prompt = self._chat.render(messages, check)
+        prompt = self._chat.render(messages, check, config)
         if prompt.marked.startswith(self._bos):
             return prompt
         return RenderedPrompt(self._bos + prompt.marked, prompt.marker)

@@ -12,14 +12,21 @@ _OUT_OF_MEMORY = ("alloc", "out of memory", "outofmemory", "insufficient memory"
 class Failure(Exception):
     """An error with a name of ``core.errors``."""
 
-    def __init__(self, error: str, message: str, length: int = 0, limit: int = 0) -> None:
+    def __init__(
+        self, error: str, message: str, length: int = 0, limit: int = 0, variable: str = ""
+    ) -> None:
         super().__init__(message)
-        self.error, self.length, self.limit = error, length, limit
+        self.error, self.length, self.limit, self.variable = error, length, limit, variable
 
     def answer(self, id: int) -> Error:
         """This failure as the last answer to a request."""
         return Error(
-            id=id, error=self.error, message=str(self), length=self.length, limit=self.limit
+            id=id,
+            error=self.error,
+            message=str(self),
+            length=self.length,
+            limit=self.limit,
+            variable=self.variable,
         )
 
 

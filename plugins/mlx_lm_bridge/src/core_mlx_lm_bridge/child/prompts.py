@@ -7,11 +7,15 @@ special tokens.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 from core_mlx_lm_bridge.child.failures import Failure
 from core_mlx_lm_bridge.protocol import Chat, ChatFormat, ChatTurn, Generate
+
+_TEMPLATES = "transformers.utils.chat_template_utils"
 
 
 def family_template(tokenizer: Any, formats: Sequence[ChatFormat]) -> str | None:
@@ -27,13 +31,13 @@ def token_ids(tokenizer: Any, request: Generate | Chat, family: str | None) -> l
     if isinstance(request, Generate):
         ids = tokenizer.encode(request.prompt, split_special_tokens=True)
     else:
-        ids = _chat_ids(tokenizer, request.messages, family)
+        ids = _chat_ids(tokenizer, request, family)
     if not ids:
         raise Failure("EmptyPromptError", "The prompt has no tokens. Give it some text.")
     return list(ids)
 
 
-def _chat_ids(tokenizer: Any, messages: Sequence[ChatTurn], family: str | None) -> Any:
+def _chat_ids(tokenizer: Any, request: Chat, family: str | None) -> Any:
     if family is None and not tokenizer.has_chat_template:
         raise Failure(
             "ChatTemplateError",
@@ -41,13 +45,24 @@ def _chat_ids(tokenizer: Any, messages: Sequence[ChatTurn], family: str | None) 
             "Use generate with a prompt of your own.",
         )
 
-    turns = [{"role": turn.role, "content": turn.content} for turn in messages]
-    options: dict[str, Any] = {} if family is None else {"chat_template": family}
-    if _spell_special(tokenizer, messages):
-        options |= _plain_text(tokenizer)
+    variables = request.chat_template_kwargs
+    if variables:
+        _check_variables(tokenizer, variables, family)
+    continues = request.continue_final_message
+    options: dict[str, Any] = {**variables, "continue_final_message": continues}
+    options |= {"add_generation_prompt": not continues}
+    options |= {} if family is None else {"chat_template": family}
 
+    turns = [_turn(turn) for turn in request.messages]
+    _check_names(tokenizer, turns, options)
+    if _spell_special(tokenizer, turns, variables):
+        options |= _plain_text(tokenizer)
+    return _applied(tokenizer, turns, options)
+
+
+def _applied(tokenizer: Any, turns: list[dict[str, str]], options: dict[str, Any]) -> Any:
     try:
-        return tokenizer.apply_chat_template(turns, add_generation_prompt=True, **options)
+        return tokenizer.apply_chat_template(turns, **options)
     except Exception as error:  # a template is a program: it may raise anything
         raise Failure(
             "ChatTemplateError",
@@ -55,9 +70,58 @@ def _chat_ids(tokenizer: Any, messages: Sequence[ChatTurn], family: str | None) 
         ) from error
 
 
-def _spell_special(tokenizer: Any, messages: Sequence[ChatTurn]) -> bool:
+def _turn(turn: ChatTurn) -> dict[str, str]:
+    found = {"role": turn.role, "content": turn.content}
+    return found if turn.name is None else {**found, "name": turn.name}
+
+
+def _check_variables(tokenizer: Any, names: Iterable[str], family: str | None) -> None:
+    """Raise `Failure` for a variable that the template never reads."""
+    compiled = getattr(import_module(_TEMPLATES), "_compile_jinja_template", None)
+    if compiled is None or not hasattr(tokenizer._tokenizer, "get_chat_template"):
+        raise _unseen()
+    if tokenizer._chat_template is not None:  # a program of mlx-lm's
+        raise _unseen()
+    source = family or tokenizer._tokenizer.get_chat_template()
+    environment = compiled(source).environment
+    meta = import_module("jinja2.meta")
+    read = meta.find_undeclared_variables(environment.parse(source))
+    read -= {*environment.globals, "messages", "add_generation_prompt"}
+    for name in names:
+        if name not in read:
+            raise Failure("InvalidOptionError", ", ".join(sorted(read)), variable=name)
+
+
+def _unseen() -> Failure:
+    return Failure(
+        "ChatTemplateError",
+        "What variables this model's chat template reads cannot be seen here. Leave "
+        "chat_template_kwargs out, or upgrade the worker's mlx-lm and transformers.",
+    )
+
+
+def _check_names(tokenizer: Any, turns: list[dict[str, str]], options: dict[str, Any]) -> None:
+    """Raise `Failure` for a speaker's name without which the prompt is the same."""
+    named = [place for place, turn in enumerate(turns) if "name" in turn]
+    text = _applied(tokenizer, turns, {**options, "tokenize": False}) if named else ""
+    for place in named:
+        bare = {key: value for key, value in turns[place].items() if key != "name"}
+        others = [*turns[:place], bare, *turns[place + 1 :]]
+        if _applied(tokenizer, others, {**options, "tokenize": False}) == text:
+            raise Failure(
+                "ChatTemplateError",
+                "The model's chat template has no place for a message's name "
+                f"({turns[place]['name']!r:.60}): leave it out, or write it into the content.",
+            )
+
+
+def _spell_special(
+    tokenizer: Any, turns: list[dict[str, str]], variables: Mapping[str, Any]
+) -> bool:
     special = _special(tokenizer)
-    return any(text in turn.content for turn in messages for text in special)
+    given = [*(text for turn in turns for text in turn.values())]
+    given.append(json.dumps(variables, ensure_ascii=False))
+    return any(text in each for each in given for text in special)
 
 
 def _special(tokenizer: Any) -> set[str]:

@@ -19,6 +19,7 @@ class JsonFiles:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._read: dict[str, Mapping[str, Any]] = {}
+        self._missing: set[str] = set()
 
     def read(self, name: str) -> Mapping[str, Any]:
         """The object in a file. Raises like `core.models.files.read_json_object`."""
@@ -28,9 +29,12 @@ class JsonFiles:
 
     def read_if_there(self, name: str) -> Mapping[str, Any]:
         """The object in a file; an empty one where there is no such file."""
+        if name in self._missing:
+            return {}
         try:
             return self.read(name)
         except ModelNotFoundError:
+            self._missing.add(name)
             return {}
 
 

@@ -20,6 +20,7 @@ from core_mlx_native.checkpoint.names import plain_name
 from core_mlx_native.convert.staging import RECORD, check_target, staged, write_json
 from core_mlx_native.convert.weights import Progress, Shards
 from core_mlx_native.cpu.blas import ensure_blas
+from core_mlx_native.text.templates import TEMPLATES
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -171,8 +172,11 @@ def _copy_others(source: Path, directory: Path) -> None:
     Left out are weights, and an adapter's configuration: transformers would look for the adapter.
     """
     others = [path for path in source.iterdir() if path.is_file() and path.name != _ADAPTER_CONFIG]
+    others += source.glob(f"{TEMPLATES}/*.jinja")
     wanted = [path for path in others if not path.name.lower().endswith(_WEIGHTS)]
     for path in sorted(wanted, key=lambda path: path.name == "config.json"):
         if path.name != RECORD:
-            with open_model_file(path) as file, open(directory / path.name, "xb") as copy:
+            target = directory / path.relative_to(source)
+            target.parent.mkdir(exist_ok=True)
+            with open_model_file(path) as file, open(target, "xb") as copy:
                 shutil.copyfileobj(file, copy)

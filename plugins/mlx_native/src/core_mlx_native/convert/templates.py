@@ -12,6 +12,7 @@ from pathlib import Path
 from core_mlx_native.convert.metadata import Metadata
 from core_mlx_native.convert.staging import write_text
 from core_mlx_native.convert.vocabulary import adds_bos
+from core_mlx_native.text.templates import TEMPLATES
 
 _DEFAULT, _NAMED = "tokenizer.chat_template", "tokenizer.chat_template."
 _BEGINS_WITH_BOS = re.compile(r"(?:\s*\{\{-|\{\{)\s*bos_token\s*[-+~}]")
@@ -33,7 +34,7 @@ def write_templates(meta: Metadata, directory: Path) -> None:
     if default:
         write_text(directory / "chat_template.jinja", finished(default))
     if named:
-        folder = directory / "additional_chat_templates"
+        folder = directory / TEMPLATES
         folder.mkdir()
         for name, template in named.items():
             write_text(folder / f"{name}.jinja", finished(template))

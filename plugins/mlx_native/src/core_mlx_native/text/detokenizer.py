@@ -32,7 +32,7 @@ class TokenBytes:
         # Without a decoder, the library puts a space between two tokens.
         self._decode = library.decoder.decode if library.decoder else " ".join
         kinds = _decoder_kinds(library)
-        self._letters = byte_letters() if "ByteLevel" in kinds else {}
+        self._letters = byte_letters() if reads_bytes(library) else {}
         self._fallback = "ByteFallback" in kinds
 
     def stream(self, prompt: Sequence[int] = ()) -> StreamDetokenizer:
@@ -74,6 +74,11 @@ class TokenBytes:
             return bytes(self._letters[letter] for letter in token)
         except KeyError:  # an added token, spelled as it is
             return token.encode()
+
+
+def reads_bytes(library: Library) -> bool:
+    """Return True for a tokenizer whose tokens are spelled in letters that stand for bytes."""
+    return "ByteLevel" in _decoder_kinds(library)
 
 
 def _decoder_kinds(library: Library) -> frozenset[str]:

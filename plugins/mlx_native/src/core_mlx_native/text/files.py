@@ -1,72 +1,26 @@
 """The tokenizer of a model directory, gathered from its files.
 
-Which tokens end a generation is read from them and from the vocabulary. One check comes before the
-``tokenizers`` library reads a tokenizer.json: a ``Precompiled`` normalizer holds SentencePiece's
-map of characters in base64 (the size of a trie in four bytes, the trie, and texts), and the library
-allocates twice that size, whatever the string's own is, up to 8 GiB; a process that cannot have so
-much is aborted, not refused.
+Which tokens end a generation is read from them and from the vocabulary.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
-import re
-from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer as Library
 
-from core.errors import InvalidModelError, ModelNotFoundError, TokenizerError
-from core.models.files import read_model_file
-from core.support import unicode_error
+from core.errors import InvalidModelError, TokenizerError
 from core_mlx_native.checkpoint.fields import Fields, JsonFiles
+from core_mlx_native.checkpoint.keys import report
+from core_mlx_native.text import tokenizer_json
+from core_mlx_native.text.added_tokens import add_named_tokens, known_names
+from core_mlx_native.text.named_tokens import CONFIG, read_named_tokens
 from core_mlx_native.text.templates import read_templates
+from core_mlx_native.text.tokenizer_json import read_library
+from core_mlx_native.text.tokenizer_keys import check_tokenizer_config
 from core_runtime.text.special_texts import END_MARKS
-
-_KEY = "precompiled_charsmap"
-_MAY_HOLD_KEY = re.compile(rb"charsmap|\\u00[4-7]")  # as it stands, or a letter of it escaped
-MAX_TOKENIZER_BYTES = 512 * 2**20
-"""The most bytes of a tokenizer.json; Gemma's, with 262,144 tokens, has 33 MB."""
-
-
-def check_charsmaps(data: bytes) -> None:
-    """Raise ValueError for a map that claims to be larger than it is.
-
-    What else is wrong with ``data``, the bytes of a tokenizer.json, is the library's to say.
-    """
-    if _MAY_HOLD_KEY.search(data) is None:  # to parse it takes a second for a large vocabulary
-        return
-    try:
-        json.loads(data, object_pairs_hook=_check)
-    except _CharsmapError:
-        raise
-    except (ValueError, RecursionError):
-        return
-
-
-class _CharsmapError(ValueError):
-    pass
-
-
-def _check(pairs: list[tuple[str, Any]]) -> None:
-    """Check the pairs of one JSON object, of which nothing is kept; the library reads all pairs."""
-    for key, value in pairs:
-        if key == _KEY and isinstance(value, str):
-            try:
-                charsmap = base64.b64decode(value)
-            except (binascii.Error, ValueError):
-                continue
-
-            claimed = int.from_bytes(charsmap[:4], "little")
-            if claimed > len(charsmap) - 4:
-                raise _CharsmapError(
-                    f"its {_KEY} claims a trie of {claimed} bytes, and has {len(charsmap)} in all"
-                )
 
 
 def stop_tokens(
@@ -75,7 +29,7 @@ def stop_tokens(
     """The ids that end a generation; ``vocab_size`` is the model's: every id is below it.
 
     Read from ``eos_token_id`` in generation_config.json and config.json (there also in its
-    text_config), from ``eos_token`` in tokenizer_config.json, and from the end marks that are
+    text_config), from the ``eos_token`` of the tokenizer's files, and from the end marks that are
     special tokens of ``library``. Missing files and null are fine. Raises `InvalidModelError`
     for broken files, wrong types and ids out of range, `ModelAccessError` for files that may
     not be read.
@@ -90,10 +44,9 @@ def stop_tokens(
     }
 
     # By text, in those of the tokenizer.
-    named = {
-        *_eos_token_ids(_fields(files, "tokenizer_config.json"), library),
-        *_special_ids(library, END_MARKS),
-    }
+    eos = known_names(library, read_named_tokens(files)).get("eos_token")
+    end = None if eos is None else library.token_to_id(eos["content"])
+    named = _special_ids(library, END_MARKS) | ({end} if end is not None else set())
 
     # The vocabulary of the tokenizer may go beyond that of the model, which never writes these.
     return frozenset(id for id in found | named if id < vocab_size)
@@ -120,20 +73,6 @@ def _eos_ids(fields: Fields, library: Library, vocab_size: int) -> frozenset[int
     return frozenset(ids)
 
 
-def _eos_token_ids(fields: Fields, library: Library) -> list[int]:
-    value = fields.values.get("eos_token")
-    if value is None:
-        return []
-    text: Any = value.get("content") if isinstance(value, Mapping) else value
-    try:
-        id = library.token_to_id(text)
-    except (TypeError, UnicodeEncodeError) as error:  # no text, or one with lone surrogates
-        raise fields.error(
-            f"eos_token is {value!r:.60}, neither a text nor an added token"
-        ) from error
-    return [] if id is None else [id]
-
-
 def _special_ids(library: Library, texts: tuple[str, ...]) -> frozenset[int]:
     added = library.get_added_tokens_decoder().items()
     return frozenset(id for id, token in added if token.special and token.content in texts)
@@ -154,61 +93,29 @@ class TokenizerFiles:
 
 
 def read_tokenizer_files(directory: Path, files: JsonFiles | None = None) -> TokenizerFiles:
-    """Read the tokenizer's files. Raises `TokenizerError` or `ModelAccessError`."""
+    """Read the tokenizer's files, and log what is not used of them.
+
+    Raises `TokenizerError`, `ModelAccessError`, or `UnsupportedModelError` for what is refused.
+    """
     files = files or JsonFiles(directory)
-    library = _library(directory / "tokenizer.json")
-    own = _json(files, "tokenizer_config.json")
-    model = _json(files, "config.json")
+    library, notes = read_library(directory / tokenizer_json.FILE)
+    try:
+        named = read_named_tokens(files)
+        library, changed = add_named_tokens(library, named, str(directory / named.source))
+        own, model = _fields(files, CONFIG), files.read_if_there("config.json")
+        names = known_names(library, named)
+        unused = check_tokenizer_config(own, names, library, model)
+    except InvalidModelError as error:
+        raise TokenizerError(str(error)) from error
+
+    templates, unread = read_templates(directory, files)
+    report((*notes, *changed), str(directory / tokenizer_json.FILE))
+    report((*unused, *unread.pop(CONFIG, ())), own.where)
+    for name, keys in {**named.unread, **unread}.items():
+        report(keys, str(directory / name))
     return TokenizerFiles(
         library=library,
         model_type=str(model.get("model_type", "")),
-        templates=read_templates(directory, files),
-        special_texts=_special_texts(own, directory / "tokenizer_config.json"),
+        templates=templates,
+        special_texts={name: token["content"] for name, token in names.items()},
     )
-
-
-def _library(path: Path) -> Library:
-    try:
-        data = read_model_file(path, MAX_TOKENIZER_BYTES)
-    except ModelNotFoundError:
-        raise TokenizerError(
-            f"The model has no tokenizer: there is no file {path}. Fetch or convert the model "
-            "again with its tokenizer.json."
-        ) from None
-    except InvalidModelError as error:
-        raise TokenizerError(str(error)) from error
-
-    try:
-        data = data.removeprefix(BOM_UTF8)
-        check_charsmaps(data)
-        return Library.from_buffer(data)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # a Rust panic is no Exception
-        raise TokenizerError(
-            f"{path} is broken: {error!s:.200}. Fetch or convert the model again."
-        ) from error
-
-
-def _json(files: JsonFiles, name: str) -> Mapping[str, Any]:
-    try:
-        return files.read_if_there(name)
-    except InvalidModelError as error:
-        raise TokenizerError(str(error)) from error
-
-
-def _special_texts(own: Mapping[str, Any], where: Path) -> dict[str, str]:
-    texts = {}
-    for name in ("bos_token", "eos_token", "unk_token", "pad_token"):
-        value = own.get(name)
-        if isinstance(value, Mapping):  # an added token with its flags
-            value = value.get("content")
-
-        if isinstance(value, str):
-            if unicode_error(value):
-                raise TokenizerError(
-                    f"{where}: {name} is {value!r:.60}, with a lone surrogate, which no text has. "
-                    "Fetch or convert the model again."
-                )
-            texts[name] = value
-    return texts

@@ -50,6 +50,16 @@ def continuing_reader(reader: Library) -> Library:
     return other
 
 
+def appended(library: Library) -> list[str]:
+    """Return the special tokens that the post-processor puts after a text."""
+    return [name for step in steps(library.post_processor, "processors") for name in _ends(step)]
+
+
+def leading(library: Library) -> list[str]:
+    """Return the special tokens that the post-processor puts before a text."""
+    return [lead["id"] for lead in _all_leads(library)]
+
+
 def prepends(library: Library) -> bool:
     """Return True if a space is put before any text, even before one that begins with a space."""
     return any(step["type"] == "Prepend" for step in steps(library.normalizer, "normalizers"))
@@ -77,21 +87,27 @@ def _append_nothing(library: Library) -> None:
 
     A prompt is to be continued. Tokens that it puts before a text stay.
     """
-    processors = steps(library.post_processor, "processors")
-    if not any(map(_appends, processors)):
+    if not appended(library):
         return
-    leads = [lead for step in reversed(processors) for lead in _leads(step)]
+    leads = _all_leads(library)
     library.post_processor = _leading(leads) if leads else None
 
 
-def _appends(step: Mapping[str, Any]) -> bool:
-    """Return True for a step that adds a special token after the text."""
+def _ends(step: Mapping[str, Any]) -> list[str]:
+    """Return the special tokens that a step puts after the text."""
     match step:
-        case {"type": "TemplateProcessing", "single": [*_, last]}:
-            return "Sequence" not in last
-        case {"type": "BertProcessing" | "RobertaProcessing"}:
-            return True
-    return False
+        case {"type": "TemplateProcessing", "single": pieces}:
+            places = (place for place, piece in enumerate(pieces) if "Sequence" in piece)
+            text = max(places, default=-1)
+            return [piece["SpecialToken"]["id"] for piece in pieces[text + 1 :]]
+        case {"type": "BertProcessing" | "RobertaProcessing", "sep": [token, _]}:
+            return [token]
+    return []
+
+
+def _all_leads(library: Library) -> list[Mapping[str, Any]]:
+    processors = steps(library.post_processor, "processors")
+    return [lead for step in reversed(processors) for lead in _leads(step)]
 
 
 def _leads(step: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -1,9 +1,9 @@
-"""The chat templates of a model directory; publishers keep them in four places.
+"""The chat templates of a model directory; publishers keep them in five places.
 
 Files of their own come first, as in transformers: chat_template.jinja, which is called "default",
 and additional_chat_templates/NAME.jinja. Without any, ``chat_template`` of tokenizer_config.json
-counts, one text or a list of named ones, and without that chat_template.json, in which
-multimodal models have it.
+counts, one text or a list of named ones, and without that chat_template.json and
+processor_config.json, in which multimodal models have it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,31 @@ from core_mlx_native.checkpoint.fields import JsonFiles
 MAX_TEMPLATE_BYTES = 2**20
 """The most bytes of a template's file; the longest in use are below 20 KB."""
 
+TEMPLATES = "additional_chat_templates"
+"""The folder of a directory's templates with other names than "default"."""
+
 _DEFAULT = "default"
+_FILES = ("tokenizer_config.json", "chat_template.json", "processor_config.json")
 
 
-def read_templates(directory: Path, files: JsonFiles) -> dict[str, str]:
-    """Read a directory's templates, by their names. Raises `TokenizerError` for a broken file."""
+def read_templates(
+    directory: Path, files: JsonFiles
+) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """Return a directory's templates by their names, and by file what is not used for them.
+
+    Raises `TokenizerError` for a broken file.
+    """
     paths = {_DEFAULT: directory / "chat_template.jinja"} | {
-        path.stem: path for path in sorted(directory.glob("additional_chat_templates/*.jinja"))
+        path.stem: path for path in sorted(directory.glob(f"{TEMPLATES}/*.jinja"))
     }
     texts = {name: text for name, path in paths.items() if (text := _text(path)) is not None}
-    return texts or _named(files, "tokenizer_config.json") or _named(files, "chat_template.json")
+    unread: dict[str, tuple[str, ...]] = {}
+    for file in _FILES:
+        more = _named(files, file)
+        if texts and any(texts.get(name) != text for name, text in more.items()):
+            unread[file] = ("chat_template, of which another file has another text",)
+        texts = texts or more
+    return texts, unread
 
 
 def chosen_template(templates: Mapping[str, str], name: str | None) -> str | None:

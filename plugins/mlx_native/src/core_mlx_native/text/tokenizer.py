@@ -18,10 +18,12 @@ from core import validate
 from core.chat import RenderedPrompt, continued, family_template
 from core.clock import Check, never_stop
 from core.errors import ChatTemplateError, TokenizerError
+from core.options import GenerateConfig
 from core.support import unicode_error
 from core.text_stream import StreamDetokenizer
 from core.types import Conversation
 from core_mlx_native.checkpoint.fields import JsonFiles
+from core_mlx_native.text.beside import SpaceBeside
 from core_mlx_native.text.detokenizer import TokenBytes
 from core_mlx_native.text.files import TokenizerFiles, read_tokenizer_files
 from core_mlx_native.text.library import continuing_reader, prepends, prompt_reader
@@ -53,6 +55,7 @@ class Tokenizer:
             self._no_chat = str(error)
         source = source or family_template(files.model_type, self._ids.keys())
         self._chat = ChatPrompts(source, files.special_texts, self._ids)
+        self._beside = SpaceBeside(files.library)
 
         self._token_bytes = TokenBytes(files.library)
         self._texts: dict[int, str] = {}  # of tokens that were asked for
@@ -89,6 +92,7 @@ class Tokenizer:
         no BOS is added to the template's own. Raises `RequestError` for lone surrogates.
         """
         if isinstance(text, RenderedPrompt):
+            text = self._beside.without(text) if self._beside else text
             return self._chat.encode(text, self._between)
         return self._batch([text], add_special=True)[0]
 
@@ -143,24 +147,34 @@ class Tokenizer:
         """The text of tokens that continue a prompt, as they come."""
         return self._token_bytes.stream(prompt)
 
-    def render_chat(self, messages: Conversation, check: Check = never_stop) -> RenderedPrompt:
-        """The prompt that asks for the assistant's next turn; ``check`` may raise meanwhile.
+    def render_chat(
+        self,
+        messages: Conversation,
+        check: Check = never_stop,
+        config: GenerateConfig | None = None,
+    ) -> RenderedPrompt:
+        """Return the prompt of a chat; ``config`` has the template's options, ``check`` may raise.
 
         Raises `ChatTemplateError` when the model has no template, or its template fails or asks
-        for too much time or memory.
+        for too much time or memory, `core.InvalidOptionError` for a variable that it never reads.
         """
-        return self._rendered(messages, check)
+        return self._rendered(messages, check, config)
 
     def render_said(self, messages: Conversation) -> RenderedPrompt:
         """A conversation to its last message's end; nothing asks for another turn."""
         return self._rendered(messages, asks=False)
 
     def _rendered(
-        self, messages: Conversation, check: Check = never_stop, *, asks: bool = True
+        self,
+        messages: Conversation,
+        check: Check = never_stop,
+        config: GenerateConfig | None = None,
+        *,
+        asks: bool = True,
     ) -> RenderedPrompt:
         if self._no_chat:
             raise ChatTemplateError(self._no_chat)
-        return self._chat.render(messages, check, asks=asks)
+        return self._chat.render(messages, check, config, asks=asks)
 
     def share(self) -> Self:
         """The same tokenizer for another model; each closes its own."""

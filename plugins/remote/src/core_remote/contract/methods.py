@@ -95,19 +95,18 @@ class TokenizingMethods(ContractModel):
         **options: Unpack[TemplateOptions],
     ) -> Plan[RenderedPrompt]:
         """Check a call of ``render_chat``."""
-        self.checked_template(config, options)
+        request = self.checked_template(config, options)
         turns = checked_conversation(messages)
         if error := wrong_turn(turns):
             raise error
-        asked = self.asked("render_chat", {"messages": turns})
-        return Rendered(asked)
+        return Rendered(self.asked("render_chat", {"messages": turns}), _of_template(request))
 
 
 class Rendered(Value[RenderedPrompt]):
     """The value of ``render_chat``: a prompt, with its special tokens."""
 
-    def __init__(self, asked: Asked) -> None:
-        super().__init__(asked, object, _PLAIN)  # type: ignore[arg-type]  # made here
+    def __init__(self, asked: Asked, config: GenerateConfig) -> None:
+        super().__init__(asked, object, config)  # type: ignore[arg-type]  # made here
 
     def _value(self) -> RenderedPrompt:
         try:
@@ -115,6 +114,14 @@ class Rendered(Value[RenderedPrompt]):
         except ValueError as error:
             raise self._asked.nonsense(str(error)) from None
         return found if isinstance(found, RenderedPrompt) else RenderedPrompt(found)
+
+
+def _of_template(config: GenerateConfig) -> GenerateConfig:
+    """Return the options of ``render_chat`` alone."""
+    return GenerateConfig(
+        chat_template_kwargs=config.chat_template_kwargs,
+        continue_final_message=config.continue_final_message,
+    )
 
 
 class SubmittingMethods(ContractModel):

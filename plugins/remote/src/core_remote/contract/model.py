@@ -141,8 +141,8 @@ class ContractModel(RemoteModel):
 
 def wrong_turn(turns: Sequence[Message]) -> CoreError | None:
     """The error of the first message that no wire could carry."""
-    errors = (unicode_error(turn.content, "message") for turn in turns)
-    return next(filter(None, errors), None)
+    texts = [text for turn in turns for text in (turn.content, turn.name or "")]
+    return next(filter(None, (unicode_error(text, "message") for text in texts)), None)
 
 
 def sorted_out(texts: Sequence[str]) -> tuple[dict[int, CoreError], list[str]]:

@@ -135,8 +135,8 @@ class LlamaModel(RemoteModel):
 
     async def rendered(self, turns: Sequence[Message]) -> RenderedPrompt:
         """The prompt of a conversation. Raises what is wrong with it."""
-        for turn in turns:
-            if error := unicode_error(turn.content, "message"):
+        for text in (text for turn in turns for text in (turn.content, turn.name or "")):
+            if error := unicode_error(text, "message"):
                 raise error
         return await self._tokenizer.render_chat(turns)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from core import validate
-from core.chat import RenderedPrompt, continued, render
+from core.chat import RenderedPrompt, continued, refuse_names, render
 from core.errors import ChatTemplateError, CoreError, PromptTooLongError, RequestError
 from core.text_stream import StreamDetokenizer
 from core.types import Message
@@ -92,18 +93,26 @@ class Tokenizer:
         safe: list[Message] = []
 
         def keep(messages: Sequence[Message]) -> str:
-            safe.extend(messages)
-            return ""
+            safe[:] = safe or messages
+            return "".join(f"{message.name}" for message in messages)
 
         marker = render(turns, self.vocabulary.special, keep).marker
-        rendered = [{"role": turn.role, "content": turn.content} for turn in safe]
+        prompt = await self._applied(safe)
+        for place, turn in enumerate(turns):
+            if turn.name is not None:
+                unnamed = replace(safe[place], name=None)
+                if await self._applied([*safe[:place], unnamed, *safe[place + 1 :]]) == prompt:
+                    refuse_names([turn])
+        return RenderedPrompt(self._bos_text + prompt, marker)
+
+    async def _applied(self, turns: Sequence[Message]) -> str:
+        """The prompt that the server makes of messages. Raises `core.ChatTemplateError`."""
         try:
-            prompt = await self._server.apply_template(rendered)
+            return await self._server.apply_template([turn.to_dict() for turn in turns])
         except RequestError as error:
             raise ChatTemplateError(str(error)) from None
         except ServerError as error:
             raise _of_template(error) from None
-        return RenderedPrompt(self._bos_text + prompt, marker)
 
     async def _goes_on(self) -> bool:
         """Whether the server leaves the assistant's last message open."""

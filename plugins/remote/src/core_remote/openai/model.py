@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Unpack
 
-from core.chat import RenderedPrompt
+from core.chat import RenderedPrompt, refuse_names
 from core.clock import RequestClock
 from core.errors import CoreError, RequestError
 from core.messages import checked_conversation
@@ -61,6 +61,7 @@ class SpeechModel(RemoteModel):
         """Answer a conversation, through the template of the server's model."""
         request = self.checked(Capability.CHAT, config, options)
         turns = checked_conversation(messages)
+        refuse_names(turns, "A server of this wire does not show whether its template has a place")
 
         def prepare() -> Request:
             _raise(next(filter(None, map(_of_turn, turns)), None))

@@ -30,7 +30,7 @@ _NEEDS = {
     "memory": Capability.MEMORY_REPORTING,
     "reset_peak_memory": Capability.MEMORY_REPORTING,
 }
-_WITHOUT_CONFIG = {"encode", "decode", "render_chat", "memory", "reset_peak_memory"}
+_WITHOUT_CONFIG = {"encode", "decode", "memory", "reset_peak_memory"}
 
 
 def events(served: Served, operation: str, call: Call, config: GenerateConfig) -> Iterator[Event]:

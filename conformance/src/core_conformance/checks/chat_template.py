@@ -1,0 +1,148 @@
+"""Checks of what a caller tells a chat template: its variables, and a message to be continued."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from core.errors import ChatTemplateError, InvalidOptionError
+from core.protocols import Capability
+from core.types import Message
+from core_conformance.checking.ask import evidence, generate, read, speaks, tokenizing
+from core_conformance.checking.check import must, testable
+from core_conformance.checking.compare import same_speech
+from core_conformance.checking.registry import check
+from core_conformance.checking.subject import Subject
+
+_HELLO = (Message("user", "Hello"),)
+_SAID = ("The weather is", " one, two \n", "")
+_UNKNOWN = "core_no_template_reads_this"
+_ANSWERS_ONLY = (
+    "the template refuses every conversation that ends with the assistant's message, or does not "
+    "write that message as it is: take a model whose template writes it"
+)
+
+
+@check(
+    "chat.final-message",
+    "chat with continue_final_message MUST be generate behind render_chat with it",
+    Capability.CHAT,
+    Capability.CHAT_TEMPLATE,
+    Capability.GENERATE,
+    Capability.TOKENIZING,
+    since=2,
+)
+def continued_messages_are_generated(subject: Subject) -> None:
+    speaks(subject, Capability.CHAT)
+    pairs = []
+    for said, prompt in _continued(subject):
+        options = {"continue_final_message": True, **evidence(subject)}
+        answer = read(subject.model.chat(_turns(said), max_tokens=6, **options))
+        pairs.append((answer, generate(subject, prompt, 6)))
+    same_speech(subject, pairs, "chat that continues a message, and generate behind render_chat")
+
+
+@check(
+    "chat.final-message-end",
+    "With continue_final_message the prompt MUST end with the message's content, as it is",
+    Capability.CHAT,
+    Capability.CHAT_TEMPLATE,
+    Capability.TOKENIZING,
+    since=2,
+)
+def continued_messages_end_the_prompt(subject: Subject) -> None:
+    for said, prompt in _continued(subject):
+        must(
+            prompt.endswith(said),
+            f"the prompt {prompt!r:.300} that continues {said!r} does not end with it",
+        )
+
+
+@check(
+    "chat.final-message-of-user",
+    "continue_final_message MUST raise ChatTemplateError where the last message is not the "
+    "assistant's",
+    Capability.CHAT,
+    Capability.CHAT_TEMPLATE,
+    since=2,
+)
+def messages_of_users_are_not_continued(subject: Subject) -> None:
+    for call in _calls(subject, continue_final_message=True):
+        error = _error(call)
+        must(
+            isinstance(error, ChatTemplateError),
+            f"continue_final_message=True of a conversation that ends with the user's message gave "
+            f"{error!r}",
+        )
+
+
+@check(
+    "chat.unknown-variable",
+    "A variable that the chat template never reads MUST be refused by its name",
+    Capability.CHAT,
+    Capability.CHAT_TEMPLATE,
+    since=2,
+)
+def unknown_variables_are_refused(subject: Subject) -> None:
+    for call in _calls(subject, chat_template_kwargs={_UNKNOWN: True}):
+        error = _error(call)
+        must(
+            isinstance(error, InvalidOptionError) and _UNKNOWN in str(error),
+            f"chat_template_kwargs={{{_UNKNOWN!r}: True}} gave {error!r}: it has to be an "
+            "InvalidOptionError that names the variable",
+        )
+
+
+@check(
+    "chat.no-template-options",
+    "chat_template_kwargs that are None or empty, and continue_final_message=False, MUST change "
+    "nothing",
+    Capability.CHAT,
+    since=2,
+)
+def neutral_options_change_nothing(subject: Subject) -> None:
+    speaks(subject, Capability.CHAT)
+    chat, options = subject.model.chat, evidence(subject)
+    plain = read(chat(_HELLO, max_tokens=6, **options))
+    pairs = []
+    nothing: tuple[dict[str, object] | None, ...] = (None, {})
+    for neutral in nothing:
+        given = {"chat_template_kwargs": neutral, "continue_final_message": False, **options}
+        pairs.append((plain, read(chat(_HELLO, max_tokens=6, **given))))
+    same_speech(subject, pairs, "chat, and chat whose options for the template ask for nothing")
+
+
+def _turns(said: str) -> tuple[Message, ...]:
+    return (*_HELLO, Message("assistant", said))
+
+
+def _continued(subject: Subject) -> list[tuple[str, str]]:
+    """Texts to continue, each with its prompt, as far as the template writes them."""
+    found = []
+    for said in _SAID:
+        try:
+            prompt = tokenizing(subject).render_chat(_turns(said), continue_final_message=True)
+        except ChatTemplateError:
+            continue
+        found.append((said, prompt))
+    testable(bool(found), _ANSWERS_ONLY)
+    return found
+
+
+def _calls(subject: Subject, **options: Any) -> list[Callable[[], Iterable[object]]]:
+    """Calls about the user's message: of chat, and of render_chat where it is declared."""
+    calls: list[Callable[[], Iterable[object]]] = [
+        partial(subject.model.chat, _HELLO, max_tokens=1, **options)
+    ]
+    if subject.declares(Capability.TOKENIZING):
+        calls.append(partial(tokenizing(subject).render_chat, _HELLO, **options))
+    return calls
+
+
+def _error(call: Callable[[], Iterable[object]]) -> Exception | None:
+    try:
+        list(call())
+    except Exception as error:  # noqa: BLE001 - the check looks at it
+        return error
+    return None

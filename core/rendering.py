@@ -1,0 +1,111 @@
+"""Chat prompts of one model, and where in them a label may be read: never among its thoughts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from core.errors import ChatTemplateError, InvalidOptionError, UnsupportedOptionError
+from core.extensions import Tokenizing
+from core.messages import checked_conversation
+from core.options import GenerateConfig
+from core.types import Conversation
+
+SWITCHES = ("enable_thinking", "thinking")
+"""Variables with which templates turn thinking on and off: Qwen's and most others', DeepSeek's."""
+_BLOCKS = (
+    ("<think>", "</think>"),  # Qwen, DeepSeek, GLM, Nemotron, SmolLM3, Granite
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),  # EXAONE Deep
+    ("[THINK]", "[/THINK]"),  # Magistral
+    ("<seed:think>", "</seed:think>"),
+    ("◁think▷", "◁/think▷"),  # Kimi
+    ("<|START_THINKING|>", "<|END_THINKING|>"),  # Command A
+    ("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus
+    ("<|channel>thought", "<channel|>"),  # Gemma 4
+    ("<|channel|>analysis", "<|end|>"),  # gpt-oss
+)
+
+
+class Rendering:
+    """A function from conversations to prompts, which may be called from several threads.
+
+    ``config`` has the options for the template, ``opening`` is the beginning of the answer. With
+    ``labels`` a label is read after the prompt: a switch for thinking that the template reads, and
+    the caller left alone, is turned off, and a prompt that ends among thoughts is refused.
+    """
+
+    def __init__(
+        self,
+        model: Tokenizing,
+        config: GenerateConfig | None = None,
+        opening: str = "",
+        *,
+        labels: bool = False,
+    ) -> None:
+        self._model, self._opening, self._labels = model, opening, labels
+        self._config = config or GenerateConfig()
+        self._known = not labels or any(name in self.variables for name in SWITCHES)
+
+    @property
+    def variables(self) -> Mapping[str, object]:
+        """The variables that the template is given; complete after the first prompt."""
+        return self._config.chat_template_kwargs or {}
+
+    def __call__(self, messages: Conversation, opening: str | None = None) -> str:
+        """Return the prompt of a conversation; ``opening`` is another one than usual.
+
+        Raises what ``render_chat`` raises, and `ChatTemplateError` where no label can be read.
+        """
+        if not self._known:
+            self._config, self._known = self._without_thoughts(messages), True
+        opening = self._opening if opening is None else opening
+        prompt = self._model.render_chat(messages, self._config) + opening
+        block = _open_block(prompt, messages) if self._labels else None
+        if block is not None:
+            raise ChatTemplateError(_reason(*block, self.variables))
+        return prompt
+
+    def _without_thoughts(self, messages: Conversation) -> GenerateConfig:
+        """Return the config with each switch off that the template reads."""
+        config = self._config
+        for name in SWITCHES:
+            variables = {**(config.chat_template_kwargs or {}), name: False}
+            switched = replace(config, chat_template_kwargs=variables)
+            try:
+                self._model.render_chat(messages, switched)
+            except UnsupportedOptionError:  # the caller's own options are refused below
+                break
+            except InvalidOptionError as error:
+                if error.value != name:
+                    raise
+            else:
+                config = switched
+        return config
+
+
+def _open_block(prompt: str, messages: Conversation) -> tuple[str, str] | None:
+    """Return the marks of the block of thoughts in which a prompt ends; None for none.
+
+    Users may write such marks as well: what counts follows the last message of theirs.
+    """
+    turns, start = checked_conversation(messages), 0
+    while turns and turns[-1].role == "assistant":
+        turns.pop()
+    for turn in turns:
+        content = turn.content.strip()
+        found = prompt.find(content, start)
+        start = start if found < 0 else found + len(content)
+    tail = prompt[start:]
+    return next((pair for pair in _BLOCKS if tail.rfind(pair[0]) > tail.rfind(pair[1])), None)
+
+
+def _reason(begin: str, end: str, variables: Mapping[str, object]) -> str:
+    switch = next((name for name in SWITCHES if variables.get(name)), None)
+    flag = "--no-thinking, " if switch == SWITCHES[0] else ""
+    turn_off = f"Turn thinking off ({flag}chat_template_kwargs={{{switch!r}: False}}), or end"
+    return (
+        f"No label can be read here: the prompt ends within the model's thoughts ({begin}). "
+        f"{'End' if switch is None else turn_off} them with the first words of the answer, "
+        f"--opening {end!r} say."
+    )

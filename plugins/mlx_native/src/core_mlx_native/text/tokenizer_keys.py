@@ -1,0 +1,210 @@
+"""The keys of tokenizer_config.json and tokenizer.json, and the treatment of each.
+
+Read from transformers 5.24 (tokenization_utils_base.py, tokenization_utils_tokenizers.py, and the
+tokenizers of the families here) and tokenizers 0.23, and tried with them: of two directories that
+differ in one key, what are the ids, the decoded text and the chat prompt
+(``tests/tokenizer_files`` of this plugin).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tokenizers import Tokenizer as Library
+from tokenizers.models import BPE
+
+from core_mlx_native.checkpoint.fields import Fields
+from core_mlx_native.checkpoint.keys import (
+    Key,
+    check_keys,
+    harmless,
+    honoured,
+    refused,
+    reported,
+    same,
+)
+from core_mlx_native.text.library import leading, prepends
+from core_mlx_native.text.named_tokens import NAMES, Entry, names_token
+from core_mlx_native.text.text_bound import steps
+from core_mlx_native.text.word_cuts import TEKKEN
+
+_CLEAN = "clean_up_tokenization_spaces"
+_CLEAN_BPE = f"{_CLEAN}_for_bpe_even_though_it_will_corrupt_output"
+_OTHERWISE = "where tokenizer.json says otherwise, which decides"
+_LARGE = 100_000  # tokens: fewer have no pattern of Mistral's to mend
+_FOLLOWS = ("LlamaTokenizer", "Qwen2Tokenizer", "GPT2Tokenizer")
+
+TOKENIZER_KEYS: Mapping[str, Key] = {
+    # What is read.
+    "added_tokens_decoder": honoured(
+        "tokens that tokenizer.json lacks are added, flags replace its own; a new token whose id "
+        "would be another is an error, other ids are reported"
+    ),
+    **same(
+        " ".join(NAMES),
+        honoured(
+            "special tokens, and variables of chat templates; `eos_token` ends a generation, as "
+            "those of generation_config.json do"
+        ),
+    ),
+    **same(
+        "image_token boi_token eoi_token audio_token video_token",
+        honoured("special tokens, and variables of chat templates; so is any name in `_token`"),
+    ),
+    **same("extra_special_tokens additional_special_tokens", honoured("special tokens")),
+    "model_specific_special_tokens": honoured("special tokens by name"),
+    "chat_template": honoured("one text, or texts with names"),
+    "tokenizer_class": honoured("its special tokens, where a name has no key; see below"),
+    # What gives other ids or texts in transformers.
+    "split_special_tokens": refused("special tokens of chat templates would be plain text"),
+    "fast_tokenizer_files": refused(
+        "transformers would read another file than tokenizer.json", ["tokenizer.json"]
+    ),
+    "fix_mistral_regex": refused(
+        "transformers would split texts by Mistral's pattern, which tokenizer.json has not; save "
+        "the tokenizer with transformers, which writes it"
+    ),
+    _CLEAN: refused(
+        "it takes spaces out of decoded texts; harmless for a BPE, where transformers ignores it"
+    ),
+    _CLEAN_BPE: refused(f"with {_CLEAN}, it takes spaces out of decoded texts"),
+    "add_prefix_space": Key(
+        "refused",
+        f"where tokenizer.json says otherwise, for {', '.join(_FOLLOWS)}, which follow this key in "
+        "transformers; reported for other classes",
+        (None,),
+    ),
+    # What somebody may expect to count.
+    "add_bos_token": Key("reported", _OTHERWISE, (None,)),
+    "add_eos_token": reported("nothing is added after a text, which is to be continued"),
+    **same(
+        "do_lower_case do_basic_tokenize strip_accents tokenize_chinese_chars keep_accents "
+        "remove_space",
+        reported("tokenizer.json's normalizer decides"),
+    ),
+    "chat_control_tokens": reported("messages cannot spell special tokens, and may spell others"),
+    "auto_map": reported("code of the model's own is never run"),
+    "init_inputs": reported("arguments of a class of the model's own"),
+    # What changes no result.
+    **same(
+        "model_max_length max_len",
+        harmless("config.json has the context; transformers only warns of longer texts"),
+    ),
+    **same(
+        "padding_side truncation_side max_length stride truncation_strategy pad_to_multiple_of "
+        "pad_token_type_id padding truncation model_input_names",
+        harmless("transformers pads and truncates only where its caller asks for it"),
+    ),
+    **same(
+        "legacy sp_model_kwargs from_slow use_fast",
+        harmless("how tokenizer.json was made of a SentencePiece model"),
+    ),
+    **same(
+        "spaces_between_special_tokens errors trim_offsets",
+        harmless("of tokenizers in Python, without effect on tokenizer.json"),
+    ),
+    "use_default_system_prompt": harmless("transformers 5 does not use it"),
+    **same(
+        "response_schema response_template tool_parser_type",
+        harmless("how a program takes an answer apart"),
+    ),
+    **same(
+        "processor_class feature_extractor_type image_processor_type",
+        harmless("about images and audio, which are not read"),
+    ),
+    **same(
+        "backend vocab_size is_local local_files_only name_or_path special_tokens_map_file "
+        "tokenizer_file vocab_file merges_file device_map verbose transformers_version "
+        "_commit_hash unsloth_version",
+        harmless("how it was saved or read"),
+    ),
+}
+"""The treatment of each key; one that is not here is reported."""
+
+LIBRARY_KEYS: Mapping[str, Key] = {
+    "version": honoured("the library refuses any but 1.0"),
+    **same("truncation padding", harmless("of lengths that its publisher wanted: switched off")),
+    "added_tokens": honoured("see below"),
+    **same("normalizer pre_tokenizer decoder", honoured("as the library does it")),
+    "post_processor": honoured("tokens before a text; those after one are left out, and reported"),
+    "model.type": honoured("BPE, Unigram, WordPiece, WordLevel"),
+    "model.dropout": reported("merges at random, to train with: switched off"),
+    **same(
+        "model.vocab model.merges model.unk_token model.unk_id model.fuse_unk model.byte_fallback "
+        "model.ignore_merges model.continuing_subword_prefix model.end_of_word_suffix "
+        "model.max_input_chars_per_word",
+        honoured("as the library does it"),
+    ),
+    **same("added_tokens.id added_tokens.content", honoured("ids and texts")),
+    "added_tokens.special": honoured("a plain text cannot spell it, and decoding leaves it out"),
+    **same(
+        "added_tokens.lstrip added_tokens.rstrip",
+        honoured("the white space beside the token, which it takes"),
+    ),
+    "added_tokens.single_word": honoured("refused for special tokens"),
+    "added_tokens.normalized": honoured(
+        "reported, and not followed, for a special token whose normalised form is another text"
+    ),
+}
+"""The treatment of each key of tokenizer.json; one that the library does not know is reported."""
+
+_TOKEN, _IDLE = TOKENIZER_KEYS["image_token"], harmless("tokenizer.json agrees, or it is not used")
+_REMEDY = "Remove the key to do without it."
+
+
+def check_tokenizer_config(
+    fields: Fields, names: Mapping[str, Entry], library: Library, config: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Return what to report of tokenizer_config.json.
+
+    ``names``: the named tokens; ``config``: config.json's keys. Raises `UnsupportedModelError` for
+    a key that is refused.
+    """
+    values = fields.values
+    keys = dict(TOKENIZER_KEYS)
+    if str(values.get("tokenizer_class")).removesuffix("Fast") not in _FOLLOWS:
+        keys["add_prefix_space"] = Key("reported", _OTHERWISE, (None,))
+    for name, value in values.items():
+        if names_token(name, value):
+            keys[name] = _TOKEN
+    for name in _idle(values, names, library, config):
+        keys[name] = _IDLE
+    return check_keys(fields, keys, _REMEDY)
+
+
+def _idle(
+    values: Mapping[str, Any],
+    names: Mapping[str, Entry],
+    library: Library,
+    config: Mapping[str, Any],
+) -> Iterator[str]:
+    """Yield the keys that tokenizer.json agrees with, or that transformers does not use with it."""
+    bos = names.get("bos_token", {}).get("content", "")
+    if values.get("add_bos_token") is (bos in leading(library)):
+        yield "add_bos_token"
+    if values.get("add_prefix_space") is _puts_space(library):
+        yield "add_prefix_space"
+
+    bpe = isinstance(library.model, BPE)
+    if bpe:
+        yield _CLEAN
+    if not (bpe and values.get(_CLEAN)):
+        yield _CLEAN_BPE
+
+    version = str(config.get("transformers_version") or "")
+    older = config.get("model_type") == "mistral" and not re.match(r"[5-9]|\d\d", version)
+    large = library.get_vocab_size() > _LARGE
+    splits = [step.get("pattern") for step in steps(library.pre_tokenizer, "pretokenizers")]
+    if not (older and large) or {"Regex": TEKKEN} in splits:
+        yield "fix_mistral_regex"
+
+
+def _puts_space(library: Library) -> bool:
+    """Return True if a space is put before a text that begins with none."""
+    splitters = steps(library.pre_tokenizer, "pretokenizers")
+    return prepends(library) or any(
+        step.get("add_prefix_space") or step.get("prepend_scheme", "never") != "never"
+        for step in splitters
+    )
