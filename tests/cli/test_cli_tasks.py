@@ -49,7 +49,7 @@ def test_a_prior_is_taken_off_without_labels(run: Run, rows: Path, tmp_path: Pat
     assert (task.level, task.template, task.labels) == ("L0", TEMPLATE, ("a", "b"))
     assert task.calibration is not None
     assert task.calibration.method == "batch"
-    assert "1 row left out: line 62: 'text' is not a string." in done.stderr
+    assert "2 rows left out: The text of line 61 is blank." in done.stderr
     counts = {line.split(":")[0]: line for line in done.stderr.splitlines() if ": a " in line}
     assert counts.keys() == {"raw", "L0"}
     assert int(counts["L0"].split()[2].rstrip(",")) > int(counts["raw"].split()[2].rstrip(","))
@@ -71,7 +71,7 @@ def test_what_is_fitted_on_right_labels_is_told_of_rows_that_it_has_not_seen(
     repeats, raw, fitted, accepted = done.stderr.splitlines()[-5:-1]
     assert "54 rows repeat the text of another row." in repeats
     assert raw.startswith("raw: right ")
-    assert " of 61 rows, " in raw
+    assert " of 60 rows, " in raw
     assert fitted.startswith("L1: right ")
     assert fitted.endswith(", of 5 folds held out")
     assert accepted.startswith(
