@@ -39,18 +39,14 @@ _JOIN_SECONDS = 10.0  # a name that is being looked up keeps its thread so long
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a server is asked. ``slots``: requests at once, 0 for as many as come.
+    """Address of a server and limits of its requests.
 
-    ``silence_timeout`` is in seconds. The key is in nobody's repr.
+    ``silence_timeout`` is in seconds; ``slots``: requests at once, 0 for as many as come.
     """
 
     address: Address
-    api_key: str
     silence_timeout: float
     slots: int = 0
-
-    def __repr__(self) -> str:
-        return f"Settings({self.address!r}, slots={self.slots})"
 
 
 class Connection:
@@ -182,8 +178,8 @@ class Connection:
 
     def _new_client(self) -> httpx.AsyncClient:
         headers = {"Accept-Encoding": "identity", "User-Agent": "core-remote"}
-        if self.settings.api_key:
-            headers["Authorization"] = f"Bearer {self.settings.api_key}"
+        if self.address.key:
+            headers["Authorization"] = f"Bearer {self.address.key.reveal()}"
         silence = self.settings.silence_timeout
         return httpx.AsyncClient(
             headers=headers,
