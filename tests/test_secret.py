@@ -139,11 +139,12 @@ def test_two_keys_are_two_models(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_shown_command_has_the_variable_in_place_of_the_key(
     arguments: list[str], shown: list[str]
 ) -> None:
+    found: Any = None
+
     def run(**flags: Any) -> None:
         nonlocal found
         found = secret_arguments.public_arguments(["a", *arguments, "-O", "connections=2", "b"])
 
-    found: Any = None
     command = click.Command("c", callback=run, params=[_PAIRS, _VERBOSE, _TEXTS])
     command.main(["a", *arguments, "-O", "connections=2", "b"], standalone_mode=False)
     assert found == (

@@ -255,7 +255,7 @@ def test_a_real_model_classifies_by_its_name_and_is_pickled_fitted(real: str) ->
 def test_a_key_among_the_options_is_masked_and_not_saved() -> None:
     for kind in (LabelClassifier, LogProbFeatures):
         options = {"options": {"api_key": "sk-MARKED"}}
-        estimator = kind("http://127.0.0.1:1", options=options)
+        estimator: Any = kind("http://127.0.0.1:1", options=options)
         for each in (estimator, clone(estimator)):
             assert "sk-MARKED" not in repr(each) + repr(each.get_params()) + each._repr_html_()
             assert each.options["options"]["api_key"].reveal() == "sk-MARKED"
