@@ -306,7 +306,10 @@ class Speaker:
     def __init__(self, wild: Any) -> None:
         self._wild = wild
         self.listed: dict[str, Any] = {"id": "m", "max_model_len": 64}
-        self.pieces = [{"text": "a"}, {"text": "b", "finish_reason": "length"}]
+        self.pieces: list[dict[str, Any]] = [
+            {"text": "a"},
+            {"text": "b", "finish_reason": "length"},
+        ]
         self.more, self.left = b"", threading.Event()
         wild.answer = self.answer
 
@@ -377,7 +380,7 @@ def test_pieces_without_a_text_have_an_end(wild: Any) -> None:
 
 def test_a_log_probability_above_zero(wild: Any) -> None:
     speaker = Speaker(wild)
-    read = {"tokens": ["a"], "token_logprobs": [-0.5]}
+    read: dict[str, Any] = {"tokens": ["a"], "token_logprobs": [-0.5]}
     speaker.pieces = [{"text": "a", "logprobs": {**read, "content": [_READ]}}]
     speaker.pieces += [{"text": "", "finish_reason": "length"}]
     with core.load_model(wild.url) as model:
