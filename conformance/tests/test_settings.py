@@ -11,6 +11,7 @@ from core_conformance.checking.effort import Effort
 from core_conformance.checking.registry import generated
 from core_conformance.running import settings
 from core_conformance.running.known import UsageError
+from core_conformance.running.report import _shown
 from core_conformance.running.settings import Settings, nearest_table, pairs
 
 TABLE = """
@@ -129,3 +130,13 @@ def test_without_one_the_seed_is_fixed() -> None:
 def test_nothing_is_not_deep() -> None:
     with pytest.raises(UsageError, match="above 0"):
         settings.deep(0.0)
+
+
+def test_a_key_is_in_no_repr_and_no_report() -> None:
+    options = {"api_key": "sk-MARKED", "env": {"HF_TOKEN": "sk-MARKED"}, "connections": 2}
+    settings = Settings("remote", "http://127.0.0.1:1", options)
+    assert "sk-MARKED" not in repr(settings) + repr(settings.target())
+    assert _shown(options) == {"api_key": "...", "env": "...", "connections": 2}
+    with pytest.raises(UsageError) as refused:
+        pairs(["api_key:sk-MARKED"])
+    assert "sk-MARKED" not in str(refused.value)

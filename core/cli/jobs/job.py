@@ -21,6 +21,7 @@ from core.cli.reading.forms import FORMS, form_of_name
 from core.cli.reading.parquet_rows import pyarrow_parquet
 from core.cli.rows.bulk import Answered, Cost, RowAsker
 from core.cli.rows.identities import Identities
+from core.cli.secret_arguments import public_arguments
 from core.cli.writing import parquet
 from core.cli.writing.encoders import Encoder
 
@@ -212,8 +213,9 @@ def command_to_go_on() -> str:
     """The command line of this run, as one that goes on."""
     # Behind a "--" the flag would be a prompt; no prompts are given with -i.
     dropped = ("--overwrite", "--resume", "--")
-    arguments = [argument for argument in sys.argv[1:] if argument not in dropped]
-    return " ".join(map(quoted, ["infer-cli", *arguments, "--resume"]))
+    arguments, variables = public_arguments(sys.argv[1:])
+    kept = [argument for argument in arguments if argument not in dropped]
+    return variables + " ".join(map(quoted, ["infer-cli", *kept, "--resume"]))
 
 
 def quoted(argument: str) -> str:

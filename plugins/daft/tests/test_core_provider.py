@@ -114,3 +114,9 @@ def test_the_protocol(model: Path) -> None:
     placed = told.get_udf_options()
     assert (placed.concurrency, placed.num_gpus, placed.max_retries) == (2, 1, 0)
     assert isinstance(told.instantiate(), TextClassifier)
+
+
+def test_a_key_is_not_part_of_a_plan() -> None:
+    with pytest.raises(core.InvalidOptionError, match="CORE_REMOTE_API_KEY") as refused:
+        CoreProvider("m", options={"options": {"api_key": "sk-MARKED"}})
+    assert "sk-MARKED" not in str(refused.value)

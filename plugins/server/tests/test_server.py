@@ -11,10 +11,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Unpack
 
+import click
 import pytest
 from core_server import Served, Settings, create_app
+from core_server.running import _key_of
 from starlette.testclient import TestClient
 
 from core.errors import LabelError
@@ -556,3 +560,26 @@ def test_a_key_beyond_ascii() -> None:
 
 def test_capabilities_left_out_are_all() -> None:
     assert Served("fake", FakeModel("x")).capabilities == frozenset(Capability)
+
+
+def test_a_key_is_in_no_repr_and_comes_from_a_file(tmp_path: Path) -> None:
+    settings = Settings(api_key="sk-MARKED\n")
+    assert "sk-MARKED" not in repr(settings) + repr(asdict(settings))
+    app = create_app([Served("fake", FakeModel("x"))], settings)
+    with TestClient(app) as client:
+        for key, status in (("sk-MARKED", 200), ("sk-OTHER", 401)):
+            headers = {"authorization": f"Bearer {key}"}
+            assert client.get("/v1/models", headers=headers).status_code == status
+
+    file = tmp_path / "key"
+    file.write_text("sk-MARKED\r\n")
+    assert _key_of(str(file), None) == "sk-MARKED"
+    with pytest.raises(click.UsageError, match="given twice"):
+        _key_of(str(file), "sk-MARKED")
+    for content in (b"", b"\n", b"two\nsk-MARKED", b"\xffsk-MARKED", b"sk-MARKED" * 1000):
+        file.write_bytes(content)
+        with pytest.raises(click.UsageError, match="--api-key-file") as refused:
+            _key_of(str(file), None)
+        assert "sk-MARKED" not in str(refused.value)
+    with pytest.raises(click.UsageError, match="cannot be read"):
+        _key_of(str(tmp_path / "none"), None)

@@ -33,6 +33,7 @@ import msgspec.structs
 
 from core.models.files import is_address
 from core.models.names import locate
+from core.secret import name_of_pair
 from core.system.limited_files import Refused, read_limited, toml_table
 from core_conformance.checking.effort import Effort
 from core_conformance.checking.material import Material
@@ -54,7 +55,7 @@ class Settings:
 
     backend: str | None = None
     model: str | None = None
-    options: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict, repr=False)
     known: Mapping[str, str] | None = None
     timeout: float | None = None
     isolate: bool | None = None
@@ -134,7 +135,7 @@ def pairs(texts: Sequence[str]) -> dict[str, object]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise UsageError(f"The option {text!r} is not of the form K=V.")
+            raise UsageError(f"The option {name_of_pair(text)!r} is not of the form K=V.")
         if name in options:
             raise UsageError(f"The option {name!r} is given twice.")
         options[name] = _value(value)

@@ -18,6 +18,7 @@ from daft.ai.utils import get_gpu_udf_options
 
 import core
 from core import validate
+from core.secret import refuse_secrets
 from core.shared_models import shared_model
 from core.support import without_blank
 from core.tasks.deciding import Path, Question, decider, question_of
@@ -53,6 +54,7 @@ class CoreProvider(Provider):
         if task is not None or head is not None:
             self._question = question_of(task=task, head=head)
         self._wording = {"template": template, "label_prefix": label_prefix}
+        refuse_secrets(options or {}, "the processes that Daft starts")
         self._loading = {"backend": backend, "options": dict(options or {})}
         self._placing = {"concurrency": concurrency, "num_gpus": num_gpus}
         self._allow_blank = validate.flag("allow_blank", allow_blank)

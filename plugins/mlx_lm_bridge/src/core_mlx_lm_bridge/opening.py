@@ -19,6 +19,7 @@ from core.errors import (
 )
 from core.models.files import resolve_path
 from core.options import LoadConfig
+from core.secret import Secret
 from core.support import ASKED, Chosen, asked_integer, chosen_backend, unicode_error
 from core.types import Choice, ModelInfo
 from core_mlx_lm_bridge.availability import ENVIRONMENT, named_interpreter, resolve_interpreter
@@ -125,9 +126,10 @@ def _environment(config: LoadConfig) -> dict[str, str]:
     asked = config.options.get("env", {})
     if not isinstance(asked, Mapping):
         raise InvalidOptionError("env", asked, "a mapping of names to values, both strings")
-    for name, value in asked.items():
+    variables = {name: Secret(value).reveal() for name, value in asked.items()}
+    for name, value in variables.items():
         _check_variable(name, value)
-    return dict(asked)
+    return variables
 
 
 def _check_variable(name: object, value: object) -> None:

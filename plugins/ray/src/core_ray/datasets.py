@@ -13,6 +13,7 @@ import ray.data
 import core
 from core import validate
 from core.options import resolve_generate
+from core.secret import refuse_secrets
 from core.tasks.deciding import Path, Question, question_of
 from core.tasks.template import check_template
 from core_ray.actor import Actor, load_model
@@ -117,9 +118,13 @@ def _mapped(
 
 
 def _loading(model: Model, running: Running, threads: int | None) -> Callable[[], core.TextModel]:
-    """What loads the model in an actor. Raises TypeError for one that is loaded already."""
+    """Return what loads the model in an actor.
+
+    Raises TypeError for one that is loaded already, `InvalidOptionError` for a key in the options.
+    """
     if isinstance(model, str | os.PathLike):
         options = dict(running.get("options", {}))
+        refuse_secrets(options, "the processes of the cluster")
         return partial(load_model, os.fspath(model), running.get("backend", ""), options, threads)
     if not callable(model):
         raise TypeError(

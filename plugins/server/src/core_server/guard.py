@@ -7,6 +7,7 @@ import hmac
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from core.secret import Secret
 from core.wires.errors import OPENAI, SYSTEM_ONE, WireError
 from core_server.page import PATHS
 from core_server.replies import error_reply
@@ -26,7 +27,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app, self._hosts = app, settings.hosts
-        self._key = settings.api_key.encode() if settings.api_key is not None else None
+        self._key = None if settings.api_key is None else Secret(settings.api_key)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it."""
@@ -47,7 +48,7 @@ class Guard:
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
         # A header is Latin-1. In constant time: how long it takes tells nothing of the key.
-        same = hmac.compare_digest(given.strip().encode("latin-1"), self._key)
+        same = hmac.compare_digest(given.strip().encode("latin-1"), self._key.reveal().encode())
         if same and scheme.lower() == "bearer":
             return None
         told = "Send the server's key: Authorization: Bearer KEY."

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
+from core.secret import Secret
+
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Limits of a server; without ``api_key`` it asks for none.
+    """Limits of a server; without ``api_key``, a `core.Secret` once it is here, it asks for none.
 
     ``max_queue`` are the requests that are accepted at once, those that run included; ``max_body``
     is in bytes. ``timeout`` is in seconds, one time for the work on a request and one for sending
@@ -21,7 +23,7 @@ class Settings:
     allows every name.
     """
 
-    api_key: str | None = None
+    api_key: Secret | str | None = None
     max_queue: int = 512
     max_body: int = 8 << 20
     timeout: float | None = 600.0
@@ -30,6 +32,11 @@ class Settings:
     chat: bool = False
     memory_limit: int | None = None
     hosts: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.api_key, str):
+            key = Secret(self.api_key.strip("\r\n"))  # line ends are those of a file
+            object.__setattr__(self, "api_key", key)
 
 
 def is_local(host: str) -> bool:
