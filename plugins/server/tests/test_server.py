@@ -205,7 +205,7 @@ def test_a_full_queue_says_when_to_come_again() -> None:
 
 def test_a_timeout_is_told_and_cancels_what_nobody_waits_for() -> None:
     model = Held()
-    with TestClient(create_app([Served("fake", model)], Settings(timeout=0.05))) as client:
+    with TestClient(create_app([Served("fake", model)], Settings(timeout=2.0))) as client:
         reply = client.post("/v1/systemone", json=asked("a lion", "lion", "tiger"))
         [cancel] = model.cancels
         assert isinstance(cancel, threading.Event)
