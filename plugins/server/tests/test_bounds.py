@@ -78,9 +78,7 @@ def called(client: TestClient, operation: str, arguments: Any, options: Any = No
 
 
 @pytest.mark.parametrize("path", ["/v1/classify", "/classify"])
-def test_texts_and_labels_are_counted_together(
-    client: TestClient, model: Asked, path: str
-) -> None:
+def test_texts_and_labels_are_counted_together(client: TestClient, model: Asked, path: str) -> None:
     body = {"texts": NAMES, "labels": NAMES, "mode": "many", "template": "{text} {label}"}
     refused(client, path, body, "400 texts x 400 labels", "160,000 rows", "100,000 rows at most")
     assert model.rows == []
@@ -130,15 +128,19 @@ def test_labels_are_bounded_in_characters(client: TestClient, model: Asked) -> N
 
 
 def test_a_block_of_lines_is_as_small_as_its_task_is_large(
-    client: TestClient, model: Asked
+    client: TestClient, model: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its rows are those that a request may have, however many labels are asked about."""
-    head = {"labels": NAMES, "mode": "many", "template": "{text} {label}"}
-    lines = "".join(json.dumps(each) + "\n" for each in (head, *["a"] * 300))
+    task = core.Task("{text} {label}", tuple(NAMES), mode="many")
+    assert bounds.rows_at_once(task, 1024) == 250
+    assert bounds.rows_at_once(core.Task("{text}", ("x", "y")), 1024) == 1024
+    monkeypatch.setattr(bounds, "MAX_ROWS", 40)
+    head = {"labels": NAMES[:8], "mode": "many", "template": "{text} {label}"}
+    lines = "".join(json.dumps(each) + "\n" for each in (head, *["a"] * 12))
     reply = client.post("/v1/classify", content=lines, headers=NDJSON)
     answers = [json.loads(line) for line in reply.text.splitlines()]
-    assert [len(each["probabilities"]) for each in answers] == [400] * 300
-    assert bounds.rows_at_once(core.Task("{text} {label}", tuple(NAMES), mode="many"), 1024) == 250
+    assert [len(each["probabilities"]) for each in answers] == [8] * 12
+    assert model.rows == [40, 40, 16]
 
 
 def test_a_line_that_makes_too_much_fails_alone(client: TestClient) -> None:
@@ -156,7 +158,7 @@ def test_a_line_that_makes_too_much_fails_alone(client: TestClient) -> None:
 def test_the_state_counts_for_each_question(client: TestClient, model: Asked) -> None:
     question = {"type": "choice", "criteria": {"a": None, "b": None}}
     body = {"model": "m", "state": "s" * 1_000_000}
-    body |= {"questions": {name: question for name in NAMES}}
+    body |= {"questions": dict.fromkeys(NAMES, question)}
     words = ("400 questions x 1,000,000 characters", "64,000,000")
     refused(client, "/v1/systemone", body, *words, status=422)
     asked = [{"type": "predicate", "instructions": "Is it?"}] * 400
@@ -182,7 +184,7 @@ def test_items_and_ids_are_counted_together(client: TestClient, model: Asked) ->
 
 
 def test_the_query_counts_for_each_item(client: TestClient, model: Asked) -> None:
-    body = {"query": [65] * 30_000, "items": NAMES, "label_token_ids": [65]}
+    body = {"query": [65] * 20_001, "items": NAMES, "label_token_ids": [65]}
     refused(client, "/generative_scoring", body, "tokens", "8,000,000")
     assert model.rows == []
 

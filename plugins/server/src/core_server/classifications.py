@@ -54,7 +54,8 @@ async def classify_lines(server: Server, work: Work) -> Response:
         raise _too_long(most)
     request = await work.run(lambda: classify_wire.read_head(head), len(head))
     work.share.take(len(head) + bytes_of_task(request.task, (), request.level))
-    await _task(server, request)  # what is wrong with it has a status
+    with server.models.held_meanwhile():
+        await _task(server, request)  # what is wrong with it has a status
     return StreamingResponse(_lines(server, request, work), media_type=NDJSON)
 
 
@@ -109,11 +110,8 @@ async def _lines(
         while (block := await work.run(lambda: _block(work.lines, rows, most, weight))) is not None:
             if not block:  # blank lines, as many bytes of them as a body may have
                 continue
-            with server.models.holding() as release:
-                try:
-                    answers = await _answers(server, request, work, block)
-                finally:
-                    release()
+            with server.models.held_meanwhile():
+                answers = await _answers(server, request, work, block)
             yield answers
     except Exception as error:  # noqa: BLE001 - the status is sent: told as the last line
         yield msgspec.json.encode(refusal(OPENAI, error).body) + b"\n"

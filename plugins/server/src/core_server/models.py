@@ -100,6 +100,15 @@ class Models:
         finally:
             _HELD.reset(token)
 
+    @contextmanager
+    def held_meanwhile(self) -> Iterator[None]:
+        """What is taken in this context is held until its end."""
+        with self.holding() as release:
+            try:
+                yield
+            finally:
+                release()
+
     async def take(self, name: str) -> Served:
         """The model of this name, loaded. Raises KeyError, and what loading it raises."""
         shelf = self.shelves[name]
