@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from functools import partial
 from typing import Any, cast
 
@@ -96,14 +97,31 @@ class Connection(H11Protocol):
 
     def _watch(self) -> None:
         if self.flow.write_paused:
-            self._unsent = self.transport.get_write_buffer_size()
+            self._unsent = _unsent(self.transport)
             self._sending = self.loop.call_later(STALLED, self._look_at_sending)
 
     def _look_at_sending(self) -> None:
-        if self._unsent - self.transport.get_write_buffer_size() < LEAST:
+        if self._unsent - _unsent(self.transport) < LEAST:
             self.transport.abort()
         else:
             self._watch()
+
+
+def _unsent(transport: asyncio.Transport) -> int:
+    """Return the bytes that its reader has not taken, those of the system's buffer included.
+
+    The system takes more only once a third of its megabytes is free, which a slow reader needs long
+    for.
+    """
+    written = transport.get_write_buffer_size()
+    try:
+        import fcntl
+        import termios
+
+        held = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, b"\0" * 4)
+    except (ImportError, OSError):  # a system that does not tell
+        return written
+    return written + int.from_bytes(held, sys.byteorder)
 
 
 def connections(queue: int) -> int:
