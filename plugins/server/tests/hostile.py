@@ -63,20 +63,15 @@ def products(client: Client) -> None:
     names = _NAMES[: client.dice.randrange(2_000, 4_000)]
     many: dict[str, object] = {"mode": "many", "template": "{text} {label}"}
     question = {"type": "choice", "criteria": {"a": None, "b": None}}
-    path, body = client.dice.choice(
-        [
-            ("/v1/classify", {"texts": names, "labels": names} | many),
-            ("/v1/classify", {"texts": names, "labels": ["x", "y"], "template": "{text}" * 9**5}),
-            ("/v1/core/classify", {"arguments": {"prompts": names}, "options": {"labels": names}}),
-            ("/v1/core/score", {"arguments": {"prompts": [], "continuations": names}}),
-            (
-                "/v1/systemone",
-                {"model": "a", "state": "s" * 10**6}
-                | {"questions": dict.fromkeys(names[:400], question)},
-            ),
-        ]
-    )
-    _refused(client, path, body)
+    asked: dict[str, object] = dict.fromkeys(names[:400], question)
+    kinds: list[tuple[str, dict[str, object]]] = [
+        ("/v1/classify", {"texts": names, "labels": names} | many),
+        ("/v1/classify", {"texts": names, "labels": ["x", "y"], "template": "{text}" * 9**5}),
+        ("/v1/core/classify", {"arguments": {"prompts": names}, "options": {"labels": names}}),
+        ("/v1/core/score", {"arguments": {"prompts": [], "continuations": names}}),
+        ("/v1/systemone", {"model": "a", "state": "s" * 10**6, "questions": asked}),
+    ]
+    _refused(client, *client.dice.choice(kinds))
 
 
 def half(client: Client) -> None:

@@ -157,7 +157,7 @@ def test_a_line_that_makes_too_much_fails_alone(client: TestClient) -> None:
 
 def test_the_state_counts_for_each_question(client: TestClient, model: Asked) -> None:
     question = {"type": "choice", "criteria": {"a": None, "b": None}}
-    body = {"model": "m", "state": "s" * 1_000_000}
+    body: dict[str, Any] = {"model": "m", "state": "s" * 1_000_000}
     body |= {"questions": dict.fromkeys(NAMES, question)}
     words = ("400 questions x 1,000,000 characters", "64,000,000")
     refused(client, "/v1/systemone", body, *words, status=422)
