@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _SHOWN = 60
 _FLAGS = (
     *("form", "field", "id_field", "keep", "limit", "chat", "system", "truncate", "dedupe"),
-    *("min_margin", "shard", "opening", "new_turn"),
+    *("min_margin", "shard", "opening", "new_turn", "allow_blank"),
 )
 
 

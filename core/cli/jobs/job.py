@@ -16,7 +16,7 @@ import click
 
 from core.cli.jobs import identity
 from core.cli.jobs.journal import Block, Journal
-from core.cli.jobs.target import Target
+from core.cli.jobs.target import Target, rows_of_a_job
 from core.cli.reading.forms import FORMS, form_of_name
 from core.cli.reading.parquet_rows import pyarrow_parquet
 from core.cli.rows.bulk import Answered, Cost, RowAsker
@@ -65,12 +65,8 @@ class Job:
             return
 
         identity.check(journal.job, self._facts, str(self.path))
-        size = self.path.stat().st_size if self.finished and self.path.exists() else None
-        if size != journal.done:
-            raise click.UsageError(
-                f"{self.path} was finished with {journal.done} bytes, and has {size or 'none'} "
-                f"now. {anew}"
-            )
+        if self.finished and (changed := journal.changed()):
+            raise click.UsageError(f"{self.path} {changed}. {anew}")
 
     def know(self, loaded: Loaded) -> None:
         """Add which model it is. Raises `click.UsageError` where it was another one before."""
@@ -132,7 +128,8 @@ class Writer:
             if data is None:
                 break
             block = next(blocks, [])
-            answers = self._encoder.answers(data)
+            with rows_of_a_job(self._target.path, "--overwrite writes it anew."):
+                answers = self._encoder.answers(data)
             if len(block) != known.rows or len(answers) != known.rows:
                 raise click.UsageError("The input has other rows than when the job began.")
             asker.recall(block, answers)

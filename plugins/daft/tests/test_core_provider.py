@@ -64,13 +64,15 @@ def test_nulls_stay_null_and_a_text_that_fails_has_no_label(
 ) -> None:
     provider = CoreProvider(model, backend="fake")
     with caplog.at_level(logging.WARNING, "core_daft"):
-        assert labels(provider, ["good", None, "", "bad"]) == ["good", None, None, "bad"]
-    assert "1 texts have no label; the first: The prompt is empty." in caplog.text
+        assert labels(provider, ["good", None, " ", "bad"]) == ["good", None, None, "bad"]
+    assert "1 texts have no label; the first: The text is blank." in caplog.text
     caplog.clear()
     assert labels(provider, ["good", ""], on_error="ignore") == ["good", None]
     assert not caplog.text
-    with pytest.raises(Exception, match="The prompt is empty"):
+    with pytest.raises(Exception, match="The text is blank"):
         labels(provider, ["good", ""], on_error="raise")
+    allowing = CoreProvider(model, backend="fake", template="{text} good", allow_blank=True)
+    assert labels(allowing, ["", " "]) == ["good", "good"]
 
 
 def test_texts_are_asked_batch_by_batch(model: Path, backend: FakeBackend) -> None:

@@ -22,7 +22,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +33,7 @@ import msgspec.structs
 
 from core.models.files import is_address
 from core.models.names import locate
+from core.system.limited_files import Refused, read_limited, toml_table
 from core_conformance.checking.effort import Effort
 from core_conformance.checking.material import Material
 from core_conformance.checking.registry import generated
@@ -157,15 +157,16 @@ def seconds(value: float) -> float:
 
 def _read(file: Path) -> Settings:
     try:
-        found = tomllib.loads(file.read_text("utf-8-sig")).get("tool", {}).get(TABLE)
-        table = msgspec.convert(found or {}, _Table)
+        tools = toml_table(read_limited(file, known.MOST_BYTES)).get("tool")
+        settings = tools.get(TABLE) if isinstance(tools, dict) else None
+        table = msgspec.convert({} if settings is None else settings, _Table)
         material = _material(table)
     except msgspec.ValidationError as error:
         keys = ", ".join(field.encode_name for field in msgspec.structs.fields(_Table))
         raise UsageError(
             f"[tool.{TABLE}] of {file} cannot be used: {error}. The keys are {keys}."
         ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, Refused) as error:
         raise UsageError(f"[tool.{TABLE}] of {file} cannot be used: {error}") from error
 
     # Paths are relative to the file that names them.

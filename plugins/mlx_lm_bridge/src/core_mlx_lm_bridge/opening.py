@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -30,6 +31,7 @@ from core_mlx_lm_bridge.turns import Turns
 
 WORKER = Path(__file__).with_name("worker.py")
 
+_LOG = logging.getLogger("core_mlx_lm_bridge")
 _STEP = 512
 _PLAIN = "without null characters and lone surrogates"
 _SILENCE_SECONDS = 600.0
@@ -48,6 +50,7 @@ def open_model(backend: str, path: str, config: LoadConfig) -> BridgeModel:
     session = Session(settings)
     facts = session.start(never_stop)
 
+    _report_window(path, facts)
     choices = (
         chosen_backend(backend, config),
         Choice("device", facts.device, _device_reason(config)),
@@ -58,6 +61,18 @@ def open_model(backend: str, path: str, config: LoadConfig) -> BridgeModel:
         _step(config).choice,
     )
     return BridgeModel(backend, _info(facts), choices, Line(session, Turns()))
+
+
+def _report_window(path: str, facts: Ok) -> None:
+    """Log a sliding window that mlx-lm ignores and that the context exceeds."""
+    window = facts.ignored_window
+    if 0 < window < facts.context_length:
+        _LOG.warning(
+            "mlx-lm ignores sliding_window=%d of %s: beyond %d tokens the output is not the "
+            "model's own. Load it with context_len=%d to stay below that, or with another "
+            "backend, if `infer-cli info` shows one.",
+            *(window, path, window, window),
+        )
 
 
 def _settings(backend: str, path: str, config: LoadConfig, python: Choice) -> WorkerSettings:

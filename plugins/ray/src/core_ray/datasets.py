@@ -32,7 +32,8 @@ class Running(TypedDict, total=False):
     ``backend`` and ``options`` are for `core.load_model`. ``concurrency`` actors with ``num_gpus``
     and ``num_cpus`` each are taken, or as many as suit the cluster; with ``num_cpus``, a model
     computes with so many threads. ``batch_size`` rows (1024) are asked at once. ``tries`` processes
-    (3, or two at least) may die of a row, and it is left out.
+    (3, or two at least) may die of a row, and it is left out. A text that is empty or white space
+    is its row's error unless ``allow_blank``.
     """
 
     backend: str
@@ -42,6 +43,7 @@ class Running(TypedDict, total=False):
     num_gpus: float | None
     batch_size: int
     tries: int
+    allow_blank: bool
 
 
 def classify(
@@ -101,7 +103,10 @@ def _mapped(
     load = _loading(model, running, placement.threads)
     return dataset.map_batches(
         Actor,
-        fn_constructor_args=(work, load, text, Reporter.start(), tries),
+        fn_constructor_args=(
+            *(work, load, text, Reporter.start(), tries),
+            validate.flag("allow_blank", running.get("allow_blank", False)),
+        ),
         batch_size=validate.integer("batch_size", running.get("batch_size", 1024), 1),
         batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(size=placement.actors),
