@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -13,6 +14,7 @@ from core_server.page import PATHS
 from core_server.replies import error_reply
 from core_server.settings import Settings
 
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]]+))(?::[0-9]*)?")
 _FOREIGN = ("cross-site", "same-site")  # https://www.w3.org/TR/fetch-metadata/
 _OPEN = PATHS | {"/health"}  # the page asks for the key; others look whether the server lives
 
@@ -56,7 +58,6 @@ class Guard:
 
 
 def _name(host: str) -> str:
-    """The name in a Host header, without its port: ``[::1]:8000`` is ``::1``."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].lower()
+    """The name in a Host header, without its port: ``[::1]:8000`` is ``::1``; "" for no host."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else (found[1] or found[2]).lower()

@@ -19,7 +19,7 @@ from core.protocols import Capability
 from core.rendering import SWITCHES
 from core.support import offered, refuse_options
 from core_server.app import create_app
-from core_server.listening import configured
+from core_server.listening import configured, connections
 from core_server.models import Loadable
 from core_server.served import Served
 from core_server.settings import LOCAL_NAMES, Settings, is_local
@@ -71,7 +71,8 @@ def run(
     alone = len(models) == 1
     served = [load(m, backend) if alone else _loadable(m, backend, load) for m in models]
     app = create_app(served, settings)
-    uvicorn.Server(configured(app, host=host, port=port, log_level="info")).run()
+    most = connections(max_queue)
+    uvicorn.Server(configured(app, most=most, host=host, port=port, log_level="info")).run()
 
 
 def _key_of(file: str, given: str | None) -> str:
