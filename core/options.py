@@ -16,6 +16,7 @@ from typing import Literal, Protocol, TypedDict, TypeVar, cast, runtime_checkabl
 from core import validate
 from core.errors import InvalidOptionError, LabelError
 from core.sampling_options import SAMPLING_OPTIONS
+from core.secret import Secret, checked_keys
 
 ContextOverflow = Literal["stop", "rotate"]
 _OVERFLOWS = ("stop", "rotate")
@@ -115,10 +116,11 @@ class GenerateConfig:
     ``{"enable_thinking": False}``, with values that JSON has. With ``continue_final_message`` the
     last message, an assistant's, is continued, and no new turn begins.
 
-    With ``labels_only`` only ``label``, ``probabilities`` and
-    ``margin`` are wanted of the results: ``token``, ``logprobs`` and ``label_mass``, which take
-    the head over the whole vocabulary, may stay None. A config may carry fields that an
-    operation does not use.
+    With ``labels_only`` only ``label`` is wanted, and ``token``, ``logprobs`` and ``label_mass``
+    may stay None. ``probabilities`` and ``margin`` are given where each label is one token after
+    the prompt; where labels have several they may be None, because the search stops once no label
+    that was not read can win. ``return_logits`` and ``return_logprobs`` want everything again. A
+    config may carry fields that an operation does not use.
     """
 
     max_tokens: int = 256
@@ -171,7 +173,8 @@ class LoadConfig:
 
     With ``context_overflow="rotate"`` a generation that fills the context goes on, and the oldest
     positions are dropped; a prompt longer than the context is refused all the same.
-    ``parallel_slots=0`` is the backend's default. ``options`` are a backend's own, by name.
+    ``parallel_slots=0`` is the backend's default. ``options`` are a backend's own, by name; a
+    secret among them, ``api_key`` say, becomes a `core.Secret`.
     """
 
     backend: str = ""
@@ -320,16 +323,5 @@ def _template_variables(value: object) -> dict[str, object] | None:
 
 def _named_options(value: object) -> dict[str, object]:
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise InvalidOptionError("options", value, "a mapping of option names to values")
-    return {name: _Secret(it) if _is_secret(name, it) else it for name, it in value.items()}
-
-
-def _is_secret(name: str, value: object) -> bool:
-    return name.endswith("api_key") and isinstance(value, str)
-
-
-class _Secret(str):
-    """A text that nobody is shown who looks at options, at an error's words say."""
-
-    def __repr__(self) -> str:
-        return "'...'"
+        raise InvalidOptionError("options", Secret(value), "a mapping of option names to values")
+    return checked_keys(value)

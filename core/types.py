@@ -6,7 +6,7 @@ a copy, and they are left out of ``repr`` and of comparison.
 
 What a call brings for one prompt has ``to_dict()``, a dictionary that ``json.dumps`` takes as it
 is, errors and all (infinities and NaN are None there), and ``raise_for_error()``, which returns the
-result or raises what kept it from being one.
+result or raises what kept it from being one. That error holds no frames: see `core.frames`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, Self, TypeAlias
 
+from core.frames import drop_frames
 from core.records import error_record, html_table, number, numbers
 
 Role = Literal["system", "user", "assistant"]
@@ -67,6 +68,7 @@ class ClassifyResult:
     With labels: ``probabilities`` are over the labels and sum to 1; ``logprobs`` are joint, over
     the full vocabulary; ``label_mass`` is the probability that the continuation begins with any
     of the labels; ``margin`` is the best probability minus the second (1.0 for a single label).
+    With ``labels_only`` all but the label may be None; see `core.GenerateConfig`.
     """
 
     token: Token | None = None
@@ -77,6 +79,10 @@ class ClassifyResult:
     label_mass: float | None = None
     margin: float | None = None
     error: Exception | None = None
+
+    def __post_init__(self) -> None:
+        if self.error is not None:
+            drop_frames(self.error)
 
     def raise_for_error(self) -> Self:
         """The result itself. Raises its error where the prompt failed."""
@@ -103,6 +109,8 @@ class ClassifyResult:
         """The labels with their probabilities, best first, or the token; shown by notebooks."""
         if self.error is not None:
             return html_table(["error"], [[f"{type(self.error).__name__}: {self.error}"]])
+        if self.probabilities is None and self.label is not None:
+            return html_table(["label"], [[self.label]])
         if self.probabilities is None:
             return html_table(["token"], [[repr(self.token.text) if self.token else ""]])
         ranked = sorted(self.probabilities.items(), key=lambda pair: -pair[1])
@@ -117,6 +125,10 @@ class BatchResult:
     tokens: tuple[Token, ...] = ()
     finish_reason: FinishReason = "stop"
     error: Exception | None = None
+
+    def __post_init__(self) -> None:
+        if self.error is not None:
+            drop_frames(self.error)
 
     @property
     def text(self) -> str:
@@ -152,6 +164,10 @@ class TokenSequence:
     finish_reason: FinishReason
     error: Exception | None
     logprobs: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.error is not None:
+            drop_frames(self.error)
 
     @classmethod
     def of(cls, prompt: Sequence[int], result: BatchResult) -> Self:
@@ -192,6 +208,10 @@ class Score:
     is_greedy: bool = False  # greedy decoding would have produced exactly this
     error: Exception | None = None
 
+    def __post_init__(self) -> None:
+        if self.error is not None:
+            drop_frames(self.error)
+
     def raise_for_error(self) -> Self:
         """The score itself. Raises its error where the pair failed."""
         if self.error is not None:
@@ -220,6 +240,10 @@ class HiddenResult:
     layers: tuple[int, ...] = ()
     states: array[float] | None = field(default=None, repr=False, compare=False)
     error: Exception | None = None
+
+    def __post_init__(self) -> None:
+        if self.error is not None:
+            drop_frames(self.error)
 
     @property
     def vectors(self) -> tuple[memoryview, ...]:

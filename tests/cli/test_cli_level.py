@@ -110,7 +110,18 @@ def test_calibrate_says_when_a_prior_is_far_from_uniform(
     method: str,
     said: str,
 ) -> None:
-    flags = ("-m", fake_model, "--backend", "fake", "-i", rows, "--method", method, "--strength", "1")
+    flags = (
+        "-m",
+        fake_model,
+        "--backend",
+        "fake",
+        "-i",
+        rows,
+        "--method",
+        method,
+        "--strength",
+        "1",
+    )
     asked = ("--template", template, "--labels", labels, "-o", tmp_path / "task.toml")
     done = infer_cli("calibrate", *flags, *asked)
     assert done.exit_code == 0, done.output

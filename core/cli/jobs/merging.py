@@ -14,11 +14,14 @@ from typing import IO, Any
 import click
 
 from core.cli.jobs.journal import Journal
+from core.cli.jobs.target import rows_of_a_job
 from core.cli.reading.forms import form_of_name
 from core.cli.reading.parquet_rows import pyarrow_parquet
 from core.cli.writing.parquet import fitted
 from core.cli.writing.records import LINE
 from core.cli.writing.tables import LONGEST_CELL, table_lines
+from core.system.fields import integer_in, items_in
+from core.system.limited_files import Refused
 
 _SEPARATORS = {"csv": ",", "tsv": "\t"}
 Numbered = tuple[int, Any]
@@ -37,7 +40,9 @@ def merge(output: Path, parts: Sequence[Path]) -> int:
     target = Path(os.path.realpath(output))
     partial = target.with_name(f"{target.name}.partial")
     columns = _columns(parts[0], form)
-    merged = heapq.merge(*(_rows(part, form, columns) for part in parts), key=lambda row: row[0])
+    merged = heapq.merge(
+        *(_sound(part, _rows(part, form, columns)) for part in parts), key=lambda row: row[0]
+    )
     rows = _Counted(merged)
     _write(partial, form, columns, parts, rows)
     partial.replace(target)
@@ -65,24 +70,44 @@ def _checked(parts: Sequence[Path]) -> tuple[list[Path], str]:
     for part in parts:
         with Journal(part) as journal:
             job, done = journal.job, journal.done
+            reason = journal.changed() if done is not None else ""
         if job is None:
             raise click.UsageError(f"{part} has no journal: it is not the output of a job.")
         if done is None:
             raise click.UsageError(f"{part} is not finished. Go on with it by --resume.")
-        if part.stat().st_size != done:
-            raise click.UsageError(f"{part} has changed since it was finished.")
+        if reason:
+            raise click.UsageError(f"{part} {reason}. Make that part again.")
 
-        number, whole = job.pop("shard") or (1, 1)
+        number, whole = _shard(part, job)
         first = first or job
         if changed := [name for name in job if job[name] != first.get(name)]:
             raise click.UsageError(f"{part} is of another job than {parts[0]}: its {changed[0]}.")
         if number in found:
             raise click.UsageError(f"Part {number} is there twice: {found[number]} and {part}.")
         found[number] = part
-    if missing := [number for number in range(1, whole + 1) if number not in found]:
-        raise click.UsageError(f"Of these, part {missing[0]} of {whole} is missing.")
+    missing = next((number for number in range(1, whole + 1) if number not in found), None)
+    if missing is not None:
+        raise click.UsageError(f"Of these, part {missing} of {whole} is missing.")
     assert first is not None
-    return [found[number] for number in sorted(found)], str(first["to"])
+    return [found[number] for number in sorted(found)], str(first.get("to"))
+
+
+def _shard(part: Path, job: dict[str, Any]) -> tuple[int, int]:
+    """Take the number of a part, and that of all parts, out of its job."""
+    try:
+        shard = items_in(job.pop("shard", None) or [1, 1], "shard")
+        number, whole = (integer_in(*item, low=1) for item in shard)
+    except (Refused, ValueError) as error:
+        raise click.UsageError(
+            f"The journal of {part} does not say which part it is ({error}). Make that part again."
+        ) from None
+    return number, whole
+
+
+def _sound(part: Path, rows: Iterator[Numbered]) -> Iterator[Numbered]:
+    """The rows of a part. Raises `click.UsageError` where it is not what a job writes."""
+    with rows_of_a_job(part, "Make that part again."):
+        yield from rows
 
 
 def _columns(part: Path, form: str) -> list[str]:
