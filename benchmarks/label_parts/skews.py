@@ -142,8 +142,9 @@ def _frequencies(rows: Array) -> Array:
 
 
 def _shares(rows: Array) -> Array:
-    shares: Array = np.exp(rows - rows.max(-1, keepdims=True))
-    return shares / shares.sum(-1, keepdims=True)
+    parts = np.exp(rows - rows.max(-1, keepdims=True))
+    shares: Array = parts / parts.sum(-1, keepdims=True)
+    return shares
 
 
 FITS: dict[str, Fit] = {

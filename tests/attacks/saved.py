@@ -104,8 +104,8 @@ def _tasks() -> dict[str, core.Task]:
     model = _fake()
     both = [[label] for label in GOLD]
     return {
-        "one": one.fit_prior(model, TEXTS).fit(model, TEXTS, GOLD, "isotonic"),
-        "many": many.fit_prior(model, TEXTS).fit(model, TEXTS, both, "temperature"),
+        "one": one.fit_prior(model, TEXTS, "batch").fit(model, TEXTS, GOLD, "isotonic"),
+        "many": many.fit_prior(model, TEXTS, "batch").fit(model, TEXTS, both, "temperature"),
         "levels": levels.fit_prior(model, method="content-free"),
     }
 

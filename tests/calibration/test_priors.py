@@ -101,12 +101,14 @@ def test_a_prior_stays_where_fewer_than_two_named_labels_are_found() -> None:
 
 
 def test_a_prior_is_far_from_uniform_where_a_label_has_twice_what_the_others_have() -> None:
-    assert far_from_uniform(np.log([0.2, 0.5, 0.3])) is None
+    def far(*shares: float) -> tuple[int, float] | None:
+        found = far_from_uniform([math.log(share) - 3 for share in shares])
+        return found and (found[0], round(found[1], 6))
+
     assert far_from_uniform([]) is None
-    found = far_from_uniform(np.log([0.2, 0.2, 0.6]) - 3)
-    assert found == (2, pytest.approx(0.6))
-    assert far_from_uniform(np.log([0.69, 0.31])) == (0, pytest.approx(0.69))
-    assert far_from_uniform(np.log([0.65, 0.35])) is None
+    assert far(0.2, 0.2, 0.3, 0.3) is None
+    assert far(0.65, 0.35) is None
+    assert (far(0.2, 0.2, 0.6), far(0.69, 0.31)) == ((2, 0.6), (0, 0.69))
 
 
 def test_an_improbable_label_has_a_prior_and_an_impossible_one_none() -> None:

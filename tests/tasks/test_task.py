@@ -405,7 +405,7 @@ def test_priors_that_cannot_be_fitted_are_refused(model: FakeModel) -> None:
         TASK.fit_prior(model, method="batch")
     for method in ("content-free", "pmi"):
         with pytest.raises(CalibrationError, match="goes by no texts of yours"):
-            TASK.fit_prior(model, ["banks", "goals"], method)  # type: ignore[arg-type]
+            TASK.fit_prior(model, ["banks", "goals"], method)
     with pytest.raises(CalibrationError, match="at least 2 rows, and got 1"):
         TASK.fit_prior(model, ["banks"], "batch")
     with pytest.raises(InvalidOptionError, match="method"):
