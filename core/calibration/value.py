@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from core.calibration.adjustment import Adjustment
 from core.errors import CalibrationError
+from core.system import outputs
 
 Level = Literal["raw", "L0", "L1", "L2"]
 """``raw`` as the model has them; ``L0``: a prior is off; ``L1``: fitted on gold labels; ``L2``: of
@@ -20,6 +22,7 @@ a head that learned from the model's hidden states, which no calibration is."""
 
 FORMAT = 1
 _KIND = "core.calibration"
+_FILE = outputs.Kind("a calibration", re.compile(rb'\{\s*"kind": "%b"' % _KIND.encode()))
 _SHOWN = 60
 
 
@@ -192,10 +195,11 @@ class Calibration:
 
 
 def save_calibration(calibration: Calibration, path: str | os.PathLike[str]) -> None:
-    """Write the calibration's file; what was there is replaced in one step."""
-    from core.system.whole_file import write_whole
+    """Write the calibration's file, in one step in the place of an earlier calibration's.
 
-    write_whole(path, calibration.to_json())
+    Raises `OutputError` for a file of anything else, and OSError.
+    """
+    outputs.write(path, calibration.to_json(), _FILE)
 
 
 def load_calibration(path: str | os.PathLike[str]) -> Calibration:

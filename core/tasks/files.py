@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from core.calibration import Calibration
 from core.errors import OptionError, TaskError
+from core.system import outputs
 from core.tasks.task import Task
 
 FORMAT = 1
+_MARK = "# Written by core.\n"
+FILE = outputs.Kind("a task", re.compile(re.escape(_MARK).encode()))
+"""How the file of a task is known to be one of this program's, and not a person's."""
 _FIELDS = {
     *("format", "model", "template", "mode", "labels", "label_prefix", "threshold"),
     *("words", "calibration"),
@@ -30,6 +35,11 @@ def load_task(path: str | os.PathLike[str]) -> Task:
         return from_toml(data.decode())
     except UnicodeDecodeError as error:
         raise TaskError(f"{os.fspath(path)!r} is no task: it is not UTF-8.") from error
+
+
+def save_task(task: Task, path: str | os.PathLike[str]) -> None:
+    """Write a task's file; raises like `Task.save`."""
+    outputs.write(path, _MARK + to_toml(task), FILE)
 
 
 def to_toml(task: Task) -> str:
