@@ -18,6 +18,8 @@ from typing import IO, Any, Self
 
 import click
 
+from core.errors import OutputError
+from core.system import outputs
 from core.system.visible import visible
 
 fcntl: Any = None
@@ -27,6 +29,11 @@ with contextlib.suppress(ImportError):  # Windows has none: there, two jobs are 
 _FIRST = b'{"job": '
 _LONGEST = 2**26  # bytes of a line: labels and a template have room
 _BROKEN = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
+
+
+def journal_of(target: Path) -> Path:
+    """Return the name of the journal of an output."""
+    return target.with_name(f"{target.name}.journal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,7 @@ class Journal:
     """
 
     def __init__(self, target: Path) -> None:
-        self.path = target.with_name(f"{target.name}.journal")
+        self.path = journal_of(target)
         self._forget()
         self._file = self._locked(target)
         self._read()
@@ -63,7 +70,7 @@ class Journal:
         traceback: TracebackType | None,
     ) -> None:
         # While it is locked, or it might be the first line of another job that goes.
-        if os.fstat(self._file.fileno()).st_size == 0:
+        if self._created and os.fstat(self._file.fileno()).st_size == 0:
             with contextlib.suppress(OSError):
                 self.path.unlink()
         self._file.close()
@@ -110,8 +117,13 @@ class Journal:
         if self.foreign or not first.endswith(b"\n"):
             return
         with contextlib.suppress(*_BROKEN):
-            self.job = dict(json.loads(first)["job"])
-            self._ends.append(len(first))
+            job = dict(json.loads(first)["job"])
+            self.job = job if "command" in job else None
+        if self.job is None:
+            self.foreign = True
+            return
+        self._ends.append(len(first))
+        with contextlib.suppress(*_BROKEN):
             while (line := self._file.readline(_LONGEST)).endswith(b"\n"):
                 self._take(dict(json.loads(line)))
 
@@ -134,8 +146,11 @@ class Journal:
         """The file, opened for this process alone. Raises `click.UsageError` for a second one."""
         # The one that finishes first may take its file away: then another is made.
         while True:
+            self._created = not os.path.lexists(self.path)
             try:
-                file = open(self.path, "a+b")  # noqa: SIM115 - held as long as the journal
+                file = os.fdopen(outputs.opened(self.path, os.O_APPEND), "a+b")
+            except OutputError:
+                raise
             except OSError as error:
                 raise click.UsageError(
                     f"{self.path} cannot be written ({error.strerror or error}). A job keeps its "
