@@ -40,7 +40,7 @@ from benchmarks.classify_parts.workloads import BULK, LABELS, WORKLOADS, prompts
 @contextmanager
 def watched(clocks: Clocks) -> Iterator[None]:
     """Every part of the product is timed while this is open."""
-    from core_mlx_native.classify import microbatch
+    from core_mlx_native.classify import labels, microbatch
     from core_mlx_native.cpu import few_tokens, lanes, numpy_ops
     from core_mlx_native.cpu import ops as cpu_ops
     from core_mlx_native.cpu import product as products
@@ -71,7 +71,7 @@ def watched(clocks: Clocks) -> Iterator[None]:
         (few_tokens.Norm, "__call__", "norms", None),
         (decoder.Decoder, "logits", HEAD, None),
         (microbatch, "ask_labels", "labels", None),
-        (microbatch, "label_scores", "labels", None),
+        (labels, "score_edges", "labels", None),
     ]
     with ExitStack() as stack:
         for owner, name, part, operations in parts:

@@ -115,10 +115,11 @@ class GenerateConfig:
     ``{"enable_thinking": False}``, with values that JSON has. With ``continue_final_message`` the
     last message, an assistant's, is continued, and no new turn begins.
 
-    With ``labels_only`` only ``label``, ``probabilities`` and
-    ``margin`` are wanted of the results: ``token``, ``logprobs`` and ``label_mass``, which take
-    the head over the whole vocabulary, may stay None. A config may carry fields that an
-    operation does not use.
+    With ``labels_only`` only ``label`` is wanted, and ``token``, ``logprobs`` and ``label_mass``
+    may stay None. ``probabilities`` and ``margin`` are given where each label is one token after
+    the prompt; where labels have several they may be None, because the search stops once no label
+    that was not read can win. ``return_logits`` and ``return_logprobs`` want everything again. A
+    config may carry fields that an operation does not use.
     """
 
     max_tokens: int = 256

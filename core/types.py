@@ -67,6 +67,7 @@ class ClassifyResult:
     With labels: ``probabilities`` are over the labels and sum to 1; ``logprobs`` are joint, over
     the full vocabulary; ``label_mass`` is the probability that the continuation begins with any
     of the labels; ``margin`` is the best probability minus the second (1.0 for a single label).
+    With ``labels_only`` all but the label may be None; see `core.GenerateConfig`.
     """
 
     token: Token | None = None
@@ -103,6 +104,8 @@ class ClassifyResult:
         """The labels with their probabilities, best first, or the token; shown by notebooks."""
         if self.error is not None:
             return html_table(["error"], [[f"{type(self.error).__name__}: {self.error}"]])
+        if self.probabilities is None and self.label is not None:
+            return html_table(["label"], [[self.label]])
         if self.probabilities is None:
             return html_table(["token"], [[repr(self.token.text) if self.token else ""]])
         ranked = sorted(self.probabilities.items(), key=lambda pair: -pair[1])

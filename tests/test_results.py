@@ -94,6 +94,7 @@ def test_a_notebook_shows_labels_best_first_and_no_markup_of_theirs() -> None:
     shown = LABELLED._repr_html_()
     assert shown.index("<td>ja</td><td>0.7500</td>") < shown.index("&lt;b&gt;no&lt;/b&gt;")
     assert "<b>" not in shown
+    assert "<td>a &lt;b&gt;</td>" in ClassifyResult(label="a <b>")._repr_html_()
     assert "&#x27; é&#x27;" in ClassifyResult(token=Token(7, " é"))._repr_html_()
     assert "EmptyPromptError: The prompt is empty." in ClassifyResult(error=ERROR)._repr_html_()
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from core.protocols import Capability
+from core.protocols import PROTOCOL_VERSION, Capability
 from core_conformance import clauses
 from core_conformance.running import report
 from core_conformance.running.known import UsageError
@@ -36,12 +36,16 @@ def test_a_report_says_everything(tmp_path: Path) -> None:
     made = json.loads(report.encoded(report.report_of(run, certify=True, threads_left=("t",))))
     assert made["verdict"] == "not conformant (1 failed)"
     assert made["certified"] is False
-    assert made["suite"] == {"version": "0.1.0", "core_version": "0.1.0", "protocol": 1}
+    assert made["suite"] == {
+        "version": "0.1.0",
+        "core_version": "0.1.0",
+        "protocol": PROTOCOL_VERSION,
+    }
     assert made["backend"] == {
         "name": "toy_wrong",
         "distribution": "toys",
         "version": "0.1",
-        "protocol": 1,
+        "protocol": PROTOCOL_VERSION,
         "capabilities": ["generate"],
         "options": {"shade": 3},
     }
@@ -78,7 +82,7 @@ def test_the_badge(
     badge = report.badge_of(finished(tmp_path, backend, **settings))
     assert badge == {
         "schemaVersion": 1,
-        "label": "core protocol 1",
+        "label": f"core protocol {PROTOCOL_VERSION}",
         "message": message,
         "color": colour,
     }
@@ -152,6 +156,7 @@ def test_the_list_of_clauses_has_every_check(
     assert clauses.main([]) == 0
     shown = capsys.readouterr().out
     assert "| `toy.labels` | Labels MUST be scored. | classify, labels | 1 |" in shown
-    assert "| `toy.tomorrow` | The next version's word MUST come back. | - | 2 |" in shown
+    tomorrow = f"The next version's word MUST come back. | - | {PROTOCOL_VERSION + 1} |"
+    assert f"| `toy.tomorrow` | {tomorrow}" in shown
     assert shown.count("| `toy.") == 5
     assert clauses.main(["--wriet"]) == 2

@@ -1,6 +1,6 @@
 """The events of a streamed answer: chunks of OpenAI's chat completions and completions.
 
-Source: https://platform.openai.com/docs/api-reference (``openai`` 3.54.0,
+Source: https://platform.openai.com/docs/api-reference (``openai`` 3.57.0,
 ``types/chat/chat_completion_chunk.py``, ``types/completion.py``). A stream's last event,
 ``data: [DONE]``, is no chunk, and the server's to send.
 """

@@ -1,6 +1,6 @@
 """OpenAI's answers to chat completions and completions, made of what a model generated.
 
-Source: https://platform.openai.com/docs/api-reference (``openai`` 3.54.0,
+Source: https://platform.openai.com/docs/api-reference (``openai`` 3.57.0,
 ``types/chat/chat_completion.py``, ``types/completion.py``).
 """
 

@@ -14,7 +14,7 @@ from core.messages import MessageProblem, read_part
 from core.wires.questions import MAX_LETTERS, Choice, How, Question, Score
 from core.wires.values import Value
 
-# https://platform.openai.com/docs/api-reference/decisions (openai 3.54.0, DecisionInputJSON)
+# https://platform.openai.com/docs/api-reference/decisions (openai 3.57.0, DecisionInputJSON)
 _MAX_JSON_DEPTH, _MAX_JSON_VALUES, _MAX_JSON_BYTES = 32, 10_000, 256 * 1024
 
 

@@ -1,6 +1,6 @@
 """OpenAI's decisions, ``POST /v1/decisions``: a list of questions about an input, in and out.
 
-Source: ``openai`` 3.54.0, ``types/decision_create_params.py`` and ``types/decision.py``. Nothing
+Source: ``openai`` 3.57.0, ``types/decision_create_params.py`` and ``types/decision.py``. Nothing
 is added to the answers, which have no room for extensions; who asks for letters (``x_reading``)
 hears it again.
 """

@@ -1,6 +1,6 @@
 """OpenAI's chat completions and completions: their bodies in, and what they answer.
 
-Source: https://platform.openai.com/docs/api-reference (``openai`` 3.54.0,
+Source: https://platform.openai.com/docs/api-reference (``openai`` 3.57.0,
 ``types/chat/completion_create_params.py``, ``types/completion_create_params.py``). No field is
 passed over in silence: what cannot be honoured is refused by its name, and only what changes no
 answer (who asks, where it is stored, how it is cached) is let through.

@@ -69,8 +69,8 @@ class ToyClassifier:
         config, anchor = self._config, row.anchor
         state = self._language.read(state, row.ids[start:anchor])
         scores = None if row.question is None else self._scores(row.question, state)
-        if scores is not None and labels_alone(config):
-            return of_labels(with_scores(ClassifyResult(), scores))
+        if scores is not None and row.question is not None and labels_alone(config):
+            return of_labels(with_scores(ClassifyResult(), scores), row.question.trie)
 
         logits = self._language.logits(self._language.read(state, row.ids[anchor:]))
         token = draw(logits, row.ids, seeded(config), 0)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 @click.option("--labels", metavar="A,B,C", help="The labels to choose from.")
 @click.option("--labels-file", type=flags.FILE, help="The labels, one a line.")
 @click.option("--label-prefix", help="Text before a label. [default: a space, if it fits]")
+@click.option(
+    "--labels-only", is_flag=True, help="Write the label alone; many long labels take less time."
+)
 @click.option("--task", type=flags.FILE, help="A task file, which says all that is asked.")
 @click.option("--head", type=flags.FILE, help="A head file, which learn has written.")
 @click.option("--min-margin", type=click.FloatRange(0, 1), help='Below it the label is "unsure".')
@@ -38,6 +41,8 @@ def classify(**given: Any) -> None:
     in input order, on stdout or as a job in -o OUT, which --resume goes on with after any end.
     Rows that fail are reported, and the exit code is then 5.
     """
+    if given["labels_only"]:
+        _refuse_with_labels_only(given)
     if given["task"] or given["head"]:
         _classify_as(given)
         return
@@ -52,6 +57,18 @@ def classify(**given: Any) -> None:
     _warn(labels)
     asking.warn_of_file(given["prompts"])
     _classify(given, labels)
+
+
+def _refuse_with_labels_only(given: dict[str, Any]) -> None:
+    """Raise `click.UsageError` for what needs more than the label."""
+    for name in ("task", "head", "min_margin"):
+        if given[name] is not None:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} needs the labels' probabilities, and --labels-only "
+                "computes none. Leave one of them out."
+            )
+    if not (given["labels"] or given["labels_file"]):
+        raise click.UsageError("--labels-only is about labels. Give --labels.")
 
 
 def _classify_as(given: dict[str, Any]) -> None:
@@ -92,8 +109,11 @@ def _classify(given: dict[str, Any], labels: tuple[str, ...]) -> None:
 
     options = settings.given(given, (*settings.SAMPLING, "label_prefix"))
     options |= settings.template_config(given)
-    config = GenerateConfig(labels=labels, **options)
-    kind = answers.labelled(given["min_margin"]) if labels else answers.next_tokens()
+    config = GenerateConfig(labels=labels, labels_only=given["labels_only"], **options)
+    if config.labels_only:
+        kind = answers.labels_alone()
+    else:
+        kind = answers.labelled(given["min_margin"]) if labels else answers.next_tokens()
     run(
         given,
         Task(
@@ -111,12 +131,12 @@ def _classify(given: dict[str, Any], labels: tuple[str, ...]) -> None:
 
 
 def _with_logprobs(loaded: Loaded, config: GenerateConfig) -> GenerateConfig:
-    """The next token's log-probability, from backends that give it."""
+    """The next token's log-probability, from backends that give it, where a token is wanted."""
     from dataclasses import replace
 
     from core.protocols import Capability
 
-    offered = Capability.LOGPROBS in loaded.capabilities
+    offered = Capability.LOGPROBS in loaded.capabilities and not config.labels_only
     return replace(config, return_logprobs=True) if offered else config
 
 

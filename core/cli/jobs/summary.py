@@ -71,7 +71,8 @@ class Summary:
             elif isinstance(label, str):
                 self.counts[label] += 1
                 margin = answer.get("margin")
-                self._margins[label] += shown(margin) if isinstance(margin, float) else 0.0
+                if isinstance(margin, float):
+                    self._margins[label] += shown(margin)
                 self.doubts.add(answer, row)
             elif "labels" in answer:
                 self.counts.update(labels_in(answer["labels"], self.counts) or ())
@@ -95,7 +96,7 @@ class Summary:
             "labels": {
                 label: {
                     "rows": count,
-                    "mean_margin": self._margins[label] / count if count else None,
+                    "mean_margin": self._mean_margin(label),
                 }
                 for label, count in self.counts.items()
             },
@@ -135,8 +136,7 @@ class Summary:
             output.say(line)
 
     def _mean_margin(self, label: str) -> float | None:
-        count = self.counts[label]
-        return self._margins[label] / count if count else None
+        return self._margins[label] / self.counts[label] if label in self._margins else None
 
     def _failures(self) -> list[str]:
         kinds = ", ".join(f"{count} {kind}" for kind, count in self.failures.most_common())

@@ -59,6 +59,22 @@ def labelled(min_margin: float | None) -> Kind:
     return Kind(answer, _unclassified, columns, _label_values, _CLASSIFIED)
 
 
+def labels_alone() -> Kind:
+    """Answers of which only the label was asked for."""
+
+    def answer(result: Result) -> Answer:
+        record = result.to_dict()
+        return {name: record[name] for name in ("label", "error")}
+
+    def failed(error: Exception) -> Answer:
+        return answer(ClassifyResult(error=error))
+
+    def values(answer: Answer) -> tuple[object, ...]:
+        return answer["label"], message(answer)
+
+    return Kind(answer, failed, ("label", "error"), values, frozenset(("line", "label", "error")))
+
+
 _IN_MODE = {
     "one": ("label", "probability", "margin"),
     "levels": ("label", "value", "spread"),

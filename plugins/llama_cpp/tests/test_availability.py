@@ -35,14 +35,14 @@ def test_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@pytest.mark.parametrize("version", ["0.2.90", "0.3.9", "0.3.34", "0.3"])
+@pytest.mark.parametrize("version", ["0.2.90", "0.3.9", "0.3.35", "0.3"])
 def test_too_old(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
     reason = availability.library_reason() or ""
-    assert f"llama-cpp-python {version} is too old, 0.3.35 is needed" in reason
+    assert f"llama-cpp-python {version} is too old, 0.3.36 is needed" in reason
 
 
-@pytest.mark.parametrize("version", ["0.3.35", "0.3.35+cu124", "0.3.100", "0.4.0", "1.0"])
+@pytest.mark.parametrize("version", ["0.3.36", "0.3.36+cu124", "0.3.100", "0.4.0", "1.0"])
 def test_new_enough(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
     assert availability.library_reason() is None

@@ -167,11 +167,27 @@ def test_one_impossible_token_is_no_error(model: MlxModel) -> None:
 def test_labels_that_are_broken_behind_the_prompt_are_an_error(model: MlxModel) -> None:
     """The prompt is sound, and what follows the first token of a label is not."""
     labels = ["a", f"{PLUS}a", "b"]
-    for only in (False, True):
-        rows = model.classify(["ab no", "a"], labels=labels, label_prefix="", labels_only=only)
-        assert [broken(row.error) for row in rows] == [True, True]
-        [sound] = model.classify(["a"], labels=labels[::2], label_prefix="", labels_only=only)
-        assert sound.error is None
+    rows = model.classify(["ab no", "a"], labels=labels, label_prefix="")
+    assert [broken(row.error) for row in rows] == [True, True]
+    [sound] = model.classify(["a"], labels=labels[::2], label_prefix="")
+    assert sound.error is None
+
+
+def test_labels_only_judges_by_the_labels_that_may_be_best(model: MlxModel) -> None:
+    """One that is likelier than the first token of a broken one is the best, whatever follows."""
+    labels, prompts = ["a", f"{PLUS}a", "b"], ["ab no", "a", TO_PLUS]
+    asked: dict[str, Any] = {"label_prefix": "", "labels_only": True}
+    searches = model._loaded.fast.label_search
+    firsts = model.classify(prompts, labels=["a", PLUS, "b"], label_prefix="")
+    together = model.classify(prompts, labels=labels, **asked)
+    for prompt, first, row in zip(prompts, firsts, together, strict=True):
+        [alone] = model.classify([prompt], labels=labels, **asked)
+        wrong = first.label == PLUS or not searches  # without the search all labels are read
+        assert [broken(row.error), broken(alone.error)] == [wrong, wrong]
+        assert [row.label, alone.label] == [None if wrong else first.label] * 2
+    assert {first.label == PLUS for first in firsts} == {True, False}
+    [only_way] = model.classify(["ab no"], labels=[f"{PLUS}a", f"{PLUS}b"], **asked)
+    assert broken(only_way.error)
 
 
 def test_labels_only_judges_by_the_logits_of_labels(directory: Path) -> None:

@@ -152,7 +152,7 @@ def test_names_count_where_the_server_s_prompt_depends_on_them(
 
     monkeypatch.setattr(model._tokenizer._server, "apply_template", applied)
     ann, bob = Message("user", "Hello", "ann"), Message("user", "Hi", "bob")
-    assert model.render_chat([ann]) == "ann: Hello"
+    assert model.render_chat([ann]) == "<s>ann: Hello"
     with pytest.raises(ChatTemplateError, match=r"no place for a message's name \('bob'\)"):
         model.render_chat([ann, bob])
 

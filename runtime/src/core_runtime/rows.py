@@ -244,17 +244,18 @@ def draws_alike(config: GenerateConfig) -> bool:
     return is_repeatable(config) or labels_alone(config)
 
 
-def of_labels(result: ClassifyResult) -> ClassifyResult:
-    """The result where `labels_alone`, however it was computed."""
+def of_labels(result: ClassifyResult, trie: LabelTrie) -> ClassifyResult:
+    """Return the result where `labels_alone`, however it was computed.
+
+    Where some label has several tokens it is the label: to find it, not all labels are read.
+    """
+    if len(trie.prefixes) > 1:
+        return ClassifyResult(label=result.label, error=result.error)
     return ClassifyResult(
-        None,
-        result.logits,
-        result.label,
-        result.probabilities,
-        None,
-        None,
-        result.margin,
-        result.error,
+        label=result.label,
+        probabilities=result.probabilities,
+        margin=result.margin,
+        error=result.error,
     )
 
 

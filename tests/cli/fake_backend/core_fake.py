@@ -152,6 +152,8 @@ def _classified(prompt: str, config: GenerateConfig) -> ClassifyResult:
     counts = {label: prompt.count(label) * len(label) + 0.5 for label in config.labels}
     shares = {label: count / sum(counts.values()) for label, count in counts.items()}
     best, *rest = sorted(shares, key=lambda label: -shares[label])
+    if config.labels_only and not config.return_logprobs:
+        return ClassifyResult(label=best)
     margin = shares[best] - shares[rest[0]] if rest else 1.0
     logprobs = {label: -1.0 / count for label, count in counts.items()}
     return ClassifyResult(token, None, best, shares, logprobs, 0.75, margin)

@@ -254,6 +254,17 @@ def label_logprobs(result: ClassifyResult) -> dict[str, float]:
     return cast("dict[str, float]", result.logprobs)
 
 
+def best_label(subject: Subject, wanted: ClassifyResult, result: ClassifyResult, what: str) -> None:
+    """Raise `Violation` unless the label is, by what was ``wanted``, as likely as any other."""
+    logprobs = label_logprobs(wanted)
+    best = max(logprobs, key=logprobs.__getitem__)
+    must(
+        result.label in logprobs
+        and near(subject, logprobs[result.label or ""], logprobs[best], LONGEST_LABEL),
+        f"{what}: the label is {result.label!r}, and the likeliest one is {best!r}: {logprobs}",
+    )
+
+
 def same_logprobs(
     subject: Subject, wanted: Mapping[str, float], result: ClassifyResult, what: str
 ) -> None:

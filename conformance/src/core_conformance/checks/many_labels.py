@@ -14,7 +14,7 @@ from core_conformance.checking import ask
 from core_conformance.checking.ask import classify, score, tokenizing
 from core_conformance.checking.budget import within
 from core_conformance.checking.check import must, testable
-from core_conformance.checking.compare import label_logprobs, near
+from core_conformance.checking.compare import best_label, label_logprobs, near
 from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import NO_SIZES, cuts, room, sized, words
 from core_conformance.checking.subject import Subject
@@ -22,6 +22,7 @@ from core_conformance.checking.subject import Subject
 _MANY = (9, 20, 17, 33, 60, 150, 300)  # labels
 _LONG = (33, 17, 40, 65, 9, 8, 16, 32, 64)  # tokens of a label
 _NESTED = 8  # labels, each the beginning of the next
+_FIRSTS = 3  # words, with which labels of two words begin
 _SOME = 0.3  # of the passes for one check
 _PASS = 20  # tokens
 _SUM = 1e-4  # how far sums of probabilities may be off: they are made from float32 logits
@@ -96,6 +97,29 @@ def nested_labels(subject: Subject) -> None:
                 f"label_mass of {labels} is {found.label_mass}; all begin with {nested[0]!r}, "
                 f"whose probability is {most:.6g}",
             )
+
+
+@check(
+    "labels.only",
+    "With labels_only, label MUST be the likeliest of all, however many there are and how long",
+    Capability.CLASSIFY,
+    Capability.LABELS,
+    broad=True,
+)
+def only_the_label(subject: Subject) -> None:
+    chain, firsts = words(_NESTED), words(_FIRSTS)
+    sets = {
+        "twelve of two words": [f"{one} {two}" for one in firsts for two in words(7)[_FIRSTS:]],
+        "nested ones": [" ".join(chain[:count]) for count in range(_NESTED, 0, -1)],
+        "many of one word": words(_MANY[4]),
+        "many of two words": [f"{one} {two}" for one in firsts for two in words(23)[_FIRSTS:]],
+    }
+    for kind in within(subject, sets, lambda kind: 4 + len(sets[kind]) / 10, "labels", _SOME):
+        labels = sets[kind]
+        whole = classify(subject, ask.PLAIN[:4], labels=labels)
+        alone = classify(subject, ask.PLAIN[:4], labels=labels, labels_only=True)
+        for prompt, wanted, result in zip(ask.PLAIN, whole, alone, strict=False):
+            best_label(subject, wanted, result, f"labels_only, {kind}, after {prompt!r}")
 
 
 def _is_distribution(found: ClassifyResult, count: int) -> None:

@@ -7,19 +7,34 @@ its logits, worked out with the options, allow.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from core.extensions import ClassifyStreaming
+from core.labels import label_texts
 from core.options import GenerateConfig
 from core.protocols import Capability, TextModel
 from core.types import ClassifyResult, Score
 from core_conformance.checking import ask, budget
-from core_conformance.checking.ask import Answer, evidence, read, row_logits, sampled, scoring
+from core_conformance.checking.ask import (
+    Answer,
+    evidence,
+    read,
+    row_logits,
+    sampled,
+    scoring,
+    tokenizing,
+)
 from core_conformance.checking.check import must
-from core_conformance.checking.compare import LONGEST_LABEL, near, same_logits, same_logprobs
+from core_conformance.checking.compare import (
+    LONGEST_LABEL,
+    best_label,
+    near,
+    same_logits,
+    same_logprobs,
+)
 from core_conformance.checking.draws.cases import (
     REQUEST,
     SAMPLING,
@@ -36,7 +51,7 @@ from core_conformance.checking.subject import Subject
 
 _ASKED = (ask.REPEATING[0], ask.PLAIN[1], ask.LONG, ask.SHORT, ask.PLAIN[4])
 _LABELS: Factors = {
-    "labels": ((), ask.LABELS, ask.SEVERAL_WORDS),
+    "labels": ((), ask.LABELS[:2], ask.SEVERAL_WORDS),  # of the reference: one token, and several
     "label_prefix": (" ", ": "),
     "labels_only": (False, True),
 }
@@ -143,7 +158,7 @@ def _judge(
         where = f"{call}: {prompt!r:.60}"
         must(result.error is None, f"{where} has the error {result.error!r}")
         _judge_logits(subject, where, place, result, asked)
-        _judge_labels(subject, where, plain[place], result, asked)
+        _judge_labels(subject, where, prompt, plain[place], result, asked)
         if result.token is not None or not asked.get("labels_only"):  # then it may stay away
             drawn_well(subject, where, sampled(result, prompt), asked)
 
@@ -173,43 +188,56 @@ def _judge_logits(
 def _judge_labels(
     subject: Subject,
     call: str,
+    prompt: str,
     wanted: ClassifyResult,
     result: ClassifyResult,
     asked: dict[str, Any],
 ) -> None:
-    shares, expected = result.probabilities, wanted.probabilities
+    shares, only = result.probabilities, bool(asked.get("labels_only"))
     if not asked.get("labels"):
         must(result.label is None and shares is None, f"{call} has labels, and none were given")
         return
-    must(
-        shares is not None and list(shares) == list(expected or {}),
-        f"{call} has the probabilities {shares}, and without options {expected}",
-    )
+    best_label(subject, wanted, result, call)
 
     # What is not given is what labels_only excuses.
-    if result.logprobs is not None or not asked.get("labels_only"):
+    if result.logprobs is not None or not only:
         same_logprobs(subject, wanted.logprobs or {}, result, call)
-    for label, share in (shares or {}).items():
-        must(
-            _close(subject, share, (expected or {})[label]),
-            f"{call} has the probabilities {shares}, and without options {expected}",
-        )
-    ranked = sorted((shares or {}).values())
-    must(
-        result.label in (shares or {})
-        and (shares or {})[result.label or ""] >= ranked[-1] - 1e-6
-        and abs((result.margin or 0.0) - (ranked[-1] - ranked[-2])) < 1e-4,
-        f"{call} has the label {result.label!r} and the margin {result.margin} for {shares}",
-    )
     must(
         result.label_mass is None
         if wanted.label_mass is None
-        else (
-            (result.label_mass is None and bool(asked.get("labels_only")))
-            or _close(subject, result.label_mass or 0.0, wanted.label_mass)
-        ),
+        else (result.label_mass is None and only)
+        or _close(subject, result.label_mass or 0.0, wanted.label_mass),
         f"{call} has the label_mass {result.label_mass}, and without options {wanted.label_mass}",
     )
+    if shares is None and only and not _are_tokens(subject, prompt, asked):
+        must(result.margin is None, f"{call} has the margin {result.margin} without probabilities")
+    else:
+        _judge_shares(subject, call, wanted.probabilities or {}, result)
+
+
+def _judge_shares(
+    subject: Subject, call: str, expected: Mapping[str, float], result: ClassifyResult
+) -> None:
+    shares = result.probabilities or {}
+    differs = f"{call} has the probabilities {result.probabilities}, and without options {expected}"
+    must(list(shares) == list(expected), differs)
+    for label, share in shares.items():
+        must(_close(subject, share, expected[label]), differs)
+    ranked = sorted(shares.values())
+    must(
+        shares[result.label or ""] >= ranked[-1] - 1e-6
+        and abs((result.margin or 0.0) - (ranked[-1] - ranked[-2])) < 1e-4,
+        f"{call} has the label {result.label!r} and the margin {result.margin} for {shares}",
+    )
+
+
+def _are_tokens(subject: Subject, prompt: str, asked: dict[str, Any]) -> bool:
+    """True for labels of which each is known to be one token after the prompt."""
+    if not subject.declares(Capability.TOKENIZING):
+        return False
+    encode = tokenizing(subject).encode
+    texts = label_texts(prompt, asked["labels"], asked.get("label_prefix", " "))
+    return all([*encode(prompt + text)][:-1] == [*encode(prompt)] for text in texts)
 
 
 def _close(subject: Subject, one: float, other: float) -> bool:

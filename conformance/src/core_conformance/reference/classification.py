@@ -96,7 +96,14 @@ class Classifier:
             [row[token] for token in children]
             for row, children in zip(self._ask(ids[:anchor], trie), trie.children, strict=True)
         ]
-        return with_scores(result, score_labels(trie, logprobs))
+        scored = with_scores(result, score_labels(trie, logprobs))
+        return _of_labels(scored, trie) if self._labels_alone else scored
+
+    @property
+    def _labels_alone(self) -> bool:
+        """True where ``labels_only`` counts: nothing else was asked for."""
+        config = self.config
+        return config.labels_only and not (config.return_logits or config.return_logprobs)
 
     def check_labels(self, length: int) -> None:
         """Raise `PromptTooLongError` for a label that is read beyond the context."""
@@ -114,6 +121,15 @@ class Classifier:
             log_softmax(logits)
             for logits in self._engine.forward([[*ids, *prefix] for prefix in trie.prefixes])
         ]
+
+
+def _of_labels(result: ClassifyResult, trie: LabelTrie) -> ClassifyResult:
+    """The label; and the probabilities where each label is one token."""
+    if len(trie.prefixes) > 1:
+        return ClassifyResult(label=result.label)
+    return ClassifyResult(
+        label=result.label, probabilities=result.probabilities, margin=result.margin
+    )
 
 
 def score(engine: Engine, clock: RequestClock, prompt: str, continuation: str) -> Score:

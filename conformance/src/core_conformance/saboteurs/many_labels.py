@@ -1,4 +1,7 @@
-"""Saboteurs of labels: those beyond the sixteenth, the ends of long ones, and nested ones."""
+"""Saboteurs of labels: those beyond the sixteenth, the ends of long ones, nested ones, and alone.
+
+The last ones are those of ``labels_only``.
+"""
 
 from __future__ import annotations
 
@@ -69,3 +72,66 @@ class NestedLabels(Relabels):
     def _begun(self, label: str, logprobs: Mapping[str, float]) -> float:
         others = [other for other in logprobs if other != label and label.startswith(other)]
         return logprobs[max(others, key=len)] if len(others) > _DEEP else 0.0
+
+
+class Alone(Classifier):
+    """Gives another result where ``labels_only`` asks for the label alone."""
+
+    def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
+        result = super().result(prompt, ids, logits)
+        return self.instead(result) if self._labels_alone else result
+
+    def _ask(self, ids: list[int], trie: LabelTrie) -> list[list[float]]:
+        self.trie, self.rows = trie, super()._ask(ids, trie)
+        return self.rows
+
+    def instead(self, result: ClassifyResult) -> ClassifyResult:
+        """The result that is given."""
+        raise NotImplementedError
+
+
+@saboteur(
+    "label-of-likeliest-tokens",
+    "with labels_only each token of the label is the likeliest after those before it",
+    {"labels.only", "pairs.classify", "pairs.classify-iter"},
+)
+class LabelOfLikeliestTokens(Alone):
+    def instead(self, result: ClassifyResult) -> ClassifyResult:
+        followers = dict(
+            zip(self.trie.prefixes, zip(self.trie.children, self.rows, strict=True), strict=True)
+        )
+        path: tuple[int, ...] = ()
+        while path not in self.trie.paths:
+            tokens, row = followers[path]
+            path = (*path, max(tokens, key=row.__getitem__))
+        label = self.trie.labels[self.trie.paths.index(path)]
+        return dataclasses.replace(result, label=label)
+
+
+@saboteur(
+    "probabilities-left-out",
+    "with labels_only there are no probabilities, though each label is one token",
+    {"pairs.classify", "pairs.classify-iter"},
+)
+class ProbabilitiesLeftOut(Alone):
+    def instead(self, result: ClassifyResult) -> ClassifyResult:
+        return ClassifyResult(label=result.label)
+
+
+@saboteur(
+    "probabilities-of-what-was-read",
+    "with labels_only labels of several tokens have the probabilities of their first tokens",
+    {"pairs.classify", "pairs.classify-iter"},
+)
+class ProbabilitiesOfWhatWasRead(Alone):
+    def instead(self, result: ClassifyResult) -> ClassifyResult:
+        if result.probabilities is not None:
+            return result
+        weights = [math.exp(self.rows[0][path[0]]) for path in self.trie.paths]
+        shares = [weight / math.fsum(weights) for weight in weights]
+        ranked = sorted(shares)
+        return dataclasses.replace(
+            result,
+            probabilities=dict(zip(self.trie.labels, shares, strict=True)),
+            margin=ranked[-1] - ranked[-2],
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.protocols import Capability
+from core.protocols import PROTOCOL_VERSION, Capability
 from core_conformance.checking.check import must
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
@@ -28,7 +28,7 @@ def third(subject: Subject) -> None:
     _comes_back(subject, "third")
 
 
-@check("toy.tomorrow", "The next version's word MUST come back.", since=2)
+@check("toy.tomorrow", "The next version's word MUST come back.", since=PROTOCOL_VERSION + 1)
 def tomorrow(subject: Subject) -> None:
     _comes_back(subject, "tomorrow")
 

@@ -12,7 +12,7 @@ from core_llama_cpp import ggml
 from core_llama_cpp.ggml import DeviceType, GgmlDevice
 
 PLAIN = "plain build"
-MINIMUM = (0, 3, 35)  # before it, the C structures have no n_outputs_max
+MINIMUM = (0, 3, 36)  # the oldest whose C structures and kernels are tested
 DISTRIBUTION = "llama-cpp-python"
 ROCM = "ROCm"  # ggml's name for its HIP part
 DRIVER = Path("/dev/kfd")

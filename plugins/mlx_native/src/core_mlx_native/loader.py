@@ -31,6 +31,7 @@ from core_mlx_native.chosen import (
     kept_prefixes,
     layers_in_flight,
     pass_tokens,
+    round_tokens,
     template_name,
     token_budget,
 )
@@ -90,6 +91,11 @@ class LoadedModel:
     def own_context(self) -> int:
         """The context that the model was made for."""
         return self.config.context_length
+
+    @property
+    def round_tokens(self) -> int:
+        """The label tokens that run together where only the best label is searched."""
+        return round_tokens(self.token_budget, self.overlap)
 
     def memory(self) -> Memory:
         """The memory that MLX holds in this process, for all models together."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from core.labels import LabelScores, build_trie, score_labels
 from core.labels import Path as TokenPath
 from core_mlx_native.classify import labels
-from core_mlx_native.classify.labels import DeviceLabels, ask_labels, label_scores, tree_chunks
+from core_mlx_native.classify.labels import DeviceLabels, ask_labels, tree_chunks
 from core_mlx_native.loader import load_decoder
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.prefill import last_logits, prefill
@@ -29,8 +29,8 @@ LABELS = [str(path) for path in PATHS]
 
 
 def read(asked: list[DeviceLabels]) -> list[LabelScores]:
-    found = label_scores([each.read() for each in asked])
-    return [scores for scores in found if isinstance(scores, LabelScores)]
+    found = dict(scores for each in asked for scores in each.read().scores())
+    return [scores for _, scores in sorted(found.items()) if isinstance(scores, LabelScores)]
 
 
 def step_by_step(decoder: Decoder, prompt: list[int], path: TokenPath) -> float:

@@ -332,7 +332,7 @@ def test_results_are_those_of_one_pass_on_all_cores(
         assert found.token == other.token
         assert found.label == bare.label == other.label
         assert found.logprobs == pytest.approx(other.logprobs, abs=1e-4)
-        assert bare.probabilities == pytest.approx(other.probabilities, abs=1e-4)
+        assert (bare.probabilities, bare.margin) == (None, None)  # "ab c" has two tokens
 
 
 def test_a_lane_that_runs_out_of_memory_splits_the_micro_batch(

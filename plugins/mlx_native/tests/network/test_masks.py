@@ -43,13 +43,22 @@ def test_no_row_is_empty_even_far_behind_a_short_prompt() -> None:
 
 
 def test_label_nodes_see_their_prompt_and_their_ancestors_only() -> None:
-    nodes = [(7,), (7, 8), (9,)]
-    mask = tree_allowed(3, mx.array([3, 2]), nodes)
+    lines = mx.array([[[0, -1], [1, 0], [2, -1]]])  # a child of the root, its own, and another
+    mask = tree_allowed(3, mx.array([3, 2]), lines, 3)
     assert mask.shape == (2, 1, 3, 6)
     assert mask[0, 0].tolist() == [[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 0], [1, 1, 1, 0, 0, 1]]
     assert mask[1, 0].tolist() == [[1, 1, 0, 1, 0, 0], [1, 1, 0, 1, 1, 0], [1, 1, 0, 0, 0, 1]]
 
 
 def test_label_nodes_keep_the_window_across_the_border() -> None:
-    mask = tree_allowed(3, mx.array([3]), [(7,), (7, 8), (7, 8, 9)], window=2)
+    lines = mx.array([[[0, -1, -1], [1, 0, -1], [2, 1, 0]]])
+    mask = tree_allowed(3, mx.array([3]), lines, 3, window=2)
     assert mask[0, 0].tolist() == [[0, 0, 1, 1, 0, 0], [0, 0, 0, 1, 1, 0], [0, 0, 0, 0, 1, 1]]
+
+
+def test_rows_have_nodes_of_their_own_after_those_that_ran_before() -> None:
+    """Column 0 ran before; the first row continues it, the second one does not."""
+    lines = mx.array([[[1, 0], [2, -1]], [[1, -1], [-1, -1]]])
+    mask = tree_allowed(2, mx.array([2, 1]), lines, 3)
+    assert mask[0, 0].tolist() == [[1, 1, 1, 1, 0], [1, 1, 0, 0, 1]]
+    assert mask[1, 0].tolist() == [[1, 0, 0, 1, 0], [1, 0, 0, 0, 0]]

@@ -1,16 +1,18 @@
 """``classify``: from prompts to results, many prompts in one batch.
 
-Label probabilities are read off the labels' inner trie nodes, which run behind the prompt's
-sequence.
+Label probabilities are read off the labels' inner trie nodes, which run after the prompt's
+sequence: all of them, or in rounds those that the best label needs.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
 from core.clock import RequestClock
-from core.labels import LabelScores, LabelTrie, Path, score_labels, with_scores
+from core.label_search import LabelSearch, SearchTree, search_tree
+from core.labels import LabelTrie, score_labels, with_scores
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
 from core_llama_cpp.classify.passes import Branch, Passes, ask
@@ -21,49 +23,81 @@ from core_runtime.request import own_error, seeded
 from core_runtime.rows import Row, labels_alone, of_labels
 
 TokenText = Callable[[int], str]
+_FEW_NODES = 12  # so many are read at once: rounds run the beginnings of branches again
 
 
-class LabelReader:
-    """The log-probabilities of one prompt's labels, as they are read."""
+class Labels(Protocol):
+    """One prompt's labels, as the inner nodes of their trie are read."""
 
-    def __init__(self, trie: LabelTrie) -> None:
-        self._trie = trie
-        self._children = dict(zip(trie.prefixes, trie.children, strict=True))
-        self._found: dict[Path, list[float]] = {}
+    tree: SearchTree
 
-    def read(self, node: Path, logits: Logits) -> None:
-        """Take the logits after an inner node; ``()`` is the prompt's end.
+    def wanted(self, most: int) -> Sequence[int]:
+        """The nodes to read next, of which ``most`` will do; none at the end."""
+        ...
 
-        Raises `core.InvalidModelError` for what is no distribution.
-        """
-        check_logits(logits)
-        children = logits[list(self._children[node])].astype(float)
-        self._found[node] = (children - log_total(logits)).tolist()
+    def read(self, node: int, logprobs: Sequence[float]) -> None:
+        """Take the log-probabilities of a node's children."""
+        ...
 
-    def scores(self) -> LabelScores:
-        """The scores of the labels, once every inner node was read."""
-        return score_labels(self._trie, [self._found[node] for node in self._trie.prefixes])
+    def of(self, result: ClassifyResult) -> ClassifyResult:
+        """The result with what the labels came to."""
+        ...
 
 
-def chains(trie: LabelTrie) -> list[tuple[Path, int]]:
-    """The longest paths of inner nodes, and how many nodes at the end of each are its own.
+class AllLabels:
+    """Labels of which each gets its score (`Labels`); ``alone``: nothing else is wanted."""
 
-    Nodes that an earlier chain has too are run again, and read there only.
+    def __init__(self, tree: SearchTree, alone: bool) -> None:
+        self.tree, self._alone = tree, alone
+        self._unread: Sequence[int] = range(1, len(tree.children))
+        self._logprobs: dict[int, Sequence[float]] = {}
+
+    def wanted(self, most: int) -> Sequence[int]:
+        """See `Labels`: all nodes, once."""
+        wanted, self._unread = self._unread, ()
+        return wanted
+
+    def read(self, node: int, logprobs: Sequence[float]) -> None:
+        """See `Labels`."""
+        self._logprobs[node] = logprobs
+
+    def of(self, result: ClassifyResult) -> ClassifyResult:
+        """See `Labels`."""
+        values = [self._logprobs[node] for node in range(len(self.tree.children))]
+        scored = with_scores(result, score_labels(self.tree.trie, values))
+        return of_labels(scored, self.tree.trie) if self._alone else scored
+
+
+class BestLabel(LabelSearch):
+    """Labels of which only the best is wanted (`Labels`)."""
+
+    def of(self, result: ClassifyResult) -> ClassifyResult:
+        """See `Labels`."""
+        return ClassifyResult(label=self.label)
+
+
+def labels_of(trie: LabelTrie, config: GenerateConfig) -> Labels:
+    """Return what reads the labels as the options want them."""
+    alone, tree = labels_alone(config), search_tree(trie)
+    searches = alone and len(trie.prefixes) > _FEW_NODES
+    return BestLabel(tree) if searches else AllLabels(tree, alone)
+
+
+def chains(tree: SearchTree, nodes: Sequence[int]) -> list[tuple[list[int], int]]:
+    """The longest paths to some of the nodes, and how many nodes at the end of each are its own.
+
+    Nodes that an earlier chain has too, or that were read before, are run again and not read.
     """
-    inner = set(trie.prefixes)
-    ends = [path for path in trie.prefixes if path and not _goes_on(path, trie, inner)]
-    read: set[Path] = set()
-    found = []
-    for path in ends:
-        nodes = {path[:end] for end in range(1, len(path) + 1)}
-        found.append((path, len(nodes - read)))
-        read |= nodes
-    return found
-
-
-def _goes_on(path: Path, trie: LabelTrie, inner: set[Path]) -> bool:
-    children: Sequence[int] = trie.children[trie.prefixes.index(path)]
-    return any((*path, token) in inner for token in children)
+    inner = {tree.parents[node] for node in nodes}
+    unread = set(nodes)
+    paths: list[tuple[list[int], int]] = []
+    for node in nodes:
+        if node not in inner:
+            path = tree.path(node)
+            own = unread.intersection(path)
+            paths.append((path, len(own)))
+            unread -= own
+    return paths
 
 
 class LabelQuestionReader:
@@ -73,29 +107,36 @@ class LabelQuestionReader:
 
     def __init__(self, row: Row, config: GenerateConfig, token_text: TokenText) -> None:
         self.row, self._config, self._token_text = row, config, token_text
-        anchor = row.question.anchor if row.question else len(row.ids)
-        self.ids = row.ids[:anchor]
-        self._tail = tuple(row.ids[anchor:])
-        self._labels = LabelReader(row.question.trie) if row.question else None
+        self.ids = row.ids[: row.anchor]
+        alone = labels_alone(config)
+        self._tail = () if alone else tuple(row.ids[row.anchor :])
+        self._unanswered = not alone
+        self._labels = labels_of(row.question.trie, config) if row.question else None
         self.error: Exception | None = None
         self._result = ClassifyResult()
 
+    @property
+    def longest(self) -> int:
+        """See `Question`."""
+        prefixes = self.row.question.trie.prefixes if self.row.question else ()
+        return max(len(self._tail), *map(len, prefixes), 0)
+
     def read(self, place: int, logits: Logits) -> None:
         """Take the logits in front of the labels: mostly those at the prompt's end."""
-        if self._labels is not None:
-            self._labels.read((), logits)
-        if not self._tail:
+        self._read_node(0, logits)
+        if self._unanswered and not self._tail:
             self._answer(logits)
 
-    def branches(self) -> list[Branch]:
+    def branches(self, most: int) -> list[Branch]:
         """The labels' inner nodes; and the prompt's last tokens where labels begin before them."""
-        found = []
-        if self._tail:
-            found.append(Branch(self._tail, 1, lambda place, logits: self._answer(logits)))
-        if self.row.question is not None:
-            for path, reads in chains(self.row.question.trie):
-                found.append(Branch(path, reads, self._node_reader(path)))
-        return found
+        branches = []
+        if self._tail and self._unanswered:
+            branches.append(Branch(self._tail, 1, lambda place, logits: self._answer(logits)))
+        if self._labels is not None:
+            tree = self._labels.tree
+            for path, reads in chains(tree, self._labels.wanted(most)):
+                branches.append(Branch(tree.trie.prefixes[path[-1]], reads, self._reader(path)))
+        return branches
 
     def fail(self, error: Exception) -> None:
         """Keep the error of a prompt that could not be computed; the first one counts."""
@@ -105,15 +146,10 @@ class LabelQuestionReader:
         """The prompt's result, or the error that ended it."""
         if self.error is not None:
             return ClassifyResult(error=self.error)
-        if self._labels is None:
-            return self._result
-        found = with_scores(self._result, self._labels.scores())
-        return of_labels(found) if labels_alone(self._config) else found
+        return self._result if self._labels is None else self._labels.of(self._result)
 
     def _answer(self, logits: Logits) -> None:
-        config = self._config
-        if labels_alone(config):
-            return
+        config, self._unanswered = self._config, False
         token = Sampler(config, self.row.ids).draw(logits, 0)
         chance = logprob(logits, token) if config.return_logprobs else None
         self._result = ClassifyResult(
@@ -121,12 +157,14 @@ class LabelQuestionReader:
             logits=array("f", logits.tobytes()) if config.return_logits else None,
         )
 
-    def _node_reader(self, path: Path) -> Callable[[int, Logits], None]:
-        def read(place: int, logits: Logits) -> None:
-            if self._labels is not None:
-                self._labels.read(path[: place + 1], logits)
+    def _reader(self, path: Sequence[int]) -> Callable[[int, Logits], None]:
+        return lambda place, logits: self._read_node(path[place], logits)
 
-        return read
+    def _read_node(self, node: int, logits: Logits) -> None:
+        if self._labels is not None:
+            check_logits(logits)
+            children = logits[list(self._labels.tree.trie.children[node])].astype(float)
+            self._labels.read(node, (children - log_total(logits)).tolist())
 
 
 class Classifier:

@@ -27,14 +27,17 @@ class Seen:
     def __init__(self, row: Row, layer: int) -> None:
         self.row, self._layer = row, layer
         self.ids, self._last = row.ids[:-1], row.ids[-1:]
+        self.longest = len(self._last)
         self.error: Exception | None = None
         self._state: array[float] | None = None
 
     def read(self, place: int, logits: Logits) -> None:
         """No logits are read."""
 
-    def branches(self) -> Sequence[Branch]:
-        """The last token."""
+    def branches(self, most: int) -> Sequence[Branch]:
+        """The last token, once."""
+        if self._state is not None:
+            return ()
         return [Branch(tuple(self._last), 1, self._look, hidden=True)]
 
     def fail(self, error: Exception) -> None:

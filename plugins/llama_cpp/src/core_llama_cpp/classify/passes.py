@@ -60,8 +60,16 @@ class Question(Protocol):
         """Take the logits behind a token: the last ``reads`` of ``ids``, in order."""
         ...
 
-    def branches(self) -> Sequence[Branch]:
-        """The branches that run behind the last of the tokens, once those were read."""
+    @property
+    def longest(self) -> int:
+        """The number of tokens of the longest branch."""
+        ...
+
+    def branches(self, most: int) -> Sequence[Branch]:
+        """The branches that run next after the tokens; called again once they were read.
+
+        None at the end. ``most`` will do for a question whose next ones depend on these.
+        """
         ...
 
     def fail(self, error: Exception) -> None:
@@ -79,8 +87,7 @@ class Need:
     @classmethod
     def of(cls, question: Question, shared: int) -> Need:
         """The need of a question behind a beginning of ``shared`` tokens."""
-        longest = max((len(branch.ids) for branch in question.branches()), default=0)
-        return cls(len(question.ids) - shared, longest)
+        return cls(len(question.ids) - shared, question.longest)
 
     @property
     def cells(self) -> int:
@@ -232,7 +239,10 @@ class Passes:
                     self._session.copy(shared, sequence)
 
             # Each prompt runs in its own sequence, behind a copy of the shared beginning.
-            spans = [_head(question, start, sequence) for question, sequence in pairs]
+            spans = [
+                Reading(question.ids[start:], start, sequence, question.reads, question.read)
+                for question, sequence in pairs
+            ]
             self._runner.run(spans, between)
             _pass_on(questions, spans)
             self._branch(pairs, between)
@@ -240,15 +250,19 @@ class Passes:
             self._release(lease)
 
     def _branch(self, pairs: Sequence[tuple[Question, int]], between: Callable[[], None]) -> None:
-        """Run the branches behind the questions, as many at a time as there is room for."""
-        waiting = [
-            (question, sequence, branch)
-            for question, sequence in pairs
-            if question.error is None
-            for branch in question.branches()
-        ]
+        """Run the branches of the questions, until none of them has any left."""
+        while pairs:
+            # A round of questions that search fills a pass through the layers.
+            most = max(1, self._session.settings.n_ubatch // len(pairs))
+            rounds = [(*pair, pair[0].branches(most)) for pair in pairs if pair[0].error is None]
+            self._run_round([(q, at, each) for q, at, some in rounds for each in some], between)
+            pairs = [(question, at) for question, at, branches in rounds if branches]
 
-        # Each round takes the next branches while cells, rows of logits and sequences last.
+    def _run_round(
+        self, waiting: Sequence[tuple[Question, int, Branch]], between: Callable[[], None]
+    ) -> None:
+        """Run branches, as many at a time as there is room for."""
+        # The next branches are taken while cells, rows of logits and sequences last.
         while waiting:
             some: list[tuple[Question, int, Branch]] = []
             cells, outputs = self._pool.cells, self._session.settings.n_outputs_max
@@ -279,11 +293,6 @@ class Passes:
         for sequence in lease.sequences:
             self._session.drop(sequence)
         self._pool.give(lease)
-
-
-def _head(question: Question, start: int, sequence: int) -> Reading:
-    ids = question.ids[start:]
-    return Reading(ids, start, sequence, question.reads, question.read)
 
 
 def _begins(prefix: Sequence[int], question: Question) -> bool:

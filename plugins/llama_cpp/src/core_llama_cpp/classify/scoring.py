@@ -19,6 +19,7 @@ class Scored:
 
     def __init__(self, row: ScoreRow) -> None:
         self.row, self.ids, self.reads = row, row.ids, len(row.targets)
+        self.longest = 0
         self.error: Exception | None = None
         self._logprobs: list[float] = []
         self._greedy = True
@@ -30,7 +31,7 @@ class Scored:
         self._logprobs.append(logprob(logits, target))
         self._greedy = self._greedy and int(logits.argmax()) == target
 
-    def branches(self) -> Sequence[Branch]:
+    def branches(self, most: int) -> Sequence[Branch]:
         """No branches: nothing is asked behind a continuation."""
         return ()
 

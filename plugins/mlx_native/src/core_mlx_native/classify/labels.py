@@ -9,7 +9,7 @@ Shapes: B rows, N trie nodes, H hidden size, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -18,6 +18,7 @@ import mlx.core as mx
 
 from core.errors import CoreError, InvalidModelError
 from core.labels import LabelScores, LabelTrie, Path, score_edges
+from core_mlx_native.network.attention import KeysValues
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.masks import additive, tree_allowed
 from core_mlx_native.network.prefill import Behind, Prefill, windows
@@ -84,24 +85,21 @@ class DeviceLabels:
 def ask_labels(
     decoder: Decoder,
     batch: Prefill,
-    questions: Sequence[LabelQuestion],
+    questions: Sequence[LabelQuestion | None],
     head: Head | None = None,
     logits: mx.array | None = None,
     begin: int = 0,
 ) -> list[DeviceLabels]:
     """Queue the values that score every row's labels, one `DeviceLabels` for each distinct trie.
 
-    ``questions[b]`` belongs to row b of ``batch``, which is row ``begin + b`` of the micro-batch.
+    ``questions[b]`` belongs to row b of ``batch``, which is row ``begin + b`` of the micro-batch;
+    None asks nothing there.
     ``head`` reads the first tokens of the labels; the default is `full_head`, which always reads
     the tokens behind them. Where the head has run already, ``logits`` [B, V] are its result.
     """
     # Rows with the same labels are asked together.
-    groups: dict[int, list[int]] = {}
-    for row, question in enumerate(questions):
-        groups.setdefault(id(question.trie), []).append(row)
-
     asked = []
-    for rows in groups.values():
+    for trie, rows in rows_by_trie(questions):
         # The logits that are there already answer for the first tokens.
         first = head or full_head
         if logits is not None:
@@ -110,18 +108,22 @@ def ask_labels(
             )
 
         # Queue the values of every node of the trie.
-        anchors = [questions[row].anchor for row in rows]
-        trie = questions[rows[0]].trie
+        anchors = [question.anchor for row in rows if (question := questions[row])]
         nodes, values = _ask(decoder, batch.select(rows), anchors, trie, first)
         asked.append(DeviceLabels([begin + row for row in rows], trie, nodes, values))
 
     return asked
 
 
-def label_scores(answered: Iterable[HostLabels]) -> list[LabelScores | CoreError]:
-    """Return the label scores of every row, or its error, in the order of the rows."""
-    found = dict(chain.from_iterable(each.scores() for each in answered))
-    return [found[row] for row in sorted(found)]
+def rows_by_trie(
+    questions: Sequence[LabelQuestion | None],
+) -> list[tuple[LabelTrie, list[int]]]:
+    """Return each distinct trie with the rows that are asked about it."""
+    groups: dict[int, tuple[LabelTrie, list[int]]] = {}
+    for row, question in enumerate(questions):
+        if question is not None:
+            groups.setdefault(id(question.trie), (question.trie, []))[1].append(row)
+    return list(groups.values())
 
 
 def _ask(
@@ -135,7 +137,8 @@ def _ask(
     # Further tokens need the nodes of the trie run behind the prompt, some of them at a time.
     children = dict(zip(trie.prefixes, trie.children, strict=True))
     for nodes in tree_chunks(trie.prefixes[1:], _NODES):
-        hidden = _run_nodes(decoder, batch, anchors, nodes)
+        tokens = mx.array([[node[-1] for node in nodes]])
+        hidden, _ = run_nodes(decoder, batch, anchors, tokens, mx.array([_lines(nodes)]))
         values = values + full_head(decoder, hidden, [children[node] for node in nodes])
         found += nodes
 
@@ -158,20 +161,39 @@ def tree_chunks(prefixes: Sequence[Path], limit: int) -> Iterator[list[Path]]:
         yield list(chunk)
 
 
-def _run_nodes(decoder: Decoder, batch: Prefill, anchors: list[int], nodes: list[Path]) -> mx.array:
-    """Hidden states of trie nodes behind each row's prompt: [B, N, H]."""
-    begins = mx.array(anchors)  # [B]
-    depths = mx.array([len(node) - 1 for node in nodes])  # [N]
-    tokens = mx.broadcast_to(mx.array([node[-1] for node in nodes]), (len(anchors), len(nodes)))
+def _lines(nodes: Sequence[Path]) -> list[list[int]]:
+    """Return the places of each node and its ancestors, itself first; -1 fills up: [N, A]."""
+    places = {node: place for place, node in enumerate(nodes)}
+    lines = [[places[node[:end]] for end in range(len(node), 0, -1)] for node in nodes]
+    return filled(lines, -1)
 
+
+def filled(rows: Sequence[Sequence[int]], value: int) -> list[list[int]]:
+    """Return rows of one length, the shorter ones with the value at their ends."""
+    length = max(map(len, rows))
+    return [[*row, *[value] * (length - len(row))] for row in rows]
+
+
+def run_nodes(
+    decoder: Decoder, batch: Prefill, anchors: Sequence[int], tokens: mx.array, lines: mx.array
+) -> tuple[mx.array, list[KeysValues]]:
+    """Run trie nodes after each row's prompt, and after the nodes that ``batch.cache`` holds.
+
+    ``tokens`` are [1 or B, N], ``lines`` [1 or B, N, A] as in `tree_allowed`. Returns hidden states
+    [B, N, H], and each layer's keys and values with the nodes' columns at their end.
+    """
+    begins = mx.array(list(anchors))  # [B]
+    count = tokens.shape[1]
+    columns = batch.cache[0][0].shape[2] - batch.size + count
     masks: dict[int, mx.array | None] = {
-        window: additive(tree_allowed(batch.size, begins, nodes, window), decoder.dtype)
+        window: additive(tree_allowed(batch.size, begins, lines, columns, window), decoder.dtype)
         for window in windows(decoder)
     }
 
-    positions = begins[:, None] + depths  # [B, N]
+    positions = begins[:, None] + (lines >= 0).sum(axis=-1) - 1  # [B, N]
     past = [Behind(*keys_values) for keys_values in batch.cache]
-    return decoder(tokens, View(positions, masks), past)[0]
+    every = mx.broadcast_to(tokens, (len(anchors), count))
+    return decoder(every, View(positions, masks), past)
 
 
 def full_head(

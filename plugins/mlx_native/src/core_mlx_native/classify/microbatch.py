@@ -6,15 +6,16 @@ Shapes: B rows, V vocabulary.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 
 import mlx.core as mx
 
 from core.clock import Check
 from core.errors import CoreError
-from core.labels import LabelScores, with_scores
+from core.label_search import LabelSearch
+from core.labels import LabelScores, LabelTrie, with_scores
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
 from core_mlx_native.classify.labels import (
@@ -23,9 +24,9 @@ from core_mlx_native.classify.labels import (
     HostLabels,
     ask_labels,
     label_head,
-    label_scores,
 )
 from core_mlx_native.classify.scheduler import OnDevice
+from core_mlx_native.classify.search import find_labels
 from core_mlx_native.failures import not_finite
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.network.prefill import Prefill
@@ -33,6 +34,7 @@ from core_mlx_native.sampling.sampling import logprobs as logprobs_of
 from core_mlx_native.sampling.sampling import sample
 from core_mlx_native.to_python import bools, float_arrays, floats, ints
 from core_runtime.rows import Row, labels_alone, of_labels
+from core_runtime.text.label_tokens import LabelQuestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class HostResult:
     """The values of a micro-batch on the host.
 
     ``tokens`` is None where only labels count, and ``labels`` is empty without any; the rest is
-    None where it is not asked for.
+    None where it is not asked for. ``searched`` are the rows of which only the label was read.
     """
 
     broken: Sequence[bool]  # of each row, whether its values are NaN or infinite
@@ -48,6 +50,7 @@ class HostResult:
     logprobs: Sequence[float] | None  # of the tokens
     logits: Sequence[array[float]] | None
     labels: Sequence[HostLabels]
+    searched: Mapping[int, LabelSearch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class DeviceResult(OnDevice[HostResult]):
     logprobs: mx.array | None = None  # [B]
     logits: mx.array | None = None  # [B, V]
     labels: Sequence[DeviceLabels] = ()
+    searched: Mapping[int, LabelSearch] = field(default_factory=dict)
 
     def queue(self) -> DeviceResult:
         """Let the device begin to compute every value."""
@@ -77,6 +81,7 @@ class DeviceResult(OnDevice[HostResult]):
             None if self.logprobs is None else floats(self.logprobs),
             None if self.logits is None else float_arrays(self.logits),
             [asked.read() for asked in self.labels],
+            self.searched,
         )
 
 
@@ -112,14 +117,16 @@ class ClassifyTask:
         """True if some label has several tokens: only those need the keys and values again."""
         return any(row.question and len(row.question.trie.prefixes) > 1 for row in rows)
 
-    def queue(self, rows: Sequence[Row], parts: Sequence[Prefill], _: Check) -> DeviceResult:
+    def queue(self, rows: Sequence[Row], parts: Sequence[Prefill], check: Check) -> DeviceResult:
         """Queue the head, the draw of a token for each row, and the values of its labels."""
         model, config = self.model, self.config
+        questions = [row.question for row in rows]
         if self._labels_only:
             broken = mx.concatenate([_is_broken(part.hidden) for part in parts])
-            return DeviceResult(
-                broken, labels=_labels(model, rows, parts, label_head, None)
-            ).queue()
+            searched = self._searched(questions, parts, check)
+            others = [None if row in searched else asked for row, asked in enumerate(questions)]
+            labels = _labels(model, others, parts, label_head, None)
+            return DeviceResult(broken, labels=labels, searched=searched).queue()
 
         # The token comes first: on a CPU, what follows reads the logits on the host.
         prompts = [row.ids for row in rows]
@@ -135,7 +142,7 @@ class ClassifyTask:
             tokens,
             None if total is None else logprobs_of(logits, tokens, total),
             logits if config.return_logits else None,
-            _labels(model, rows, parts, None, known),
+            _labels(model, questions, parts, None, known),
         ).queue()
 
     def results(self, values: HostResult) -> list[ClassifyResult]:
@@ -143,28 +150,54 @@ class ClassifyTask:
         found = self._tokens(values)
 
         # Labels add their scores to the tokens; with labels_only the tokens go.
-        scores = label_scores(values.labels) if values.labels else [None] * len(found)
-        rows = zip(values.broken, found, scores, strict=True)
-        return [self._result(*row) for row in rows]
+        for asked in values.labels:
+            for row, scores in asked.scores():
+                found[row] = self._scored(found[row], scores, asked.trie)
+        for row, search in values.searched.items():
+            broken = search.broken
+            found[row] = self.failed(not_finite()) if broken else ClassifyResult(label=search.label)
+
+        # A row whose logits are no distribution gets an error in the place of its result.
+        rows = zip(values.broken, found, strict=True)
+        return [self.failed(not_finite()) if broken else result for broken, result in rows]
 
     def failed(self, error: CoreError) -> ClassifyResult:
         """See `scheduler.Task`."""
         return ClassifyResult(error=error)
+
+    def _searched(
+        self,
+        questions: Sequence[LabelQuestion | None],
+        parts: Sequence[Prefill],
+        check: Check,
+    ) -> dict[int, LabelSearch]:
+        """Search the rows whose labels have several tokens, the lanes' one after another."""
+        model = self.model
+        long = [asked if asked and len(asked.trie.prefixes) > 1 else None for asked in questions]
+        searches: dict[int, LabelSearch] = {}
+        if not (model.fast.label_search and any(long)):
+            return searches
+        begin = 0
+        for part in parts:
+            end = begin + len(part.hidden)
+            some = find_labels(model.decoder, part, long[begin:end], model.round_tokens, check)
+            searches |= {begin + row: search for row, search in some.items()}
+            begin = end
+        return searches
 
     @property
     def _labels_only(self) -> bool:
         """True if the head runs for the tokens of the labels alone."""
         return self.model.fast.label_rows and labels_alone(self.config)
 
-    def _result(
-        self, broken: bool, result: ClassifyResult, scores: LabelScores | CoreError | None
+    def _scored(
+        self, result: ClassifyResult, scores: LabelScores | CoreError, trie: LabelTrie
     ) -> ClassifyResult:
-        """Make a row's result of its token and the scores of its labels; or its error."""
-        if broken or isinstance(scores, CoreError):
-            return ClassifyResult(error=not_finite())
-        if scores is not None:
-            result = with_scores(result, scores)
-        return of_labels(result) if labels_alone(self.config) else result
+        """Return a row's result with the scores of its labels; or its error."""
+        if isinstance(scores, CoreError):
+            return self.failed(not_finite())
+        scored = with_scores(result, scores)
+        return of_labels(scored, trie) if labels_alone(self.config) else scored
 
     def _tokens(self, values: HostResult) -> list[ClassifyResult]:
         rows = len(values.broken)
@@ -183,17 +216,15 @@ class ClassifyTask:
 
 def _labels(
     model: LoadedModel,
-    rows: Sequence[Row],
+    questions: Sequence[LabelQuestion | None],
     parts: Sequence[Prefill],
     head: Head | None,
     logits: mx.array | None,
 ) -> list[DeviceLabels]:
     """Queue the label values of all lanes; without labels the list is empty."""
-    questions = [row.question for row in rows if row.question is not None]
-
     asked: list[DeviceLabels] = []
     begin = 0
-    for part in parts if questions else ():
+    for part in parts if any(questions) else ():
         end = begin + len(part.hidden)
         known = logits if logits is None else logits[begin:end]
         asked += ask_labels(model.decoder, part, questions[begin:end], head, known, begin)

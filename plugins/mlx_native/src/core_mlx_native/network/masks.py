@@ -7,8 +7,6 @@ The defining mask of classification (every faster way must reproduce it)::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import mlx.core as mx
 
 NEVER = float("-inf")
@@ -47,28 +45,25 @@ def seen_from(positions: mx.array, size: int, window: int = 0) -> mx.array:
 
 
 def tree_allowed(
-    prompt_size: int, anchors: mx.array, prefixes: Sequence[tuple[int, ...]], window: int = 0
+    prompt_size: int, anchors: mx.array, lines: mx.array, columns: int, window: int = 0
 ) -> mx.array:
-    """Visibility mask of label prefixes behind cached prompts: bool [B, 1, N, size + N].
+    """Visibility mask of trie nodes after cached prompts: bool [B, 1, N, prompt_size + columns].
 
-    Node n stands for the last token of ``prefixes[n]``; it sees the first ``anchors[b]`` tokens
-    of its prompt, its ancestors, and itself.
+    A node sees the first ``anchors[b]`` tokens of its prompt, and of the ``columns`` after the
+    prompt those in its line: ``lines`` [1 or B, N, A] holds its own, its parent's, and so on up to
+    the root's child; -1 stands for none.
     """
-    depth = mx.array([len(prefix) for prefix in prefixes])  # [N], 1 for a child of the root
+    rows, nodes = len(anchors), lines.shape[1]
+    depth = (lines >= 0).sum(axis=-1)[:, None, :, None]  # [1 or B, 1, N, 1], 1 for the root's child
 
     # The prompt's tokens, up to where the labels begin.
-    key = mx.arange(prompt_size)[None, :]  # [1, size]
-    position = anchors[:, None, None, None] + depth[:, None] - 1  # [B, 1, N, 1]
-    prompt = mx.broadcast_to(
-        key < anchors[:, None, None, None], (len(anchors), 1, len(prefixes), prompt_size)
-    )
-
-    # The nodes themselves: each sees those whose path begins its own.
-    nodes = mx.array([[n[: len(m)] == m for m in prefixes] for n in prefixes])  # [N, N]
-
+    key = mx.arange(prompt_size)  # [size]
+    begin = anchors[:, None, None, None]  # [B, 1, 1, 1]
+    prompt = mx.broadcast_to(key < begin, (rows, 1, nodes, prompt_size))
     if window:
-        prompt = prompt & (position - key < window)
-        nodes = nodes & (depth[:, None] - depth[None, :] < window)
+        prompt = prompt & (begin + depth - 1 - key < window)
+        lines = lines[:, :, :window]
 
-    nodes = mx.broadcast_to(nodes, (len(anchors), 1, *nodes.shape))
-    return mx.concatenate([prompt, nodes], axis=-1)
+    # The nodes: [1 or B, 1, N, columns].
+    seen = (lines[:, None, :, :, None] == mx.arange(columns)).any(axis=-2)
+    return mx.concatenate([prompt, mx.broadcast_to(seen, (rows, 1, nodes, columns))], axis=-1)

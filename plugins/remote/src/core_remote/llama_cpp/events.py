@@ -1,7 +1,7 @@
 """What llama.cpp's server answers, as values.
 
 Source: tools/server/README.md of https://github.com/ggml-org/llama.cpp, and its server-task.cpp,
-as vendored by llama-cpp-python 0.3.35.
+as vendored by llama-cpp-python 0.3.36.
 """
 
 from __future__ import annotations

@@ -55,7 +55,6 @@ class Properties(msgspec.Struct):
     model_path: str = ""
     model_alias: str = ""
     model_ftype: str = ""
-    chat_template: str = ""
     bos_token: str = ""
     build_info: str = ""
 
@@ -93,9 +92,7 @@ def open_model(
     except (RequestError, ServerError):
         return None
     limit = told.default_generation_settings.n_ctx - 1  # the server refuses a prompt that fills it
-    strips_bos = "bos_token" in told.chat_template or told.bos_token in told.chat_template
-    bos_text = told.bos_token if known.lead.bos and strips_bos else ""
-    tokenizer = Tokenizer(server, known, limit, bos_text)
+    tokenizer = Tokenizer(server, known, limit, told.bos_token if known.lead.bos else "")
 
     offered = set(LLAMA_CPP)
     if slots > 1:

@@ -19,9 +19,10 @@ _ASKED, _SAID = "Hello", "Good morning"
 
 
 class Tokenizer:
-    """What a model's texts are to it. ``limit``: the tokens that a prompt may have.
+    """A model's texts and ids. ``limit``: the tokens that a prompt may have.
 
-    ``bos_text`` is what the server takes off a rendered chat, for it puts the id there itself.
+    ``bos_text``: what a chat begins with where the model asks for a BOS. The server puts the id
+    there itself, whether or not the template writes one, and leaves it out of what it renders.
     """
 
     def __init__(self, server: Server, vocabulary: Vocabulary, limit: int, bos_text: str) -> None:
@@ -103,6 +104,8 @@ class Tokenizer:
                 unnamed = replace(safe[place], name=None)
                 if await self._applied([*safe[:place], unnamed, *safe[place + 1 :]]) == prompt:
                     refuse_names([turn])
+        if prompt.startswith(self._bos_text):
+            return RenderedPrompt(prompt, marker)
         return RenderedPrompt(self._bos_text + prompt, marker)
 
     async def _applied(self, turns: Sequence[Message]) -> str:

@@ -1,7 +1,7 @@
 """The events of OpenAI's streams, and the tokens in them.
 
 Source: https://platform.openai.com/docs/api-reference/completions-streaming, and what
-llama-cpp-python 0.3.35 and mlx_lm.server 0.32.2 send. The wire has texts, not tokens: each piece
+llama-cpp-python 0.3.36 and mlx_lm.server 0.32.2 send. The wire has texts, not tokens: each piece
 that a server sends is taken for one token, unless its log-probabilities name several.
 """
 
