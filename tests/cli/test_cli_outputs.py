@@ -6,6 +6,7 @@ The commands and what they write are read off the command line itself, so that a
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,12 +81,22 @@ WRITTEN: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
 }
 WHOLE = ("output", "out", "out_dir", "words")  # which --overwrite and --resume are for
+RESUMED = ("classify", "generate", "eval", "lora train", "classify --ray")
+
+
+def flags(command: str, name: str) -> tuple[str, ...]:
+    """What is given as well, to no avail."""
+    overwrite = () if command in ("lora train", "bench") else ("--overwrite",)
+    resume = ("--resume",) if command in RESUMED else ()
+    return ("", *overwrite, *resume) if name in WHOLE else ("",)
+
+
 CASES = [
     pytest.param(command, arguments, victim, how, more, id=f"{command} {name}{victim} {how} {more}")
     for (command, name), (arguments, victims) in WRITTEN.items()
     for victim in victims
     for how in ("file", "link")
-    for more in (("", "--overwrite", "--resume") if name in WHOLE else ("",))
+    for more in flags(command, name)
 ]
 
 
@@ -138,7 +149,7 @@ def test_no_parameter_names_an_output_without_saying_so() -> None:
 def places(tmp_path: Path, fake_model: Path, infer_cli: InferCli) -> dict[str, Path]:
     """What the arguments name: rows, a model and the parts of a job."""
     rows, parts = tmp_path / "rows.jsonl", tmp_path / "parts"
-    lines = [{"text": "ab"[n % 2] * 2 + f" {n}", "gold": "ab"[n % 2]} for n in range(6)]
+    lines = [{"text": "ab"[n % 2] * 2 + f" {n}", "gold": "ab"[n % 2]} for n in range(24)]
     lines = [{"question": line["text"], "answer": line["gold"], **line} for line in lines]
     rows.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     parts.mkdir()
@@ -170,8 +181,6 @@ def test_what_others_wrote_stays(
     more: str,
 ) -> None:
     """A file of the user's is where the command would write, itself or after a link."""
-    if more and not has(command, more):
-        pytest.skip("there is no such flag")
     if command == "merge":
         request.getfixturevalue("parts")
     mine = Path(f"{places['out']}{victim}")
@@ -190,5 +199,45 @@ def test_what_others_wrote_stays(
     assert mine.is_symlink() == (how == "link")
 
 
-def has(command: str, flag: str) -> bool:
-    return any(name == command and flag in parameter.opts for name, parameter in parameters())
+def mode(file: Path) -> int:
+    return file.stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "beside"),
+    [
+        *[("classify", "output", ".journal"), ("merge", "out", ".journal")],
+        *[("classify", "report", ""), ("calibrate", "output", "")],
+        *[("tune", "output", ""), ("learn", "output", "")],
+    ],
+)
+def test_what_holds_texts_is_its_owners_alone(
+    infer_cli: InferCli,
+    places: dict[str, Path],
+    request: pytest.FixtureRequest,
+    command: str,
+    name: str,
+    beside: str,
+) -> None:
+    os.umask(0o022)
+    if command == "merge":
+        request.getfixturevalue("parts")
+    arguments, _ = WRITTEN[command, name]
+    done = infer_cli(command, *(each.format(**places) for each in arguments))
+    assert done.exit_code == 0, done.output
+    assert mode(places["out"]) == mode(Path(f"{places['out']}{beside}")) == 0o600
+
+
+def test_a_job_is_not_written_to_stdout(infer_cli: InferCli, places: dict[str, Path]) -> None:
+    """Where stdout is a file, the name leads to it, and a journal would be made beside it."""
+    places["out"].write_text("before\n")
+    for command, name in (("classify", "output"), ("merge", "out")):
+        arguments, _ = WRITTEN[command, name]
+        words = [each.format(**{**places, "out": "/dev/stdout"}) for each in arguments]
+        with open(places["out"], "a") as stdout:
+            process = infer_cli.start(command, *words, stdout=stdout)
+            _, told = process.communicate()
+        assert process.returncode == 2, told
+        assert b"is not a regular file" in told or command == "merge"
+    assert places["out"].read_text() == "before\n"
+    assert not [file for file in places["out"].parent.iterdir() if "journal" in file.name]
