@@ -4,20 +4,27 @@ built once per run.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import functools
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
+import core
+import core.aio
 from core_runtime.chat.pool import shared_processes
 
 try:
@@ -172,6 +179,56 @@ def certify(tmp_path: Path) -> Callable[..., set[str]]:
         return declared
 
     return run
+
+
+@pytest.fixture
+def left_of_streams() -> Callable[..., dict[str, int]]:
+    """Counts the streams of a model that are still there, of some that ended in each way."""
+    return _left_of_streams
+
+
+def _left_of_streams(model: Any, prompt: str = "ab", tokens: int = 8) -> dict[str, int]:
+    loop = core.aio.of(model)
+    streams = dict[str, list[weakref.ref[Any]]]()
+
+    def opened(way: str, text: str = prompt, **options: Any) -> Any:
+        stream = loop.generate(text, max_tokens=tokens, **options)
+        streams.setdefault(way, []).extend(map(weakref.ref, (stream, stream._stream)))
+        return stream
+
+    async def cancelled() -> None:
+        await opened("cancelled").text()
+
+    async def each() -> None:
+        await opened("read to the end").text()
+        for way, text, options in (("failed", "", {}), ("timed out", prompt, {"timeout": 1e-9})):
+            failed = opened(way, text, **options)
+            for _ in range(2):  # the second time it is the error that was kept
+                with suppress(core.CoreError):
+                    await failed.text()
+        task = asyncio.ensure_future(cancelled())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        closed = opened("closed early")
+        await anext(closed)
+        await closed.aclose()
+        await opened("closed unread").aclose()
+        await anext(opened("abandoned"))
+        opened("never begun")
+
+    async def run() -> dict[str, int]:
+        for _ in range(3):
+            await each()
+        end = time.monotonic() + 20.0
+        while True:
+            await asyncio.sleep(0.01)  # threads end
+            gc.collect()
+            alive = {way: sum(ref() is not None for ref in refs) for way, refs in streams.items()}
+            if not any(alive.values()) or time.monotonic() > end:
+                return alive
+
+    return asyncio.run(run())
 
 
 def _fetched(name: str, kind: str) -> Path:

@@ -44,6 +44,7 @@ _HOMES = {
     ),
     "core.protocols": "PROTOCOL_VERSION Backend Capability TextModel TokenStream",
     "core.registry": "BackendEntry",
+    "core.secret": "Secret",
     "core.streams": "TokenStreamBase",
     "core.tasks.decision": "Decision",
     "core.tasks.files": "load_task",

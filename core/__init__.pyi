@@ -83,6 +83,7 @@ from core.protocols import Capability as Capability
 from core.protocols import TextModel as TextModel
 from core.protocols import TokenStream as TokenStream
 from core.registry import BackendEntry as BackendEntry
+from core.secret import Secret as Secret
 from core.streams import TokenStreamBase as TokenStreamBase
 from core.tasks.decision import Decision as Decision
 from core.tasks.files import load_task as load_task
@@ -184,6 +185,7 @@ __all__ = [
     "RequestOptions",
     "Score",
     "Scoring",
+    "Secret",
     "Submitting",
     "Task",
     "TaskError",

@@ -18,6 +18,7 @@ from core.option_docs import options_named
 from core.options import LoadConfig, LoadOptions, resolve_load
 from core.protocols import Backend, TextModel
 from core.registry import REGISTRY, BackendEntry
+from core.secret import hidden
 from core.types import BackendStatus, DiscoveredModel
 
 
@@ -40,6 +41,7 @@ def load_model(
     (`default_backend`). Raises `ModelError`, `OptionError`, `BackendError`, and TypeError for what
     is no path.
     """
+    options.update(hidden(options))  # before any error: tools show the locals of a traceback
     resolved = resolve_load(config, options)
     given: object = path
     if not isinstance(given, str | bytes | os.PathLike):

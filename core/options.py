@@ -16,6 +16,7 @@ from typing import Literal, Protocol, TypedDict, TypeVar, cast, runtime_checkabl
 from core import validate
 from core.errors import InvalidOptionError, LabelError
 from core.sampling_options import SAMPLING_OPTIONS
+from core.secret import Secret, checked_keys
 
 ContextOverflow = Literal["stop", "rotate"]
 _OVERFLOWS = ("stop", "rotate")
@@ -172,7 +173,8 @@ class LoadConfig:
 
     With ``context_overflow="rotate"`` a generation that fills the context goes on, and the oldest
     positions are dropped; a prompt longer than the context is refused all the same.
-    ``parallel_slots=0`` is the backend's default. ``options`` are a backend's own, by name.
+    ``parallel_slots=0`` is the backend's default. ``options`` are a backend's own, by name; a
+    secret among them, ``api_key`` say, becomes a `core.Secret`.
     """
 
     backend: str = ""
@@ -321,16 +323,5 @@ def _template_variables(value: object) -> dict[str, object] | None:
 
 def _named_options(value: object) -> dict[str, object]:
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise InvalidOptionError("options", value, "a mapping of option names to values")
-    return {name: _Secret(it) if _is_secret(name, it) else it for name, it in value.items()}
-
-
-def _is_secret(name: str, value: object) -> bool:
-    return name.endswith("api_key") and isinstance(value, str)
-
-
-class _Secret(str):
-    """A text that nobody is shown who looks at options, at an error's words say."""
-
-    def __repr__(self) -> str:
-        return "'...'"
+        raise InvalidOptionError("options", Secret(value), "a mapping of option names to values")
+    return checked_keys(value)

@@ -10,12 +10,13 @@ from typing import Any
 
 from core.api import load_model
 from core.protocols import TextModel
+from core.secret import Secret, hidden, secrets_of
 
 MOST = 2
 """Models that are kept; of more, the one that was used least recently is let go."""
 
 _LOCK = RLock()
-_LOADED: OrderedDict[tuple[str, str, str], TextModel] = OrderedDict()
+_LOADED: OrderedDict[tuple[str, str, str, tuple[Secret, ...]], TextModel] = OrderedDict()
 
 
 def is_named(model: object) -> bool:
@@ -35,10 +36,11 @@ def shared_model(
     """
     if not isinstance(model, str | os.PathLike):
         return model
-    key = os.fspath(model), backend, repr(sorted((options or {}).items()))
+    known = hidden(options or {})
+    key = os.fspath(model), backend, repr(sorted(known.items())), secrets_of(known)
     with _LOCK:
         if key not in _LOADED:
-            _LOADED[key] = load_model(model, backend=backend, **(options or {}))
+            _LOADED[key] = load_model(model, backend=backend, **known)
         _LOADED.move_to_end(key)
         while len(_LOADED) > MOST:
             _LOADED.popitem(last=False)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from collections.abc import Iterator
 
-from core.errors import CoreError
+from core.frames import without_frames
 from core.records import error_record
 from core.types import FinishReason, GenerateMetrics, Token
 
@@ -47,7 +46,7 @@ class TokenStreamBase(Iterator[Token]):
         except StopIteration:
             raise
         except Exception as error:
-            self._raised = _without_frames(error)
+            self._raised = without_frames(error)
             raise
         self._given_text += token.text.encode("utf-8", "surrogatepass")
         return token
@@ -55,7 +54,7 @@ class TokenStreamBase(Iterator[Token]):
     def text(self) -> str:
         """The whole text, that of tokens which were read before included. See `TokenStream`."""
         if self._raised is not None:
-            raise _without_frames(self._raised)
+            raise without_frames(self._raised)
         for _ in self:
             pass
         return self._text()
@@ -86,11 +85,3 @@ class TokenStreamBase(Iterator[Token]):
         if size:
             return f"{read} so far; text() reads the rest"
         return "not read yet; iterate it, or call text()"
-
-
-def _without_frames(error: Exception) -> Exception:
-    """A copy of an error, to keep: the error itself holds its reader's frames, and the stream."""
-    try:
-        return copy.copy(error)
-    except Exception:  # noqa: BLE001 - its class takes other arguments than it keeps
-        return CoreError(f"{type(error).__name__}: {error}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from core import validate
@@ -35,6 +35,7 @@ from core.protocols import Backend, Capability
 from core.sampling_options import SAMPLING_OPTIONS
 from core.types import Choice
 
+R = TypeVar("R")
 T = TypeVar("T", covariant=True)
 
 OPTION_NEEDS = {
@@ -218,6 +219,32 @@ def text_error(text: str, name: str = "prompt") -> RequestError | None:
     if not text:
         return EmptyPromptError(f"The {name} is empty. Give it at least one character.")
     return unicode_error(text, name)
+
+
+def blank_error(
+    text: str, allowing: str = "allow_blank=True", name: str = "The text"
+) -> EmptyPromptError | None:
+    """Return the error of a row whose text is empty or white space; None for any other text.
+
+    A label of such a row would be the model's prior. ``allowing`` is what asks it all the same.
+    """
+    if text.strip():
+        return None
+    return EmptyPromptError(f"{name} is blank. Leave it out, or ask it all the same: {allowing}.")
+
+
+def without_blank(
+    ask: Callable[[Sequence[str]], Sequence[R]], failed: Callable[[Exception], R]
+) -> Callable[[Sequence[str]], list[R]]:
+    """Return ``ask`` for texts of which the blank ones get a result that ``failed`` makes."""
+
+    def asked(texts: Sequence[str]) -> list[R]:
+        errors = [blank_error(text) for text in texts]
+        kept = [text for text, error in zip(texts, errors, strict=True) if error is None]
+        results = iter(ask(kept) if kept else ())
+        return [next(results) if error is None else failed(error) for error in errors]
+
+    return asked
 
 
 def unicode_error(text: str, name: str = "prompt") -> RequestError | None:

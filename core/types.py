@@ -6,7 +6,7 @@ a copy, and they are left out of ``repr`` and of comparison.
 
 What a call brings for one prompt has ``to_dict()``, a dictionary that ``json.dumps`` takes as it
 is, errors and all (infinities and NaN are None there), and ``raise_for_error()``, which returns the
-result or raises what kept it from being one.
+result or raises what kept it from being one. That error holds no frames: see `core.frames`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, Self, TypeAlias
 
+from core.frames import drop_frames
 from core.records import error_record, html_table, number, numbers
 
 Role = Literal["system", "user", "assistant"]
@@ -79,6 +80,10 @@ class ClassifyResult:
     margin: float | None = None
     error: Exception | None = None
 
+    def __post_init__(self) -> None:
+        if self.error is not None:
+            drop_frames(self.error)
+
     def raise_for_error(self) -> Self:
         """The result itself. Raises its error where the prompt failed."""
         if self.error is not None:
@@ -121,6 +126,10 @@ class BatchResult:
     finish_reason: FinishReason = "stop"
     error: Exception | None = None
 
+    def __post_init__(self) -> None:
+        if self.error is not None:
+            drop_frames(self.error)
+
     @property
     def text(self) -> str:
         """The tokens' text, joined."""
@@ -155,6 +164,10 @@ class TokenSequence:
     finish_reason: FinishReason
     error: Exception | None
     logprobs: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.error is not None:
+            drop_frames(self.error)
 
     @classmethod
     def of(cls, prompt: Sequence[int], result: BatchResult) -> Self:
@@ -195,6 +208,10 @@ class Score:
     is_greedy: bool = False  # greedy decoding would have produced exactly this
     error: Exception | None = None
 
+    def __post_init__(self) -> None:
+        if self.error is not None:
+            drop_frames(self.error)
+
     def raise_for_error(self) -> Self:
         """The score itself. Raises its error where the pair failed."""
         if self.error is not None:
@@ -223,6 +240,10 @@ class HiddenResult:
     layers: tuple[int, ...] = ()
     states: array[float] | None = field(default=None, repr=False, compare=False)
     error: Exception | None = None
+
+    def __post_init__(self) -> None:
+        if self.error is not None:
+            drop_frames(self.error)
 
     @property
     def vectors(self) -> tuple[memoryview, ...]:

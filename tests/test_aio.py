@@ -7,7 +7,7 @@ import contextlib
 import gc
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -261,5 +261,27 @@ def test_a_load_is_awaited_and_given_up(tmp_path: Path, monkeypatch: pytest.Monk
         await until(lambda: threads() == [])
         with pytest.raises(ModelClosedError):
             backend.models[-1].generate("a")
+
+    asyncio.run(run())
+
+
+def test_no_stream_stays_however_it_ends(left_of_streams: Callable[..., dict[str, int]]) -> None:
+    left = left_of_streams(fake())
+    assert len(left) == 8
+    assert not any(left.values()), left
+
+
+def test_an_error_is_raised_again_and_its_frames_are_not_kept() -> None:
+    async def run() -> None:
+        stream = core.aio.of(fake()).generate("")
+        raised = []
+        for _ in range(2):
+            with pytest.raises(core.EmptyPromptError) as caught:
+                await stream.text()
+            raised.append(caught.value)
+        assert raised[0] is not raised[1]
+        assert str(raised[0]) == str(raised[1])
+        assert stream._error is not None
+        assert stream._error.__traceback__ is None
 
     asyncio.run(run())

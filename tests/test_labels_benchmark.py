@@ -53,13 +53,14 @@ def test_a_cell_has_every_level_on_the_rows_held_out() -> None:
     assert {name.split()[0] for name in found["levels"]} == {"raw", "L0", "L1"}
     raw = quality(said.rows[20:], of.gold[20:])
     assert found["levels"]["raw"]["accuracy"] == raw.accuracy
-    assert found["levels"]["raw"]["ece"] == pytest.approx(raw.expected_calibration_error)
-    low, high = found["levels"]["raw"]["ece_interval"]
+    assert found["levels"]["raw"]["calibration_error"] == raw.calibration_error
+    low, high = found["levels"]["raw"]["calibration_error_interval"]
     assert 0 <= low < high
     beside = found["default_beside_raw"]
     default = found["levels"][levels.DEFAULT]
     assert beside["accuracy"] == pytest.approx(default["accuracy"] - raw.accuracy)
-    assert beside["ece"] == pytest.approx(default["ece"] - raw.expected_calibration_error)
+    low, high = beside["squared_calibration_error_interval"]
+    assert low < beside["squared_calibration_error"] < high
 
 
 def test_a_held_out_row_decides_nothing() -> None:
@@ -76,9 +77,24 @@ def _rest(said: Said) -> tuple[Any, ...]:
 def test_the_calibration_error_is_that_of_core() -> None:
     draw = np.random.default_rng(1)
     shares, gold = draw.dirichlet((1, 1, 1), 300), draw.integers(0, 3, 300)
-    wanted = quality(np.log(shares).tolist(), gold.tolist()).expected_calibration_error
-    assert levels.ece_of(shares, gold) == pytest.approx(wanted, abs=1e-6)
-    assert abs(np.mean(levels.resampled_ece(shares, gold)) - wanted) < 0.05
+    wanted = quality(np.log(shares).tolist(), gold.tolist()).calibration_error
+    gaps = levels.Gaps.of(shares, gold)
+    assert np.sqrt(gaps.squared()) == pytest.approx(wanted, abs=1e-6)
+    # To the rows of the resamples, the plug-in figure of all rows is the true error.
+    assert gaps.resampled().mean() == pytest.approx(gaps.plug_in(), abs=0.003)
+    assert gaps.plug_in() > gaps.squared() + 0.005
+
+
+def test_an_interval_of_a_difference_holds_it_in_95_percent_of_the_sets() -> None:
+    """The one is 0.1 too sure, the other 0.1 too modest; their squared errors are equal."""
+    draw, inside, runs = np.random.default_rng(5), 0, 50
+    for _ in range(runs):
+        true = draw.uniform(0.6, 0.9, 200)
+        gold = (draw.random(200) >= true).astype(int)
+        one, other = (np.stack([each, 1 - each], 1) for each in (true + 0.09, true - 0.09))
+        low, high = levels.beside(one, other, gold)["squared_calibration_error_interval"]
+        inside += low <= 0.0 <= high
+    assert inside >= 43  # of 50 at 95 %, fewer are drawn once in 250 times
 
 
 def test_heads_learn_from_kept_states() -> None:
@@ -100,12 +116,20 @@ def test_heads_learn_from_kept_states() -> None:
 def test_the_table_has_a_line_for_each_cell() -> None:
     of, said = small()
     subject = {"model": "smollm2", "backend": "mlx_cpu", "set": "sentiment"}
-    cell = {**subject, "template": "bare", **levels.cell(said, of)}
-    head = {**subject, "levels": {f"L2 of {n}": cell["levels"]["raw"] for n in levels.SIZES}}
+    cell: dict[str, Any] = {**subject, "template": "bare", **levels.cell(said, of)}
+    head: dict[str, Any] = {
+        **subject,
+        "levels": {f"L2 of {n}": cell["levels"]["raw"] for n in levels.SIZES},
+    }
     told = table.markdown({"cells": [cell], "heads": [head]})
     assert "| smollm2 mlx_cpu sentiment bare | 0.100 |" in told
     assert "SmolLM2-135M-Instruct, mlx_cpu, sentiment" in told
     assert "L0 batch beside raw, in 1 cells" in told
+    assert "calibration error, of 1 cells" in told
+    for level in (*cell["levels"].values(), *head["levels"].values()):
+        level.pop("calibration_error", None)
+    without = table.markdown({"cells": [cell], "heads": [head]})
+    assert "calibration error, of" not in without
 
 
 def test_the_page_has_the_recorded_figures() -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
+import weakref
 from array import array
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
 
 import core
 from core.errors import EmptyPromptError
+from core.evaluation.result import ItemResult
+from core.testing import FakeModel
 from core.types import (
     BatchResult,
     ClassifyResult,
@@ -18,6 +24,7 @@ from core.types import (
     HiddenResult,
     Score,
     Token,
+    TokenSequence,
 )
 
 NO, ERROR = "it's <b>no</b>", EmptyPromptError("The prompt is empty.")
@@ -101,3 +108,55 @@ def test_a_notebook_shows_labels_best_first_and_no_markup_of_theirs() -> None:
 
 def test_they_are_part_of_the_contract() -> None:
     assert core.ClassifyResult.to_dict is ClassifyResult.to_dict
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ClassifyResult,
+        BatchResult,
+        Score,
+        HiddenResult,
+        partial(TokenSequence, (), (), "error"),
+        core.Decision,
+        partial(ItemResult, "gold"),
+    ],
+)
+def test_the_error_of_a_row_holds_no_frames(kind: Any) -> None:
+    def failed(model: FakeModel) -> None:
+        try:
+            model.generate("").text()
+        except EmptyPromptError as error:
+            raise core.TaskError("a row") from error
+
+    def row_of(model: FakeModel) -> Any:
+        try:
+            failed(model)
+        except core.TaskError as error:
+            return kind(error=error)
+
+    model = FakeModel("never")
+    dropped, row = weakref.ref(model), row_of(model)
+    del model
+    gc.collect()
+    assert dropped() is None
+    assert isinstance(row.error.__cause__, EmptyPromptError)
+
+
+def test_an_error_that_is_on_its_way_keeps_its_traceback() -> None:
+    """It is the context of an error that a row failed with meanwhile."""
+    rows: list[ClassifyResult] = []
+
+    def fail() -> None:
+        try:
+            raise OSError("first")
+        finally:
+            with suppress(EmptyPromptError):
+                FakeModel("never").generate("").text()
+            rows.extend(FakeModel("never").classify([""]))
+
+    with pytest.raises(OSError, match="first") as caught:
+        fail()
+    assert rows[0].error is not None
+    assert rows[0].error.__context__ is None
+    assert [entry.name for entry in caught.traceback][1:] == ["fail"]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-import core
 from benchmarks.label_parts import asking
 from benchmarks.label_parts.asking import Said, States
 from benchmarks.label_parts.sets import LabelledSet
@@ -23,8 +22,8 @@ from core.calibration import (
     quality,
 )
 from core.labels import softmax
-from core_learn import FewShot
-from core_learn.fewshot import PROBES
+from core_learn.heads import KINDS, log_probabilities
+from core_learn.learning import Choice, Examples, learn
 
 Array = np.ndarray[Any, Any]
 Figures = dict[str, Any]
@@ -87,51 +86,75 @@ def told(shares: Array, gold: Sequence[int]) -> Figures:
     """Accuracy, calibration error with its interval, Brier's score and the likelihood."""
     with np.errstate(divide="ignore"):
         found = quality(np.log(shares).tolist(), gold)
-    low, high = np.percentile(resampled_ece(shares, np.array(gold)), (2.5, 97.5))
     return {
         "accuracy": found.accuracy,
-        "ece": found.expected_calibration_error,
-        "ece_interval": [float(low), float(high)],
+        "calibration_error": found.calibration_error,
+        "calibration_error_interval": [*found.calibration_error_interval],
         "brier": found.brier,
         "nll": found.nll,
     }
 
 
 def beside(one: Array, other: Array, gold: Array) -> Figures:
-    """How much more accurate the one is, and how much larger its calibration error, resampled.
+    """How much more accurate the one is, and how much larger its squared calibration error.
 
-    The resamples are of the same rows for both, so that what both find hard does not count.
+    The resamples are of the same rows for both, so that what both find hard does not count. The
+    interval of the error is a basic one: a resample's rows stand to all rows as these stand to all
+    texts, so that its distance from their plug-in error is that of the estimate from the true one.
     """
     right = (one.argmax(1) == gold).astype(float) - (other.argmax(1) == gold)
     accuracy = right[_resamples(len(gold))].mean(1)
-    ece = resampled_ece(one, gold) - resampled_ece(other, gold)
+    first, second = Gaps.of(one, gold), Gaps.of(other, gold)
+    apart = first.squared() - second.squared()
+    off = first.resampled() - second.resampled() - (first.plug_in() - second.plug_in())
     return {
         "accuracy": float(right.mean()),
         "accuracy_interval": np.percentile(accuracy, (2.5, 97.5)).tolist(),
-        "ece": ece_of(one, gold) - ece_of(other, gold),
-        "ece_interval": np.percentile(ece, (2.5, 97.5)).tolist(),
+        "squared_calibration_error": apart,
+        "squared_calibration_error_interval": (apart - np.percentile(off, (97.5, 2.5))).tolist(),
     }
 
 
-def ece_of(shares: Array, gold: Array) -> float:
-    """The calibration error, as `core.agreement` has it."""
-    bins, gaps = _gaps(shares, gold)
-    return float(np.abs(np.bincount(bins, gaps, _BINS)).sum() / len(gold))
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """The bin of each row, of equally many, and how far its best probability is from right."""
 
+    bins: Array
+    gaps: Array
 
-def resampled_ece(shares: Array, gold: Array) -> Array:
-    """The calibration error of so many rows drawn with replacement, again and again."""
-    bins, gaps = _gaps(shares, gold)
-    found = [np.bincount(bins[rows], gaps[rows], _BINS) for rows in _resamples(len(gold))]
-    errors: Array = np.abs(found).sum(1) / len(gold)
-    return errors
+    @classmethod
+    def of(cls, shares: Array, gold: Array) -> Gaps:
+        """Rank the rows by their best probability, and divide them."""
+        best, rows = shares.max(1), len(gold)
+        rank = np.argsort(np.argsort(best, kind="stable"), kind="stable")
+        bins = np.floor(min(_BINS, rows // 2) * (rank + 0.5) / rows).astype(int)
+        return cls(bins, (shares.argmax(1) == gold) - best)
 
+    def squared(self) -> float:
+        """The squared calibration error without bias, as `core.agreement` has it."""
+        return float(self._estimates(np.arange(len(self.gaps))[None])[0])
 
-def _gaps(shares: Array, gold: Array) -> tuple[Array, Array]:
-    """The bin of each row's best probability, and how far that is from being right."""
-    best = shares.max(1)
-    bins = np.clip(np.ceil(best * _BINS).astype(int) - 1, 0, _BINS - 1)
-    return bins, (shares.argmax(1) == gold) - best
+    def resampled(self) -> Array:
+        """The same of so many rows drawn with replacement, again and again."""
+        return self._estimates(_resamples(len(self.gaps)))
+
+    def plug_in(self) -> float:
+        """The mean squared gap of the bins as it is, with what chance adds."""
+        sums, counts = np.bincount(self.bins, self.gaps), np.bincount(self.bins)
+        return float((sums**2 / counts).sum() / len(self.gaps))
+
+    def _estimates(self, rows: Array) -> Array:
+        """The estimate from each line of row numbers."""
+        cells = self.bins[rows] + _BINS * np.arange(len(rows))[:, None]
+        counts, sums, squares = (
+            np.bincount(cells.ravel(), weights, len(rows) * _BINS).reshape(-1, _BINS)
+            for weights in (None, self.gaps[rows].ravel(), self.gaps[rows].ravel() ** 2)
+        )
+        many = np.maximum(counts, 2)  # of a single row no variance is known
+        mean = sums / np.maximum(counts, 1)
+        variance = np.where(counts > 1, (squares - counts * mean**2) / (many * (many - 1)), 0.0)
+        found: Array = (counts * (mean**2 - variance)).sum(1) / rows.shape[1]
+        return found
 
 
 def _resamples(rows: int) -> Array:
@@ -148,7 +171,7 @@ def head_figures(states: States, of: LabelledSet) -> Figures:
         each = [_head(states, of, rows) for rows in draws(of, size)]
         found[f"L2 of {size}"] = {
             name: float(np.mean([figures[name] for figures in each]))
-            for name in ("accuracy", "ece", "brier", "nll")
+            for name in ("accuracy", "calibration_error", "brier", "nll")
         }
     return found
 
@@ -162,44 +185,11 @@ def draws(of: LabelledSet, size: int) -> Iterator[list[int]]:
 
 
 def _head(states: States, of: LabelledSet, rows: Sequence[int]) -> Figures:
-    few = FewShot(Stored(states, of.texts))
-    few.fit([of.texts[n] for n in rows], [of.labels[of.gold[n]] for n in rows], of.labels)
-    shares = few.predict_proba([of.texts[n] for n in of.held])
-    gold = np.array([of.gold[n] for n in of.held])
-    with np.errstate(divide="ignore"):
-        found = quality(np.log(shares).tolist(), gold.tolist())
-    return {
-        "accuracy": found.accuracy,
-        "ece": found.expected_calibration_error,
-        "brier": found.brier,
-        "nll": found.nll,
-    }
-
-
-class Stored:
-    """A model that shows the states that were kept, and has nothing else."""
-
-    def __init__(self, states: States, texts: Sequence[str]) -> None:
-        self._layers = states.layers
-        self._place = {text: place for place, text in enumerate([*texts, *PROBES])}
-        size = next(iter(states.layers.values())).shape[1]
-        self.info = SimpleNamespace(num_layers=states.num_layers, hidden_size=size)
-
-    def hidden_states(
-        self, prompts: Sequence[str], config: object = None, /, *, layers: Sequence[int] = (-1,)
-    ) -> list[core.HiddenResult]:
-        """The kept states. Raises `UnsupportedOptionError` for a layer that was not."""
-        last = self.info.num_layers
-        numbers = tuple(layer % (last + 1) for layer in layers)
-        if not set(numbers) <= self._layers.keys():
-            raise core.UnsupportedOptionError("layers", "the kept states")
-        rows = [self._place[prompt] for prompt in prompts]
-        found = np.stack([self._layers[number][rows] for number in numbers], axis=1)
-        flat = np.ascontiguousarray(found, np.float32).reshape(len(rows), -1)
-        return [core.HiddenResult(numbers, _array(row)) for row in flat]
-
-
-def _array(row: Array) -> Any:
-    from array import array
-
-    return array("f", row.tobytes())
+    # In the order of the texts, as `FewShot` has it, which would judge the head by folds as well.
+    order = sorted(rows, key=of.texts.__getitem__)
+    seen = {layer: np.asarray(each[order], np.float64) for layer, each in states.layers.items()}
+    texts, gold = [of.texts[n] for n in order], np.array([of.gold[n] for n in order])
+    learned = learn(Examples.of(seen, texts, gold, len(of.labels)), Choice(tuple(KINDS), False))
+    judged = np.asarray(states.layers[learned.trial.layer][of.held], np.float64)
+    shares = np.exp(log_probabilities(learned.linear.scores(judged), learned.trial.scale))
+    return told(shares, [of.gold[n] for n in of.held])

@@ -10,7 +10,7 @@ from benchmarks.label_parts.levels import DEFAULT, RAW, SIZES
 
 Cell = dict[str, Any]
 NAMES = {"smollm2": "SmolLM2-135M-Instruct", "gemma3": "Gemma-3-270M"}
-_GOOD = 0.05  # calibration error
+_ERROR, _GOOD = "calibration_error", 0.05
 
 
 def markdown(figures: dict[str, Any]) -> str:
@@ -46,27 +46,37 @@ def verdict(cells: Sequence[Cell]) -> str:
     """What the default does beside raw, and what a hundred labels do on the largest set."""
     sides = [cell["default_beside_raw"] for cell in cells]
     worst = min(cells, key=lambda cell: float(cell["default_beside_raw"]["accuracy"]))
-    before, after = (mean(c["levels"][level]["ece"] for c in cells) for level in (RAW, DEFAULT))
+    known = [cell for cell in cells if _ERROR in cell["levels"][RAW]]
     lines = [
         f"{DEFAULT} beside {RAW}, in {len(cells)} cells:",
         "",
         f"- accuracy: {100 * mean(s['accuracy'] for s in sides):+.1f} points in the mean, at worst "
         f"{100 * worst['default_beside_raw']['accuracy']:+.1f} ({_name(worst)})",
-        f"- calibration error: {before:.3f} before, {after:.3f} after, in the mean",
         f"- accuracy worse beyond the 95 % interval: {_listed(c for c in cells if _less(c))}",
-        f"- calibration error worse beyond it: {_listed(c for c in cells if _more(c))}",
         f"- raw more accurate at all: {_listed(c for c in cells if _accuracy(c) < 0)}",
     ]
+    return "\n".join([*lines, *(_errors(known) if known else ())])
+
+
+def _errors(cells: Sequence[Cell]) -> list[str]:
+    """What happens to the calibration error, in the cells that have one."""
+    before, after = (mean(c["levels"][level][_ERROR] for c in cells) for level in (RAW, DEFAULT))
+    lines = [
+        f"- calibration error, of {len(cells)} cells: {before:.3f} before, {after:.3f} after, in "
+        "the mean",
+        f"- calibration error worse beyond the 95 % interval: "
+        f"{_listed(c for c in cells if _more(c))}",
+    ]
+    own = [cell for cell in cells if cell["set"] == "sentiment"]
     for level in cells[0]["levels"]:
-        if level.startswith("L1"):
-            own = [cell for cell in cells if cell["set"] == "sentiment"]
-            good = sum(cell["levels"][level]["ece"] <= _GOOD for cell in own)
+        if level.startswith("L1") and own:
+            errors = [cell["levels"][level][_ERROR] for cell in own]
+            good = sum(error <= _GOOD for error in errors)
             lines.append(
-                f"- {level}, on the 500 of sentiment: calibration error "
-                f"{mean(cell['levels'][level]['ece'] for cell in own):.3f} in the mean, at most "
-                f"{_GOOD} in {good} of {len(own)} cells"
+                f"- {level}, on the 500 of sentiment: calibration error {mean(errors):.3f} in the "
+                f"mean, at most {_GOOD} in {good} of {len(own)} cells"
             )
-    return "\n".join(lines)
+    return lines
 
 
 def _each(cells: Sequence[Cell]) -> str:
@@ -87,7 +97,7 @@ def _less(cell: Cell) -> bool:
 
 
 def _more(cell: Cell) -> bool:
-    return bool(cell["default_beside_raw"]["ece_interval"][0] > 0)
+    return bool(cell["default_beside_raw"]["squared_calibration_error_interval"][0] > 0)
 
 
 def _listed(cells: Iterable[Cell]) -> str:
@@ -99,8 +109,10 @@ def _name(cell: Cell) -> str:
 
 
 def _two(figures: Sequence[dict[str, Any]]) -> str:
-    accuracy = mean(each["accuracy"] for each in figures)
-    return f"{100 * accuracy:.1f}, {mean(each['ece'] for each in figures):.3f}"
+    """Accuracy, and the calibration error of those figures that have one."""
+    accuracy = f"{100 * mean(each['accuracy'] for each in figures):.1f}"
+    errors = [each[_ERROR] for each in figures if _ERROR in each]
+    return f"{accuracy}, {mean(errors):.3f}" if errors else accuracy
 
 
 def _row(cells: Sequence[str]) -> str:

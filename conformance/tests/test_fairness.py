@@ -17,7 +17,7 @@ from core.chat import RenderedPrompt
 from core.errors import ChatTemplateError
 from core.options import GenerateConfig
 from core.protocols import Backend, Capability
-from core.types import Message, ModelInfo, Token
+from core.types import ClassifyResult, Message, ModelInfo, Token
 from core_conformance.checking.applies import CONTEXT
 from core_conformance.checking.ask import PLAIN, Answer
 from core_conformance.checking.check import Check
@@ -27,6 +27,7 @@ from core_conformance.checking.subject import Subject
 from core_conformance.proof import selftest
 from core_conformance.reference import write_model
 from core_conformance.reference.backend import Reference
+from core_conformance.reference.classification import Classifier
 from core_conformance.reference.engine import Engine
 from core_conformance.reference.language import Language
 from core_conformance.reference.optional import ReferenceModel
@@ -35,6 +36,7 @@ from core_conformance.reference.vocabulary import EOS
 from core_conformance.running.result import Result, Status
 from core_conformance.running.runner import run_check
 from core_conformance.saboteurs.sampling import OtherOptions
+from core_conformance.saboteurs.tasks import _with_logprobs
 
 ONLY_GENERATE = frozenset(Capability) - {Capability.GENERATE, Capability.SEED}
 NO_EVIDENCE = {Capability.LOGPROBS, Capability.LOGITS, Capability.SCORING}
@@ -298,3 +300,24 @@ def test_without_a_chat_template_only_chat_is_not_testable(path: str, suite: lis
     mute = ids(found, Status.NOT_TESTABLE)
     assert mute == {id for id in found if id.startswith("chat.") or id == "pairs.chat"}
     assert "take a model that has one" in found["chat.answers"].reason
+
+
+class NearlyCertain(Classifier):
+    """Gives nearly all to the first label, and the rest by the prompt."""
+
+    def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
+        result = super().result(prompt, ids, logits)
+        if len(result.logprobs or ()) < 2:
+            return result
+        first, *others = result.logprobs or {}
+        logprobs = {first: -1e-5, **{name: (result.logprobs or {})[name] - 20 for name in others}}
+        return _with_logprobs(result, logprobs)
+
+
+class NearlyCertainModel(ReferenceModel):
+    classifier_class = NearlyCertain
+
+
+def test_a_prior_is_tested_where_texts_differ_in_unlikely_labels_alone(path: str) -> None:
+    [result] = results(reference(model_class=NearlyCertainModel), path, "tasks.prior").values()
+    assert result.status is Status.PASSED, result

@@ -11,6 +11,7 @@ from core_conformance.checking.effort import Effort
 from core_conformance.checking.registry import generated
 from core_conformance.running import settings
 from core_conformance.running.known import UsageError
+from core_conformance.running.report import _shown
 from core_conformance.running.settings import Settings, nearest_table, pairs
 
 TABLE = """
@@ -57,12 +58,29 @@ def test_an_address_in_the_table_is_not_beside_it(tmp_path: Path, address: str) 
         ("timeout = inf", "Give a number of seconds above 0"),
         ("known-failures = {a = ''}", "'a' has no reason"),
         ("backend = ", "pyproject.toml cannot be used"),
+        ("timeout = " + "9" * 5_000, "cannot be used: it holds a number of too many digits"),
+        ("a." * 20_000 + "b = 1", "cannot be used: it has a key of more than 16 parts"),
+        ("backend = '\udcff'", "cannot be used: it is not UTF-8"),
     ],
+    ids=range(10),
 )
 def test_a_mistake_in_the_table_is_named(tmp_path: Path, table: str, words: str) -> None:
-    (tmp_path / "pyproject.toml").write_text("[tool.core-conformance]\n" + table)
+    data = f"[tool.core-conformance]\n{table}".encode(errors="surrogateescape")
+    (tmp_path / "pyproject.toml").write_bytes(data)
     with pytest.raises(UsageError, match=words):
         nearest_table(tmp_path)
+
+
+def test_a_table_that_is_none_is_named(tmp_path: Path) -> None:
+    for text, words in (
+        ("tool.core-conformance = 3", "Expected `object`, got `int`"),
+        ("tool.core-conformance = 0", "Expected `object`, got `int`"),
+    ):
+        (tmp_path / "pyproject.toml").write_text(text)
+        with pytest.raises(UsageError, match=words):
+            nearest_table(tmp_path)
+    (tmp_path / "pyproject.toml").write_text("tool = 3")
+    assert nearest_table(tmp_path) == Settings()
 
 
 def test_what_is_given_wins_and_the_rest_comes_from_the_other() -> None:
@@ -112,3 +130,13 @@ def test_without_one_the_seed_is_fixed() -> None:
 def test_nothing_is_not_deep() -> None:
     with pytest.raises(UsageError, match="above 0"):
         settings.deep(0.0)
+
+
+def test_a_key_is_in_no_repr_and_no_report() -> None:
+    options = {"api_key": "sk-MARKED", "env": {"HF_TOKEN": "sk-MARKED"}, "connections": 2}
+    settings = Settings("remote", "http://127.0.0.1:1", options)
+    assert "sk-MARKED" not in repr(settings) + repr(settings.target())
+    assert _shown(options) == {"api_key": "...", "env": "...", "connections": 2}
+    with pytest.raises(UsageError) as refused:
+        pairs(["api_key:sk-MARKED"])
+    assert "sk-MARKED" not in str(refused.value)

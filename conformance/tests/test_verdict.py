@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_conformance.running.known import UsageError, flat, judged, validated
+from core_conformance.running.known import UsageError, flat, judged, read, validated
 from core_conformance.running.result import Result, Status, verdict_of
 
 P, F, K, X = Status.PASSED, Status.FAILED, Status.KNOWN, Status.FIXED
@@ -67,6 +70,27 @@ def test_ids_without_quotes_are_one_level() -> None:
 def test_a_reason_is_words(reason: object) -> None:
     with pytest.raises(UsageError, match=r"here: the known failure 'a\.b' has no reason"):
         flat({"a": {"b": reason}}, "here")
+
+
+def test_a_file_of_known_failures_is_read_within_limits(tmp_path: Path) -> None:
+    file = tmp_path / "known.toml"
+    file.write_text('\ufeffstop.leaks = "why, link"\n["a.b"]\nc = "other"\n', "utf-8")
+    assert read(file) == {"stop.leaks": "why, link", "a.b.c": "other"}
+    for text, words in (
+        ("a = ", "it is not TOML"),
+        ("a = " + "9" * 5_000, "it holds a number of too many digits"),
+        ("a." * 20_000 + "b = 'x'", "it has a key of more than 16 parts"),
+        ("a = " + "{b = " * 99 + "1" + "}" * 99, "it is nested more than 64 levels deep"),
+        ("a = [" + "[], " * 2_000 + "]", "the known failure 'a' has no reason"),
+        (" " * 2**22 + "\n", "it is larger than"),
+    ):
+        file.write_text(text)
+        with pytest.raises(UsageError, match=words):
+            read(file)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(UsageError, match="it is a pipe or a device"):
+        read(file)
 
 
 def test_an_unknown_id_is_refused_with_the_nearest() -> None:

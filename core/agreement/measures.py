@@ -6,7 +6,7 @@ None stands for what no row has defined.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 Z_95 = 1.959963984540054
@@ -83,42 +83,6 @@ def by_label(
 def macro_f1(labels: Mapping[str, LabelMeasures]) -> float | None:
     """The plain mean of F1 over the labels, as scikit-learn's ``f1_score(average="macro")``."""
     return share(math.fsum(each.f1 for each in labels.values()), len(labels))
-
-
-@dataclass(frozen=True, slots=True)
-class Bin:
-    """Answers whose probability is in ``(low, high]``; the first bin has 0 as well."""
-
-    low: float
-    high: float
-    count: int
-    right: int
-    probability: float  # summed over the rows
-
-    @property
-    def accuracy(self) -> float | None:
-        """How many of them are right."""
-        return share(self.right, self.count)
-
-    @property
-    def confidence(self) -> float | None:
-        """The mean of their probabilities."""
-        return share(self.probability, self.count)
-
-
-def expected_calibration_error(bins: Sequence[Bin]) -> float | None:
-    """The mean distance of accuracy and confidence: ``sum(count/n * |accuracy - confidence|)``.
-
-    C. Guo et al., On calibration of modern neural networks, ICML 2017, equation 3, with the
-    probability of the chosen label and bins of equal width.
-    """
-    rows = sum(each.count for each in bins)
-    return share(math.fsum(abs(each.right - each.probability) for each in bins), rows)
-
-
-def bin_of(probability: float, bins: int) -> int:
-    """The number of the bin ``((m - 1)/bins, m/bins]`` that holds a probability, from 0."""
-    return min(bins - 1, max(0, math.ceil(probability * bins) - 1))
 
 
 def brier(probabilities: Mapping[str, float], gold: str) -> float:

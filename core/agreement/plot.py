@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from core.agreement.gaps import error_text
 from core.system.svg import bar, document, frame, text
 from core.system.visible import visible
 
@@ -40,8 +41,8 @@ def _summary(report: Mapping[str, Any]) -> str:
         words.append(f"accuracy {_percent(report['accuracy'])} ({interval})")
     if report["macro_f1"] is not None:
         words.append(f"macro F1 {report['macro_f1']:.3f}")
-    if report["expected_calibration_error"] is not None:
-        words.append(f"calibration error {report['expected_calibration_error']:.3f}")
+    if report["calibration_error"] is not None:
+        words.append(error_text(report["calibration_error"], report["calibration_error_interval"]))
     if report["brier"] is not None:
         words.append(f"Brier {report['brier']:.3f}")
     return ", ".join(words)

@@ -1,4 +1,4 @@
-"""Agreement with gold labels, added up row by row in memory that grows with the labels alone.
+"""Agreement with gold labels, added up row by row in memory that does not grow with the rows.
 
 Sums are whole numbers of 2**-30, so that they are exact: rows in another order, in parts that are
 merged, or in a job that was interrupted and goes on come to the same report, bit by bit.
@@ -7,16 +7,15 @@ merged, or in a job that was interrupted and goes on come to the same report, bi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from core.agreement import measures
-from core.agreement.measures import Bin
+from core.agreement import gaps, measures
+from core.agreement.gaps import FINE, UNIT, Bin
 
-FORMAT = 1
+FORMAT = 2
 """Of `Agreement.state`; a newer one is refused."""
 BINS = 15
-_UNIT = 2**30  # its sums stay within 64 bits for 8 thousand million rows
 _SLACK = 1e-6  # what rounding may take a probability beyond 0 or 1
 
 Counts = dict[str, int]
@@ -25,17 +24,17 @@ Counts = dict[str, int]
 class Agreement:
     """Gold labels beside a model's, with the probability of what it chose.
 
-    ``bins`` of equal width hold the probabilities for the calibration error.
+    The calibration error is of so many ``bins`` of about equally many rows.
     """
 
-    __slots__ = ("_bins", "_brier", "_brier_rows", "_confusion", "_unanswered")
+    __slots__ = ("_bins", "_brier", "_brier_rows", "_cells", "_confusion", "_unanswered")
 
     def __init__(self, *, bins: int = BINS) -> None:
         if not 1 <= bins <= 1000:
             raise ValueError(f"bins={bins!r} is not valid: expected a number from 1 to 1000.")
         self._confusion: dict[str, Counts] = {}  # gold, then answer
         self._unanswered: Counts = {}  # gold
-        self._bins = [[0, 0, 0] for _ in range(bins)]  # rows, right ones, probabilities in units
+        self._bins, self._cells = bins, gaps.Cells()
         self._brier = self._brier_rows = 0
 
     def add(
@@ -66,28 +65,23 @@ class Agreement:
         answers = self._confusion.setdefault(gold, {})
         answers[label] = answers.get(label, 0) + 1
         if chosen is not None:
-            counts = self._bins[measures.bin_of(chosen, len(self._bins))]
-            counts[0] += 1
-            counts[1] += label == gold
-            counts[2] += round(chosen * _UNIT)
+            gaps.count_row(self._cells, chosen, label == gold, self._bins)
         if spread is not None:
-            self._brier += round(measures.brier(spread, gold) * _UNIT)
+            self._brier += round(measures.brier(spread, gold) * UNIT)
             self._brier_rows += 1
 
     def merge(self, other: Agreement) -> None:
         """Add what another one has counted."""
-        if len(other._bins) != len(self._bins):
+        if other._bins != self._bins:
             raise ValueError(
-                f"{len(self._bins)} bins cannot be merged with {len(other._bins)}. Count both with "
+                f"{self._bins} bins cannot be merged with {other._bins}. Count both with "
                 "the same number."
             )
         for gold, answers in [*other._confusion.items()]:
             _add(self._confusion.setdefault(gold, {}), answers)
         _add(self._unanswered, other._unanswered)
-        self._bins = [
-            [a + b for a, b in zip(mine, theirs, strict=True)]
-            for mine, theirs in zip(self._bins, other._bins, strict=True)
-        ]
+        for cell, counts in [*other._cells.items()]:
+            gaps.count(self._cells, cell, [*counts])
         self._brier += other._brier
         self._brier_rows += other._brier_rows
 
@@ -104,22 +98,23 @@ class Agreement:
         return measures.share(self._right(), self._answered())
 
     def bins(self) -> tuple[Bin, ...]:
-        """The bins of the calibration error, also the empty ones."""
-        number = len(self._bins)
-        return tuple(
-            Bin(place / number, (place + 1) / number, count, right, probability / _UNIT)
-            for place, (count, right, probability) in enumerate(self._bins)
-        )
+        """Bins of equal width for a drawing, also the empty ones."""
+        return gaps.of_equal_width(self._cells, self._bins)
+
+    def calibration_error(self) -> gaps.CalibrationError | None:
+        """The calibration error of the rows whose probability is known; None for no row."""
+        return gaps.calibration_error(gaps.of_equal_mass(self._cells, self._bins))
 
     def to_dict(self) -> dict[str, Any]:
         """The report, for JSON. What no row defines is None.
 
         ``accuracy`` and its interval (95 %) are of the answered rows, whose share is ``coverage``;
-        ``recall`` is of all. ``confusion`` has gold labels outside and answers inside.
+        ``recall`` is of all. ``confusion`` has gold labels outside and answers inside. ``bins`` are
+        of equal width, and those of ``calibration_error`` of equally many rows.
         """
         answered, right, bins = self._answered(), self._right(), self.bins()
         labels = measures.by_label(self._confusion, self._unanswered)
-        interval = measures.wilson(right, answered)
+        interval, error = measures.wilson(right, answered), self.calibration_error()
         return {
             "rows": self.rows,
             "answered": answered,
@@ -128,8 +123,9 @@ class Agreement:
             "accuracy": self.accuracy,
             "accuracy_interval": None if interval is None else [*interval],
             "macro_f1": measures.macro_f1(labels),
-            "expected_calibration_error": measures.expected_calibration_error(bins),
-            "brier": measures.share(self._brier / _UNIT, self._brier_rows),
+            "calibration_error": None if error is None else error.value,
+            "calibration_error_interval": None if error is None else [*error.interval],
+            "brier": measures.share(self._brier / UNIT, self._brier_rows),
             "labels": {
                 label: {
                     "precision": each.precision,
@@ -171,16 +167,20 @@ class Agreement:
             "format": FORMAT,
             "confusion": {gold: dict(answers) for gold, answers in self._confusion.items()},
             "unanswered": dict(self._unanswered),
-            "bins": [list(counts) for counts in self._bins],
+            "bins": self._bins,
+            "cells": [[cell, *counts] for cell, counts in sorted(self._cells.items())],
             "brier": [self._brier_rows, self._brier],
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """What `state` wrote. Raises ValueError for a newer format, and for what is none."""
+        """What `state` wrote. Raises ValueError for a newer format, and for what is none.
+
+        Format 1 had bins of equal width alone: each becomes one cell, of rows of one probability.
+        """
         try:
             if (form := _count(state["format"])) <= FORMAT:
-                return cls._restored(state)
+                return cls._restored(state, form)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"This is no state of an agreement: {error!r:.200}.") from None
         raise ValueError(
@@ -189,14 +189,27 @@ class Agreement:
         )
 
     @classmethod
-    def _restored(cls, state: Mapping[str, Any]) -> Self:
-        made = cls(bins=len(state["bins"]))
+    def _restored(cls, state: Mapping[str, Any], form: int) -> Self:
+        cells = _cells_of_bins(state["bins"]) if form == 1 else state["cells"]
+        made = cls(bins=len(state["bins"]) if form == 1 else _count(state["bins"]))
         for gold, answers in state["confusion"].items():
             made._confusion[gold] = _counts(answers)
         made._unanswered = _counts(state["unanswered"])
-        made._bins = [[_count(rows), _count(right), _count(p)] for rows, right, p in state["bins"]]
+        for cell, rows, right, p, squares in cells:
+            counts = [_count(each) for each in (rows, right, p, squares)]
+            if not 0 <= _count(cell) < made._bins * FINE or not counts[1] <= counts[0] > 0:
+                raise ValueError(f"there is no cell {cell} with {counts}")
+            gaps.count(made._cells, cell, counts)
         made._brier_rows, made._brier = map(_count, state["brier"])
         return made
+
+
+def _cells_of_bins(bins: Iterable[Sequence[int]]) -> Iterator[tuple[int, int, int, int, int]]:
+    for place, (rows, right, p) in enumerate(bins):
+        if rows:
+            mean = p / UNIT / rows
+            squares = right * (1 - mean) ** 2 + (rows - right) * mean**2
+            yield place * FINE + FINE - 1, rows, right, p, round(squares * UNIT)
 
 
 def _check_label(name: str, value: object) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Generic, Self, TypeVar
 
 from core.extensions import AsyncStream
+from core.frames import without_frames
 from core.types import FinishReason, GenerateMetrics, Token
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ class AsyncTokens(AsyncItems[Token]):
     def __init__(self, stream: AsyncStream[Any], record: Record) -> None:
         super().__init__(stream, record)
         self._parts: list[str] = []
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
 
     @property
     def finish_reason(self) -> FinishReason | None:
@@ -62,7 +63,7 @@ class AsyncTokens(AsyncItems[Token]):
         except StopAsyncIteration:
             raise
         except Exception as error:
-            self._error = error
+            self._error = without_frames(error)
             raise
         self._parts.append(token.text)
         return token
@@ -70,7 +71,7 @@ class AsyncTokens(AsyncItems[Token]):
     async def text(self) -> str:
         """Read it to its end, and return all of its text, as `core.TokenStream.text` does."""
         if self._error is not None:
-            raise self._error
+            raise without_frames(self._error)
         async for _ in self:
             pass
         return "".join(self._parts)

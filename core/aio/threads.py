@@ -91,7 +91,8 @@ class ThreadStream:
         self, items: Iterator[Any], cancel: _Cancel, metrics: Callable[[], GenerateMetrics]
     ) -> None:
         self._reading = _Reading(items, cancel, metrics)
-        weakref.finalize(self, self._reading.stop).atexit = False
+        self._dropped = weakref.finalize(self, self._reading.stop)
+        self._dropped.atexit = False
 
     @property
     def finish_reason(self) -> FinishReason | None:
@@ -107,11 +108,18 @@ class ThreadStream:
         return self
 
     async def __anext__(self) -> Any:
-        return await self._reading.next()
+        try:
+            return await self._reading.next()
+        finally:
+            if self._reading.over:
+                self._dropped.detach()
 
     async def aclose(self) -> None:
         """Stop the request, and wait until its thread has ended it."""
-        await self._reading.close()
+        try:
+            await self._reading.close()
+        finally:
+            self._dropped.detach()
 
 
 class _Reading:
@@ -125,14 +133,14 @@ class _Reading:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._made: asyncio.Queue[tuple[Any, BaseException | None, bool]] = asyncio.Queue()
         self._ended = asyncio.Event()
-        self._over: BaseException | None = None
         self._stopped = False
+        self.over = False  # not the error that ended it, whose frames hold the stream
         self.finish_reason: FinishReason | None = None
         self.metrics = GenerateMetrics()
 
     async def next(self) -> Any:
         """The next item. Raises what ended the stream, and StopAsyncIteration from there on."""
-        if self._over is not None:
+        if self.over:
             raise StopAsyncIteration
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
@@ -143,15 +151,18 @@ class _Reading:
             run.start()
         try:
             item, error, last = await self._made.get()
-        except asyncio.CancelledError as cancelled:
-            self._over = cancelled
+        except BaseException:  # the task was cancelled, or is dropped
+            self.over = True
             self.stop()
             raise
         self._room.release()
         if not last:
             return item
-        self._over = error or StopAsyncIteration()
-        raise self._over
+        self.over = True
+        try:
+            raise error or StopAsyncIteration
+        finally:
+            del error  # its traceback keeps this frame
 
     def stop(self) -> None:
         """Have the thread end the stream. From any thread, more than once."""
@@ -163,8 +174,7 @@ class _Reading:
 
     async def close(self) -> None:
         """Stop it, and wait for the thread."""
-        if self._over is None:
-            self._over = StopAsyncIteration()
+        self.over = True
         self.stop()
         if self._loop is not None:
             await self._ended.wait()
@@ -183,6 +193,7 @@ class _Reading:
         finally:
             self._close()
             self._put(None, error, True)
+            del error  # its traceback keeps this frame
             assert self._loop is not None
             _tell(self._loop, self._ended.set)
 

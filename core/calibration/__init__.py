@@ -15,7 +15,7 @@ from core.calibration.priors import (
 )
 from core.calibration.quality import Quality, quality
 from core.calibration.temperature import fit_temperature
-from core.calibration.thresholds import Threshold, threshold_for
+from core.calibration.thresholds import Threshold, row_threshold_for, threshold_for
 from core.calibration.value import Calibration, Key, Level, load_calibration, save_calibration
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "load_calibration",
     "pmi_prior",
     "quality",
+    "row_threshold_for",
     "save_calibration",
     "threshold_for",
     "upper_bound",

@@ -14,6 +14,16 @@ from itertools import pairwise
 
 from core.calibration.logspace import Row, checked_row, log_sum, normalised
 from core.errors import CalibrationError
+from core.system.limited_files import shown
+
+MOST_PRIOR = 1e9
+"""The largest number of a prior: further off, what a row says of the labels would be lost in it."""
+
+COLDEST_KNOWN, HOTTEST_KNOWN = 1e-6, 1e6
+"""The temperatures that a row of log-probabilities can be divided by without overflow."""
+
+LEAST_SHARE = 1e-12
+"""How near to 0 and 1 a ladder comes at most: nobody has the rows to know it nearer (Laplace)."""
 
 _AHEAD = 1e-9  # of the second, so that rounding does not change the answer
 Knots = tuple[tuple[float, float], ...]
@@ -33,13 +43,15 @@ class Adjustment:
     knots: Knots = ()
 
     def __post_init__(self) -> None:
-        if not all(map(math.isfinite, self.prior)):
+        if not all(abs(value) <= MOST_PRIOR for value in self.prior):
             raise CalibrationError(
-                f"The prior {self.prior!r:.80} holds a number that is not finite."
+                f"The prior {shown(self.prior)} holds a number that is not within "
+                f"{MOST_PRIOR:g} of 0. Fit it again."
             )
-        if not (math.isfinite(self.temperature) and self.temperature > 0):
+        if not COLDEST_KNOWN <= self.temperature <= HOTTEST_KNOWN:
             raise CalibrationError(
-                f"The temperature {self.temperature!r} is not above 0. Fit it again."
+                f"The temperature {shown(self.temperature)} is not a number from "
+                f"{COLDEST_KNOWN:g} to {HOTTEST_KNOWN:g}. Fit it again."
             )
         _check_knots(self.knots)
 
@@ -94,10 +106,10 @@ def interpolated(knots: Knots, x: float) -> float:
 
 
 def _check_knots(knots: Sequence[tuple[float, float]]) -> None:
-    """Raise `CalibrationError` unless both numbers rise, within 0 and 1."""
-    inside = all(0 <= x <= 1 and 0 < y <= 1 for x, y in knots)
+    """Raise `CalibrationError` unless both numbers rise, and no share reaches 0 or 1."""
+    inside = all(0 <= x <= 1 and LEAST_SHARE <= y <= 1 - LEAST_SHARE for x, y in knots)
     if not inside or any(a >= c or b > d for (a, b), (c, d) in pairwise(knots)):
         raise CalibrationError(
-            f"The ladder {knots!r:.80} does not rise from probability to probability, within 0 and "
-            "1. Fit it again."
+            f"The ladder {shown(knots)} does not rise from probability to probability, with shares "
+            f"that keep {LEAST_SHARE:g} away from 0 and 1. Fit it again."
         )

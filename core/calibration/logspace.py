@@ -10,6 +10,8 @@ from core.errors import CalibrationError
 Row = Sequence[float]
 """The natural-log probability of each label, -inf for an impossible one."""
 
+_MOST = 1e300
+
 
 def log_sum(values: Sequence[float]) -> float:
     """``log(sum(exp(v)))``, -inf for none."""
@@ -33,14 +35,17 @@ def normalised(row: Row) -> list[float]:
 
 
 def checked_row(row: Row, labels: int, place: str = "The row") -> list[float]:
-    """The row as floats. Raises `CalibrationError` for another length, NaN, and infinity."""
+    """The row as floats.
+
+    Raises `CalibrationError` for another length, NaN, infinity, and what may overflow to it.
+    """
     values = [float(value) for value in row]
     if len(values) != labels:
         raise CalibrationError(
             f"{place} has {len(values)} log-probabilities, and there are {labels} labels. Give one "
             "for each label."
         )
-    if any(math.isnan(value) or value == math.inf for value in values):
+    if not all(-_MOST <= value <= _MOST or value == -math.inf for value in values):
         raise CalibrationError(
             f"{place} holds a number that is no log-probability: {values!r:.80}. Leave out rows "
             "that failed."

@@ -12,14 +12,15 @@ from core.calibration.logspace import Row, checked_gold, checked_rows, normalise
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Accuracy, calibration error and Brier's score as in `core.agreement`, and ``nll``.
+    """Accuracy, calibration error (95 %) and Brier's score as in `core.agreement`, and ``nll``.
 
     ``nll`` is the mean of ``-log p(gold)``, infinite where a gold label was impossible.
     """
 
     rows: int
     accuracy: float
-    expected_calibration_error: float
+    calibration_error: float
+    calibration_error_interval: tuple[float, float]
     brier: float
     nll: float
 
@@ -35,12 +36,14 @@ def quality(rows: Sequence[Row], gold: Sequence[int]) -> Quality:
         shares = {str(place): math.exp(value) for place, value in enumerate(row)}
         agreement.add(str(label), str(answer), probabilities=shares)
     report = agreement.to_dict()
+    low, high = report["calibration_error_interval"]
 
     losses = [-row[label] for row, label in zip(scores, places, strict=True)]
     return Quality(
         rows=len(scores),
         accuracy=report["accuracy"],
-        expected_calibration_error=report["expected_calibration_error"],
+        calibration_error=report["calibration_error"],
+        calibration_error_interval=(low, high),
         brier=report["brier"],
         nll=math.fsum(losses) / len(losses),
     )

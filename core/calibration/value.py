@@ -15,14 +15,21 @@ from typing import Any, Literal, Self
 from core.calibration.adjustment import Adjustment
 from core.errors import CalibrationError
 from core.system import outputs
+from core.system.fields import MOST, Fields, items_in, number_in
+from core.system.limited_files import FileKind, Refused, check_format, json_value, shown
 
 Level = Literal["raw", "L0", "L1", "L2"]
 """``raw`` as the model has them; ``L0``: a prior is off; ``L1``: fitted on gold labels; ``L2``: of
 a head that learned from the model's hidden states, which no calibration is."""
 
 FORMAT = 1
+READING = FileKind("a calibration", CalibrationError, "Restore its file, or fit it again.")
 _KIND = "core.calibration"
 _FILE = outputs.Kind("a calibration", re.compile(rb'\{\s*"kind": "%b"' % _KIND.encode()))
+_KEYS = (
+    *("kind", "format", "level", "method", "rows", "model", "template", "label_prefix"),
+    *("labels", "questions", "words", "adjustments"),
+)
 _SHOWN = 60
 
 
@@ -63,6 +70,14 @@ class Calibration:
     rows: int = 0
 
     def __post_init__(self) -> None:
+        if self.level not in ("L0", "L1"):
+            raise CalibrationError(
+                f"The calibration's level is {shown(self.level)}. It is 'L0' or 'L1'."
+            )
+        if not 0 <= self.rows <= MOST:
+            raise CalibrationError(
+                f"The calibration was fitted on {shown(self.rows)} rows. Give their number."
+            )
         if set(self.labels) != set(self.key.words) or len(self.labels) != len(self.key.words):
             raise CalibrationError("The calibration's labels are not those that it has words for.")
         if set(self.adjustments) != set(self.key.asked):
@@ -138,60 +153,41 @@ class Calibration:
     @classmethod
     def from_dict(cls, data: object) -> Self:
         """What `to_dict` wrote. Raises `CalibrationError` for what is none, and for a newer one."""
-        if not isinstance(data, Mapping) or data.get("kind") != _KIND:
-            raise CalibrationError(
-                f"This is no calibration: {_KIND!r} is not its kind. Give what "
-                "Calibration.to_json() wrote."
-            )
-
-        form = data.get("format")
-        if isinstance(form, int) and form > FORMAT:
-            raise CalibrationError(
-                f"This calibration has format {form}, and this version of core reads up to "
-                f"{FORMAT}. Read it with a newer one, or fit it anew."
-            )
-
-        try:
-            return cls._read(data)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            if isinstance(error, CalibrationError):
-                raise
-            raise CalibrationError(
-                f"This calibration is broken: {error!r:.200}. Restore its file, or fit it anew."
-            ) from None
+        with READING.errors():
+            return cls._read(Fields(data))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """What `to_json` wrote; raises like `from_dict`."""
-        try:
-            data = json.loads(text.removeprefix("\ufeff") if isinstance(text, str) else text)
-        except (ValueError, RecursionError) as error:  # ValueError: also what is no UTF-8
-            raise CalibrationError(
-                f"This is no calibration, and no JSON: {error!s:.200}. Restore its file, or fit it "
-                "anew."
-            ) from None
-        return cls.from_dict(data)
+        with READING.errors():
+            return cls._read(Fields(json_value(text)))
 
     @classmethod
-    def _read(cls, data: Mapping[str, Any]) -> Self:
-        labels, questions = _texts(data["labels"]), _texts(data["questions"])
-        words = {_text(label): _texts(each) for label, each in data["words"].items()}
-        if data["level"] not in ("L0", "L1"):
-            raise ValueError(f"level {data['level']!r:.40} is unknown")
-        prefix = _text(data["label_prefix"])
-        key = Key(_text(data["model"]), _text(data["template"]), words, questions, prefix)
+    def _read(cls, data: Fields) -> Self:
+        if data.values.get("kind") != _KIND:
+            raise Refused(
+                f"{_KIND!r} is not its kind, as it is of what Calibration.to_json() wrote"
+            )
+        check_format(data.values.get("format"), FORMAT)
+        data.only(_KEYS)
+
+        words = data.table("words")
+        key = Key(
+            data.text("model"),
+            data.text("template"),
+            {label: words.texts(label) for label in map(str, words.values)},
+            data.texts("questions"),
+            data.text("label_prefix"),
+        )
 
         # Numbers for each question that is asked, in the order of the key's.
-        adjustments = [
-            Adjustment(
-                tuple(map(_number, each["prior"])),
-                _number(each["temperature"]),
-                tuple((_number(x), _number(y)) for x, y in each["knots"]),
-            )
-            for each in data["adjustments"]
-        ]
+        adjustments = [*map(_adjustment, data.tables("adjustments"))]
+        if len(adjustments) != len(key.asked):
+            raise Refused(f"it has {len(adjustments)} adjustments for {len(key.asked)} questions")
         named = dict(zip(key.asked, adjustments, strict=True))
-        return cls(data["level"], _text(data["method"]), key, labels, named, _count(data["rows"]))
+        level: Any = data.text("level")
+        rows = data.integer("rows")
+        return cls(level, data.text("method"), key, data.texts("labels"), named, rows)
 
 
 def save_calibration(calibration: Calibration, path: str | os.PathLike[str]) -> None:
@@ -199,37 +195,27 @@ def save_calibration(calibration: Calibration, path: str | os.PathLike[str]) -> 
 
     Raises `OutputError` for a file of anything else, and OSError.
     """
-    outputs.write(path, calibration.to_json(), _FILE)
+    outputs.write(path, READING.writable(calibration.to_json()), _FILE)
 
 
 def load_calibration(path: str | os.PathLike[str]) -> Calibration:
     """The calibration of a file. Raises `CalibrationError`, and OSError where it cannot be read."""
-    with open(path, "rb") as file:
-        return Calibration.from_json(file.read())
+    data = READING.read(path)
+    with READING.named(path):
+        return Calibration.from_json(data)
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is no text")
-    return value
+def _adjustment(data: Fields) -> Adjustment:
+    data.only(("prior", "temperature", "knots"))
+    knots = tuple(_knot(*item) for item in data.items("knots"))
+    return Adjustment(data.numbers("prior"), data.number("temperature"), knots)
 
 
-def _texts(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise TypeError(f"{value!r:.40} is no list")
-    return tuple(map(_text, value))
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{value!r:.40} is no number")
-    return float(value)
-
-
-def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise TypeError(f"{value!r:.40} is no count")
-    return value
+def _knot(value: object, place: str) -> tuple[float, float]:
+    pair = [number_in(*item) for item in items_in(value, place)]
+    if len(pair) != 2:
+        raise Refused(f"{place} is {shown(value)}, not a pair of numbers")
+    return pair[0], pair[1]
 
 
 def _sorted(words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

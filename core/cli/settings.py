@@ -9,6 +9,7 @@ import click
 
 from core.cli import completion
 from core.sampling_options import SAMPLING_OPTIONS
+from core.secret import name_of_pair
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig, LoadConfig
@@ -215,7 +216,8 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, object]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise click.BadParameter(f"{pair!r} is not of the form K=V.", param_hint="'-O'")
+            shown = name_of_pair(pair)
+            raise click.BadParameter(f"{shown!r} is not of the form K=V.", param_hint="'-O'")
         if name in options:
             raise click.BadParameter(f"{name!r} is given twice.", param_hint="'-O'")
         options[name] = _value(value)

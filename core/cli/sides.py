@@ -19,5 +19,5 @@ def with_side(side: str, flags: Mapping[str, Any], names: Sequence[str]) -> dict
     flag = name.replace("-", "_")
     if flag not in names:
         known = ", ".join(f"{each.replace('_', '-')}=..." for each in names)
-        raise click.UsageError(f"--compare {side}: give a model, or one of {known}.")
+        raise click.UsageError(f"--compare {name}=...: give a model, or one of {known}.")
     return {**flags, flag: value}

@@ -58,6 +58,8 @@ class Names:
         with several right answers lists them.
         """
         question = _string("question", _found(record, self.question, QUESTIONS, "question"))
+        if not question.strip():
+            raise EvaluationError("The question of the item is blank.")
         choices, letters = _choices(_value(record, self.choices, CHOICES))
         answer = _found(record, self.answer, ANSWERS, "answer")
         if choices:

@@ -13,6 +13,7 @@ from core.extensions import Tokenizing
 from core.labels import label_texts
 from core.options import GenerateConfig
 from core.rendering import Rendering
+from core.tasks.folds import text_key
 from core.tasks.template import filled, taken
 from core.types import Message
 
@@ -163,7 +164,7 @@ def fingerprint(prompting: Prompting) -> dict[str, object]:
 
 def told_by(item: Item) -> tuple[object, ...]:
     """What an example that gives the item's answer away has in common with it."""
-    return " ".join(item.question.split()), item.choices
+    return text_key(item.question), item.choices
 
 
 def _shown(value: object) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from core.frames import drop_frames
 from core.records import error_record, html_table, number, numbers
 
 Record = Mapping[str, Any]
@@ -51,6 +52,10 @@ class ItemResult:
     again: Mapping[int, tuple[bool, bool]] = field(default_factory=dict)
     among_examples: bool = False
     error: Exception | None = None
+
+    def __post_init__(self) -> None:
+        if self.error is not None:
+            drop_frames(self.error)
 
     def to_dict(self) -> dict[str, Any]:
         """The result for JSON: what stands in a line of ``infer-cli eval``."""

@@ -92,12 +92,14 @@ class Tally:
 
         Intervals are of 95 %: Wilson's of shares, 1.96 standard errors of ``pass_at``'s means.
         """
+        error = self._agreement.calibration_error()
         found: dict[str, Any] = {
             "items": self.items,
             "failed": self.failed,
             "right": self.right,
             **_accuracy("accuracy", self.right, self.marked),
-            "expected_calibration_error": self._agreement.to_dict()["expected_calibration_error"],
+            "calibration_error": None if error is None else error.value,
+            "calibration_error_interval": None if error is None else [*error.interval],
             "brier": share(self._brier / _UNIT, self._brier_items),
             "generated_tokens": self.tokens,
             "among_examples": self.among_examples,

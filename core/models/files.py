@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import stat
 from collections.abc import Iterator
-from functools import partial
 from typing import BinaryIO, cast
 
 from core.errors import InvalidModelError, ModelAccessError, ModelError, ModelNotFoundError
-from core.system.interrupts import hold
+from core.system.limited_files import Refused, json_value, open_regular, read_limited
 from core.types import ModelFormat
 
 FORMATS = frozenset({"safetensors", "gguf", "http"})
@@ -25,8 +23,6 @@ MAX_JSON_BYTES = 64 * 2**20
 _SERVER = re.compile("(https?):/+(?=[^/])", re.IGNORECASE)
 _ADDRESS = re.compile("([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
 
-# A pipe that nobody writes to would be waited for; Windows has no such flag.
-_AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 HOW_TO_GET = (
     "Models are read from disk, never downloaded: `infer-cli discover` lists those on this "
     "machine; `hf download ORG/NAME`, `ollama pull NAME` or LM Studio get others."
@@ -81,11 +77,13 @@ def _without_secrets(rest: str) -> str:
 
 @contextlib.contextmanager
 def typed_errors(path: str) -> Iterator[None]:
-    """Turn what the operating system says about ``path`` into a `ModelError`."""
+    """Turn an error of the operating system, and `Refused`, about ``path`` into a `ModelError`."""
     try:
         yield
     except ModelError:  # typed already; some are OSErrors too
         raise
+    except Refused as error:
+        raise _broken(path, str(error)) from error
     except PermissionError as error:
         raise ModelAccessError(
             f"No permission to read {path!r}. Change its permissions, and those of the "
@@ -141,23 +139,7 @@ def open_model_file(path: str | os.PathLike[str]) -> BinaryIO:
     """
     location = resolve_path(path)
     with typed_errors(location):
-        file = open(location, "rb", opener=_at_once)  # noqa: SIM115 - the caller closes it
-        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return file
-        file.close()
-    raise _broken(location, "it is a pipe or a device, not a file")
-
-
-def _at_once(path: str, flags: int) -> int:
-    """Open a file, for `open`, without waiting for what a pipe brings."""
-    opened: list[int] = []
-    try:
-        hold(opened, partial(os.open, path, flags | _AT_ONCE))
-    except BaseException:
-        for descriptor in opened:
-            os.close(descriptor)
-        raise
-    return opened[0]
+        return open_regular(location)
 
 
 def read_model_file(path: str | os.PathLike[str], limit: int) -> bytes:
@@ -165,12 +147,9 @@ def read_model_file(path: str | os.PathLike[str], limit: int) -> bytes:
 
     Raises like `open_model_file`, and `InvalidModelError` for a larger file, before it is read.
     """
-    with open_model_file(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > limit:
-            raise _broken(resolve_path(path), f"it is larger than {limit} bytes")
-        with typed_errors(resolve_path(path)):
-            return file.read(size)
+    location = resolve_path(path)
+    with typed_errors(location):
+        return read_limited(location, limit)
 
 
 def read_config_json(directory: str | os.PathLike[str]) -> dict[str, object]:
@@ -184,16 +163,8 @@ def read_json_object(path: str | os.PathLike[str]) -> dict[str, object]:
     Raises `ModelNotFoundError`, `ModelAccessError`, or `InvalidModelError` for anything else.
     """
     location = resolve_path(path)
-    data = read_model_file(location, MAX_JSON_BYTES)
-
-    try:
-        value = json.loads(data.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise _broken(location, f"it is not UTF-8 (byte {error.start})") from error
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise _broken(location, reason) from error
-
+    with typed_errors(location):
+        value = json_value(read_limited(location, MAX_JSON_BYTES), unique=False)
     if not isinstance(value, dict):
         raise _broken(location, f"it holds a {type(value).__name__}, not an object")
     return cast("dict[str, object]", value)

@@ -8,15 +8,18 @@ from collections.abc import Iterator
 
 
 def expanded(path: str) -> str:
-    """Return the absolute form of a path, ``~`` expanded."""
-    return os.path.abspath(os.path.expanduser(path))
+    """Return the absolute form of a path, ``~`` expanded where it names a user's home."""
+    try:
+        return os.path.abspath(os.path.expanduser(path))
+    except ValueError:  # a null character, or no Unicode, in a user's name
+        return os.path.abspath(path)
 
 
 def names_in(directory: str) -> list[str]:
     """Return the names in a directory, sorted."""
     try:
         return sorted(os.listdir(directory))
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a path that no file system has
         return []
 
 
@@ -35,6 +38,6 @@ def stat_of(path: str) -> os.stat_result | None:
     """Return the facts of a regular file or a directory; None where there is none."""
     try:
         facts = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):
         return None
     return facts if stat.S_ISREG(facts.st_mode) or stat.S_ISDIR(facts.st_mode) else None

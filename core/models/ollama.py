@@ -18,6 +18,7 @@ from core.models.discovery import discover
 from core.models.files import read_json_object
 from core.models.gguf import read_gguf
 from core.models.listing import expanded, files_below, names_in, stat_of
+from core.system.limited_files import Refused, open_regular
 from core.types import DiscoveredModel
 
 ADAPTER, TENSOR = "adapter", "tensor"
@@ -119,15 +120,17 @@ def _of_the_service() -> Iterator[str]:
     units = [os.path.join(folder, name) for name in names_in(folder) if name.endswith(".conf")]
     for unit in (os.path.join(_SYSTEMD, "ollama.service"), *units):
         try:
-            with open(unit, encoding="utf-8", errors="replace") as file:
-                text = file.read(2**16)
-        except OSError:
+            with open_regular(unit) as file:
+                text = file.read(2**16).decode(errors="replace")
+        except (OSError, Refused):
             continue
         yield from (expanded(quoted or plain) for quoted, plain in _SETTING.findall(text))
 
 
 def _names(manifest: str) -> Iterator[str]:
     """``name:tag``, as Ollama says it; the tag ``latest`` may be left out."""
+    if os.sep not in manifest:  # a file of something else
+        return
     *space, name, tag = manifest.split(os.sep)
     if space[:1] == ["registry.ollama.ai"]:  # the place that Ollama means where none is named
         space = [part for part in space[1:] if part != "library"]

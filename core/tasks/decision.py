@@ -9,6 +9,7 @@ from typing import Self
 
 from core.calibration.logspace import checked_row
 from core.calibration.value import Calibration, Level
+from core.frames import drop_frames
 from core.labels import softmax
 from core.records import error_record, html_table, number, numbers
 from core.types import Token
@@ -46,6 +47,10 @@ class Decision:
     accepted: bool = True
     parts: dict[str, Decision] = field(default_factory=dict)
     error: Exception | None = None
+
+    def __post_init__(self) -> None:
+        if self.error is not None:
+            drop_frames(self.error)
 
     def raise_for_error(self) -> Self:
         """The decision itself. Raises its error where the text failed."""

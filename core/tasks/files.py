@@ -11,9 +11,12 @@ from typing import Any
 from core.calibration import Calibration
 from core.errors import OptionError, TaskError
 from core.system import outputs
+from core.system.fields import Fields
+from core.system.limited_files import FileKind, Refused, check_format, toml_table
 from core.tasks.task import Task
 
 FORMAT = 1
+READING = FileKind("a task", TaskError, "Restore its file, or write it again.")
 _MARK = "# Written by core.\n"
 FILE = outputs.Kind("a task", re.compile(re.escape(_MARK).encode()))
 """How the file of a task is known to be one of this program's, and not a person's."""
@@ -29,17 +32,14 @@ def load_task(path: str | os.PathLike[str]) -> Task:
     Raises `TaskError` for what is no task, and for one of a newer format, and OSError where the
     file cannot be read.
     """
-    with open(path, "rb") as file:
-        data = file.read()
-    try:
-        return from_toml(data.decode())
-    except UnicodeDecodeError as error:
-        raise TaskError(f"{os.fspath(path)!r} is no task: it is not UTF-8.") from error
+    data = READING.read(path)
+    with READING.named(path):
+        return from_toml(data)
 
 
 def save_task(task: Task, path: str | os.PathLike[str]) -> None:
     """Write a task's file; raises like `Task.save`."""
-    outputs.write(path, _MARK + to_toml(task), FILE)
+    outputs.write(path, READING.writable(_MARK + to_toml(task)), FILE)
 
 
 def to_toml(task: Task) -> str:
@@ -65,38 +65,33 @@ def to_toml(task: Task) -> str:
     return "\n".join([*lines, ""])
 
 
-def from_toml(text: str) -> Task:
+def from_toml(text: str | bytes) -> Task:
     """What `to_toml` wrote, or a person did. Raises `TaskError`."""
-    import tomllib
+    with READING.errors():
+        return _read(Fields(toml_table(text)))
 
+
+def _read(data: Fields) -> Task:
+    if "format" not in data.values:
+        raise Refused("it has no format; one that is written by hand says format = 1")
+    check_format(data.values["format"], FORMAT)
+    data.only(_FIELDS)
+
+    optional: dict[str, Any] = {
+        name: data.text(name) for name in ("mode", "label_prefix", "model") if data.given(name)
+    }
+    if data.given("words"):
+        words = data.table("words")
+        optional["words"] = {answer: words.texts(answer) for answer in map(str, words.values)}
+    if data.given("threshold"):
+        optional["threshold"] = data.number("threshold")
+    if data.given("calibration"):
+        optional["calibration"] = Calibration.from_dict(data.values["calibration"])
+    template, labels = data.text("template"), data.texts("labels")
     try:
-        data = tomllib.loads(text.removeprefix("\ufeff"))  # an editor's byte order mark
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise TaskError(
-            f"This is no task, and no TOML: {error!s:.200}. Restore its file."
-        ) from None
-    form = data.get("format")
-    if isinstance(form, bool) or not isinstance(form, int):
-        raise TaskError("This is no task: it has no format. One that is written by hand says 1.")
-    if form > FORMAT:
-        raise TaskError(
-            f"This task has format {form}, and this version of core reads up to {FORMAT}. Read it "
-            "with a newer one."
-        )
-    if unknown := sorted(data.keys() - _FIELDS):
-        known = ", ".join(sorted(_FIELDS))
-        raise TaskError(f"A task has no {unknown[0]!r:.40}. It has {known}. Check the spelling.")
-    return _read(data)
-
-
-def _read(data: Mapping[str, Any]) -> Task:
-    found = data.get("calibration")
-    calibration = None if found is None else Calibration.from_dict(found)
-    given = {name: data[name] for name in data.keys() - {"format", "calibration"}}
-    try:
-        return Task(**given, calibration=calibration)
-    except (OptionError, TypeError, AttributeError) as error:
-        raise TaskError(f"This task cannot be asked: {error!s:.300}") from error
+        return Task(template, labels, **optional)
+    except OptionError as error:
+        raise TaskError(f"This task cannot be asked: {error}") from error
 
 
 def _lines(facts: Mapping[str, object]) -> list[str]:

@@ -42,6 +42,7 @@ Gold = Sequence[str] | Sequence[Collection[str]]
 
 YES, NO = "yes", "no"
 _BLOCK = 256  # texts a call, of a model that does not stream
+_MOST_LEVEL = 1e100
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,12 +279,15 @@ def _all_words(
 
 
 def _check_numbers(labels: Sequence[str]) -> None:
+    # Their variance, a square, must not overflow.
     try:
-        levels = [validate.real("labels", float(label), float("-inf")) for label in labels]
+        levels = [
+            validate.real("labels", float(label), -_MOST_LEVEL, _MOST_LEVEL) for label in labels
+        ]
     except ValueError:
         raise LabelError(
-            f"The levels {[*labels]!r:.80} are not all numbers. Give finite ones, such as '1', or "
-            "take mode='one'."
+            f"The levels {[*labels]!r:.80} are not all numbers. Give numbers within "
+            f"{_MOST_LEVEL:g} of 0, such as '1', or take mode='one'."
         ) from None
     if len({*levels}) < len(levels):
         raise LabelError(f"Two of the levels {[*labels]!r:.80} are one number. Keep one of them.")

@@ -9,8 +9,8 @@ asked, where the letters leave it open.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
-from itertools import permutations
+from collections.abc import Collection, Mapping
+from itertools import pairwise
 
 from core.calibration.logspace import log_sum
 from core.errors import LabelError, TaskError
@@ -29,7 +29,8 @@ def flat(words: Words) -> tuple[str, ...]:
 
 def may_overlap(words: Words) -> bool:
     """Whether a word of an answer may begin another of the same, by its letters."""
-    pairs = (pair for each in words.values() for pair in permutations(map(_letters, each), 2))
+    # What begins another stands before it, sorted, with nothing between but what it begins, too.
+    pairs = (pair for each in words.values() for pair in pairwise(sorted(map(_letters, each))))
     return any(longer.startswith(word) for word, longer in pairs)
 
 
@@ -51,12 +52,11 @@ def extending(prompt: str, words: Words, prefix: str, model: Tokenizing) -> froz
         model.encode(prompt), continued, lambda: [model.encode(text) for text in texts]
     )
     path_of = dict(zip(flat(words), paths, strict=True))
-    return frozenset(
-        longer
-        for each in words.values()
-        for word, longer in permutations(each, 2)
-        if _begins(path_of[word], path_of[longer])
-    )
+    longer: set[str] = set()
+    for each in words.values():
+        own = {path_of[word] for word in each}
+        longer.update(word for word in each if _extends_one(path_of[word], own))
+    return frozenset(longer)
 
 
 def summed(
@@ -74,8 +74,8 @@ def summed(
     }
 
 
-def _begins(path: Path, longer: Path) -> bool:
-    return len(path) < len(longer) and longer[: len(path)] == path
+def _extends_one(path: Path, paths: Collection[Path]) -> bool:
+    return any(path[:end] in paths for end in range(len(path)))
 
 
 def _letters(word: str) -> str:

@@ -8,37 +8,17 @@ on each part of the rows, and looked at on the rest.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from core.calibration import Adjustment, Threshold, quality, threshold_for
+from core.calibration import Adjustment, quality, threshold_for
 from core.errors import CalibrationError
 from core.labels import softmax
 from core.tuning.methods import Method, Row, Said
 
-FOLDS = 5
 _ERROR_RATE = 0.05  # of what is kept, in a trial's coverage
 
 Candidate = tuple[Said, Method]
-
-
-def folds_of(texts: Sequence[str], gold: Sequence[int] | None, count: int = FOLDS) -> list[int]:
-    """The fold of each row: labels are dealt out evenly, and the rows' order does not matter.
-
-    Equal texts are in one fold.
-    """
-    order = sorted(range(len(texts)), key=lambda row: (_digest(texts[row]), texts[row]))
-    dealt: dict[int, int] = {}
-    fold_of: dict[str, int] = {}
-    for row in order:
-        if texts[row] in fold_of:
-            continue  # an equal text in another fold would have been seen
-        label = 0 if gold is None else gold[row]
-        # Each label begins one fold later than the one before it, so that folds are of one size.
-        fold_of[texts[row]] = (dealt.get(label, 0) + label) % count
-        dealt[label] = dealt.get(label, 0) + 1
-    return [fold_of[text] for text in texts]
 
 
 def out_of_fold(candidate: Candidate, gold: Sequence[int], folds: Sequence[int]) -> list[Row]:
@@ -99,21 +79,12 @@ def nested(candidates: Sequence[Candidate], gold: Sequence[int], folds: Sequence
 
 
 def coverage(rows: Sequence[Row], gold: Sequence[int]) -> float:
-    """The share of the rows that can be kept at an error rate of 5 %, with 95 % confidence.
+    """Return the share of the rows that can be kept at an error rate of 5 %; 0 for no threshold.
 
-    0 where no threshold promises it.
+    That is a promise of 95 % of one trial, and not of the best of many.
     """
-    found = threshold_on(rows, gold, _ERROR_RATE)
-    return 0.0 if found is None else found.coverage
-
-
-def threshold_on(rows: Sequence[Row], gold: Sequence[int], error_rate: float) -> Threshold | None:
-    """The threshold of the best labels' probabilities; see `core.calibration.threshold_for`."""
     shares = [softmax(row) for row in rows]
     best = [max(each) for each in shares]
     right = [each.index(max(each)) == label for each, label in zip(shares, gold, strict=True)]
-    return threshold_for(best, right, error_rate)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    found = threshold_for(best, right, _ERROR_RATE)
+    return 0.0 if found is None else found.coverage

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
-from core.calibration import Level
+from core.calibration import Level, Threshold
 from core.records import html_table, number
 from core.tasks.task import Task
 
@@ -19,7 +19,7 @@ class Expectation:
 
     accuracy: float
     interval: tuple[float, float]
-    expected_calibration_error: float
+    calibration_error: float
     brier: float
     nll: float
 
@@ -28,7 +28,7 @@ class Expectation:
         return {
             "accuracy": self.accuracy,
             "accuracy_interval": [*self.interval],
-            "expected_calibration_error": self.expected_calibration_error,
+            "calibration_error": self.calibration_error,
             "brier": self.brier,
             "nll": number(self.nll),
         }
@@ -41,7 +41,7 @@ class Trial:
     ``task`` is the candidate, raw, and ``method`` how its labels are finished, as
     `core.Calibration.method` has it. Where gold labels were given: ``accuracy`` with its
     ``interval`` (95 %, Wilson), the calibration error (15 bins), ``brier``, ``nll``, and
-    ``coverage``, the share of the rows that can be kept at an error rate of 5 % (Clopper-Pearson).
+    ``coverage``, the share of the rows that can be kept at an error rate of 5 % (95 % sure).
 
     ``label_mass`` is the mean probability that any label follows, ``margin`` the mean lead of the
     chosen one, ``stability`` the share of the texts whose label is the one that most of the other
@@ -57,7 +57,7 @@ class Trial:
     rows_per_second: float
     accuracy: float | None = None
     interval: tuple[float, float] | None = None
-    expected_calibration_error: float | None = None
+    calibration_error: float | None = None
     brier: float | None = None
     nll: float | None = None
     coverage: float | None = None
@@ -71,7 +71,7 @@ class Trial:
             "method": self.method,
             "accuracy": self.accuracy,
             "accuracy_interval": None if self.interval is None else [*self.interval],
-            "expected_calibration_error": self.expected_calibration_error,
+            "calibration_error": self.calibration_error,
             "brier": self.brier,
             "nll": number(self.nll),
             "coverage": self.coverage,
@@ -87,7 +87,8 @@ class Tuning:
     """All ``trials``, the best first, and ``best``: its task, fitted on all rows.
 
     ``expected`` says what the choice is worth; None without gold labels, where trials are ranked by
-    weak signs alone. ``rows`` texts were asked, ``left_out`` could not be.
+    weak signs alone. ``rows`` texts were tried, ``left_out`` could not be. ``threshold`` is that of
+    the best task where an error rate was wanted, found on other rows than these.
     """
 
     trials: tuple[Trial, ...]
@@ -96,6 +97,7 @@ class Tuning:
     rows: int
     left_out: int = 0
     _shown: int = field(default=20, repr=False)
+    threshold: Threshold | None = None
 
     def to_dict(self) -> dict[str, object]:
         """The table for JSON."""
@@ -104,6 +106,7 @@ class Tuning:
             "left_out": self.left_out,
             "expected": None if self.expected is None else self.expected.to_dict(),
             "trials": [trial.to_dict() for trial in self.trials],
+            "threshold": None if self.threshold is None else asdict(self.threshold),
         }
 
     def _repr_html_(self) -> str:
@@ -114,9 +117,7 @@ class Tuning:
                 trial.task.template,
                 f"{trial.method} ({trial.level})",
                 "" if trial.accuracy is None else f"{100 * trial.accuracy:.1f} %",
-                ""
-                if trial.expected_calibration_error is None
-                else f"{trial.expected_calibration_error:.3f}",
+                "" if trial.calibration_error is None else f"{trial.calibration_error:.3f}",
                 f"{trial.label_mass:.3f}",
                 f"{100 * trial.stability:.0f} %",
             ]

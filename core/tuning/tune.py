@@ -10,22 +10,21 @@ from statistics import fmean
 
 from core.agreement.measures import wilson
 from core.calibration import CONTENT_FREE, Level, quality
-from core.errors import CalibrationError, EmptyPromptError, PromptTooLongError, TaskError
+from core.errors import CalibrationError, TaskError
 from core.labels import softmax
 from core.options import GenerateConfig
 from core.protocols import TextModel
 from core.support import checked_prompts
 from core.tasks.fitting import calibration_of, domain_prompts
+from core.tasks.folds import FOLDS, folds_of
 from core.tasks.task import Task
+from core.tuning.accepting import check_enough, check_errors, threshold_of
 from core.tuning.judging import (
-    FOLDS,
     Candidate,
     coverage,
-    folds_of,
     merit,
     nested,
     out_of_fold,
-    threshold_on,
 )
 from core.tuning.methods import LEVELS, Method, Row, Said, methods_of
 from core.tuning.trial import Expectation, Trial, Tuning
@@ -50,7 +49,8 @@ def tune(
     one with the least negative log-likelihood, all on rows that it was not fitted on. Without, it
     is the one with the best ranks in stability, label mass and margin together: weak signs.
     ``levels``: "raw", "L0" and, with gold labels, "L1"; all by default. ``error_rate`` gives the
-    best task a threshold, at 95 % confidence.
+    best task a threshold, at 95 % confidence (`core.calibration.threshold_for`). One half of the
+    texts is set aside for it: a promise from rows that chose the task would not hold.
 
     Texts that are empty or too long for a candidate are left out. Raises `TaskError` for candidates
     that cannot be compared, `CalibrationError` for fewer than ten texts, gold labels that are none
@@ -58,9 +58,39 @@ def tune(
     """
     candidates, listed = _checked(tasks), checked_prompts("tune", texts)
     places = None if gold is None else _places(candidates[0].labels, listed, gold)
-    if error_rate is not None and gold is None:
+    if error_rate is None:
+        return _chosen(model, candidates, listed, places, levels, config)
+    if places is None:
         raise CalibrationError("A threshold is reckoned on gold labels. Give some.")
-    methods = methods_of(levels or LEVELS[: 2 if gold is None else 3], gold is not None)
+
+    # One half chooses and fits, the other finds the threshold; equal texts are in one half.
+    halves = folds_of(listed, places, 2)
+    some, aside = ([row for row, half in enumerate(halves) if half == own] for own in (0, 1))
+    check_enough(len(aside), error_rate)
+    found = _chosen(
+        model, candidates, [listed[n] for n in some], [places[n] for n in some], levels, config
+    )
+    held_out, right = [listed[n] for n in aside], [places[n] for n in aside]
+    threshold, left_out = threshold_of(found.best, model, held_out, right, error_rate, config)
+    return replace(
+        found,
+        best=replace(found.best, threshold=threshold.value),
+        left_out=found.left_out + left_out,
+        threshold=threshold,
+    )
+
+
+def _chosen(
+    model: TextModel,
+    candidates: Sequence[Task],
+    listed: Sequence[str],
+    places: Sequence[int] | None,
+    levels: Collection[Level] | None,
+    config: GenerateConfig | None,
+) -> Tuning:
+    """All trials on these texts, and the best, fitted; without a threshold."""
+    with_gold = places is not None
+    methods = methods_of(levels or LEVELS[: 3 if with_gold else 2], with_gold)
 
     # Every prompt is asked once. What one candidate cannot be asked counts for none.
     priors = {method.prior for method in methods}
@@ -88,8 +118,6 @@ def tune(
     order = _order(found, adjusted, right)
     task, said, method = pairs[order[0]]
     best = _fitted(task, model, said, method, right or [])
-    if error_rate is not None and right is not None:
-        best = replace(best, threshold=_threshold(adjusted[order[0]], right, error_rate))
     expected = None if right is None else _expected([(s, m) for _, s, m in pairs], right, folds)
     trials = tuple(found[place] for place in order)
     return Tuning(trials, best, expected, len(kept), len(listed) - len(kept))
@@ -158,10 +186,7 @@ def _asked(
     start = time.perf_counter()
     decisions = task.classify(model, texts, config)
     seconds = time.perf_counter() - start
-    for place, decision in enumerate(decisions):
-        if not isinstance(decision.error, EmptyPromptError | PromptTooLongError | None):
-            decision.error.add_note(f"This is the error of text {place}.")
-            raise decision.error
+    check_errors(decisions)
 
     # Rows by their place, without those that could not be asked.
     rows: dict[int, Row] = {
@@ -228,7 +253,7 @@ def _judged(trial: Trial, rows: Sequence[Row], right: Sequence[int]) -> Trial:
         trial,
         accuracy=told.accuracy,
         interval=wilson(round(told.accuracy * len(rows)), len(rows)),
-        expected_calibration_error=told.expected_calibration_error,
+        calibration_error=told.calibration_error,
         brier=told.brier,
         nll=told.nll,
         coverage=coverage(rows, right),
@@ -274,9 +299,7 @@ def _expected(
     told = quality(rows, right)
     interval = wilson(round(told.accuracy * len(rows)), len(rows))
     assert interval is not None  # there are rows
-    return Expectation(
-        told.accuracy, interval, told.expected_calibration_error, told.brier, told.nll
-    )
+    return Expectation(told.accuracy, interval, told.calibration_error, told.brier, told.nll)
 
 
 def _fitted(task: Task, model: TextModel, said: Said, method: Method, right: Sequence[int]) -> Task:
@@ -287,13 +310,3 @@ def _fitted(task: Task, model: TextModel, said: Said, method: Method, right: Seq
     rows: dict[str, list[list[float] | None]] = {"": [[*row] for row in said.rows]}
     fitted = calibration_of(task, model, method.level, method.name, {"": adjustment}, rows)
     return replace(task, calibration=fitted)
-
-
-def _threshold(rows: Sequence[Row], right: Sequence[int], error_rate: float) -> float:
-    threshold = threshold_on(rows, right, error_rate)
-    if threshold is None:
-        raise CalibrationError(
-            f"No threshold keeps the errors below {error_rate:g} on these rows. Give more rows, "
-            "or a larger error rate."
-        )
-    return threshold.value

@@ -61,7 +61,7 @@ def value_of(kind: type[T], data: object) -> T:
     """The value of this type that ``plain`` made the data of. Raises ValueError for other data."""
     try:
         return cast("T", _reader(cast("Any", kind))(data))
-    except (TypeError, KeyError, AttributeError) as error:
+    except (TypeError, KeyError, AttributeError, OverflowError) as error:
         raise ValueError(f"it is no {getattr(kind, '__name__', kind)}: {error}") from None
 
 

@@ -20,10 +20,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from string import ascii_uppercase
+from typing import TypeAlias
 
+from core.kept import Kept
 from core.types import ClassifyResult, Message
 from core.wires.questions import (
     Answer,
@@ -49,6 +50,8 @@ _TOPIC, _CLASSIFIED, _SO, _ANSWER = "Topic:", "This is classified as", "The answ
 _YES, _NO = "yes", "no"
 _END = "\n"  # behind each label where one begins another: no label has a line break of its own
 _LONGEST = 64  # characters of a level that is read by its words; probabilities favour short ones
+_Put: TypeAlias = tuple[str, str, tuple[str, ...]]
+_PUT: Kept[tuple[How, Question], _Put] = Kept(16 << 20)  # they are asked about many states
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +119,16 @@ def readings(request: DecisionRequest) -> tuple[Reading, ...]:
 
 def reading(question: Question, state: str, how: How = "labels") -> Reading:
     """How one question is put about one state. A predicate is read at yes and no in any case."""
-    if how == "letters" and not isinstance(question, Predicate):
-        return Reading(question, state.strip(), *_put_with_letters(question), how)
-    return Reading(question, state.strip(), *_put(question))
+    if isinstance(question, Predicate):
+        how = "labels"
+    put = _PUT.get((how, question))
+    if put is None:
+        put = _put_with_letters(question) if how == "letters" else _put(question)
+        _PUT.put((how, question), put)
+    return Reading(question, state.strip(), *put, how)
 
 
-@lru_cache(maxsize=1024)  # the same questions are asked about many states
-def _put(question: Question) -> tuple[str, str, tuple[str, ...]]:
+def _put(question: Question) -> _Put:
     """What stands before the state, what behind it, and the labels."""
     instructions = question.instructions.strip()
     if isinstance(question, Predicate):
@@ -137,9 +143,9 @@ def _put(question: Question) -> tuple[str, str, tuple[str, ...]]:
     return _joined([instructions, _lines(told, all_of_them=True)]), _CLASSIFIED, _apart(words)
 
 
-@lru_cache(maxsize=1024)
-def _put_with_letters(question: Choice | Score) -> tuple[str, str, tuple[str, ...]]:
+def _put_with_letters(question: Question) -> _Put:
     """The same with letters for labels: of a choice in an order of its own, too."""
+    assert not isinstance(question, Predicate)
     words, descriptions = _told(question)
     told = [*zip(words, descriptions, strict=True)]
     ordered = sorted(told) if isinstance(question, Choice) else told

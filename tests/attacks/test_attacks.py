@@ -12,6 +12,7 @@ import pytest
 
 from .batch import Report, run
 from .neighbours import cases
+from .saved import KINDS
 from .tiny_models import CHECKPOINTS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what a process holds")
@@ -21,6 +22,7 @@ SOME = {  # of the kinds of directories, those whose files are read by code of t
     **{f"directories.{name}": 8 for name in ("llama", "gemma3", "sharded", "quantised", "unigram")},
     **{"ggufs.llama": 30, "ggufs.sentencepiece": 10, "ggufs.lora": 10},
     "calls.llama_cpp": 20,  # times five
+    **{f"saved.{kind}": 40 for kind in KINDS},
 }
 LIKE_LLAMA = {"llama3", "mistral", "qwen2", "qwen3", "gemma2"}  # read by the code of the others
 MANY = {
@@ -32,6 +34,7 @@ MANY = {
     **{"forks.mlx_cpu": 15, "forks.llama_cpp": 15},
     **{"loads.mlx_cpu": 4, "loads.llama_cpp": 4, "loads.mlx_lm": 4},
     **{f"neighbours.{backend}": len(cases(backend)) for backend in IN_PROCESS},
+    **{f"saved.{kind}": 1_000 for kind in KINDS},
 }
 VERY_MANY = {
     **{f"directories.{name}": 1000 for name in CHECKPOINTS},
@@ -61,6 +64,8 @@ def test_many_cases(attack: str) -> None:
     if attack.startswith(("directories", "ggufs")):
         # Neither all broken nor all harmless: they reach what they are meant to reach.
         assert {"loaded", "InvalidModelError"} <= set(report.outcomes), report
+    if attack.startswith("saved"):
+        assert {"loaded", KINDS[attack.partition(".")[2]][1]} <= set(report.outcomes), report
 
 
 @pytest.mark.long

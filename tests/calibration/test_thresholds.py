@@ -1,15 +1,20 @@
-"""The bounds of shares against SciPy's stored values and exact fractions; thresholds by search."""
+"""Bounds of shares against SciPy's values and exact fractions; the promise by simulation."""
 
 from __future__ import annotations
 
 import math
 import random
+from bisect import bisect_right
+from collections.abc import Callable
 from fractions import Fraction
+from functools import cache
+from itertools import accumulate
 
 import pytest
 
-from core.calibration import threshold_for, upper_bound
+from core.calibration import row_threshold_for, threshold_for, upper_bound
 from core.calibration.binomial import at_most, beta_inc
+from core.calibration.thresholds import fewest_rows
 from core.errors import CalibrationError, InvalidOptionError
 
 
@@ -63,38 +68,154 @@ def test_the_binomials_sum_is_exact(errors: int, rows: int) -> None:
         assert at_most(errors, rows, float(rate)) == pytest.approx(float(sum(terms)), abs=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_the_threshold_is_the_smallest_whose_bound_is_low_enough(seed: int) -> None:
-    draw = random.Random(seed)
-    shares = [round(draw.uniform(0.3, 1), 2) for _ in range(200)]
-    right = [draw.random() < share**0.3 for share in shares]
-    good = []
-    for value in sorted(set(shares)):
-        kept = [is_right for share, is_right in zip(shares, right, strict=True) if share >= value]
-        if upper_bound(kept.count(False), len(kept), 0.9) <= 0.15:
-            good.append((value, len(kept), kept.count(False)))
-    found = threshold_for(shares, right, 0.15, 0.9)
-    if not good:
-        assert found is None
+@cache
+def most_allowed(most_rows: int, rate: float, risk: float) -> list[int]:
+    """The most errors that a test at this level passes, by the rows; -1 where none is too many."""
+    allowed = [-1]
+    for rows in range(1, most_rows + 1):
+        more = upper_bound(allowed[-1] + 1, rows, 1 - risk) <= rate
+        allowed.append(allowed[-1] + more)
+    return allowed
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_thresholds_are_tested_from_the_top_until_one_fails(seed: int) -> None:
+    """A second reckoning, with every bound computed anew: 9 % of risk, and 1 % for all rows."""
+    draw, count, rate = random.Random(seed), 200, 0.15
+    shares = [round(draw.uniform(0.3, 1), 2 if seed % 2 else 9) for _ in range(count)]
+    right = [draw.random() < share ** (0.15 + seed / 80) for share in shares]
+    ranked = sorted(zip(shares, right, strict=True), reverse=True)
+
+    # The counts at which one error more is allowed, from the one that allows three.
+    allowed = most_allowed(count, rate, 0.09)
+    counts = [kept for kept in range(1, count + 1) if allowed[kept] > allowed[kept - 1]]
+    counts = [kept for kept in counts if kept >= allowed.index(3)]
+    passed = None
+    for least in [*counts, count]:
+        kept = sum(share >= ranked[least - 1][0] for share in shares)  # equal ones with it
+        errors = sum(not is_right for _, is_right in ranked[:kept])
+        if errors > allowed[kept]:
+            break
+        passed = ranked[kept - 1][0], kept, errors
+    if right.count(False) <= most_allowed(count, rate, 0.01)[count]:
+        passed = ranked[-1][0], count, right.count(False)
+
+    threshold = threshold_for(shares, right, rate, 0.9)
+    if passed is None:
+        assert threshold is None
         return
+    assert threshold is not None
+    assert (threshold.value, threshold.kept, threshold.errors) == passed
+    assert threshold.error_bound == upper_bound(threshold.errors, threshold.kept, 0.9) <= rate
+    assert threshold.coverage == threshold.kept / count
+
+
+RUNS, MOST_BROKEN = 1000, 60  # 5 % of the runs, and room for the luck of a thousand
+
+
+def just_above(draw: random.Random) -> tuple[float, float]:
+    """A confidence that says nothing of an error rate just above the wanted one."""
+    return draw.random(), 0.0501
+
+
+def calibrated(draw: random.Random) -> tuple[float, float]:
+    """A confidence that is how likely the answer is right; a third of all are below 85 %."""
+    confidence = 0.5 + 0.5 * draw.random() ** (1 / 3)
+    return confidence, 1 - confidence
+
+
+def misleading(draw: random.Random) -> tuple[float, float]:
+    """A confidence that is higher, the more answers are wrong."""
+    confidence = draw.random()
+    return confidence, 0.045 + 0.02 * confidence
+
+
+def risk_of(kind: Callable[[random.Random], tuple[float, float]]) -> Callable[[float], float]:
+    """The error rate of what a threshold keeps, from two hundred thousand rows."""
+    draw = random.Random(99)
+    rows = sorted((kind(draw) for _ in range(200_000)), reverse=True)
+    shares, wrong = [-share for share, _ in rows], [*accumulate(error for _, error in rows)]
+
+    def risk(threshold: float) -> float:
+        kept = bisect_right(shares, -threshold)
+        return wrong[kept - 1] / kept if kept else 0.0
+
+    return risk
+
+
+@pytest.mark.parametrize("kind", [just_above, calibrated, misleading])
+@pytest.mark.parametrize("count", [200, 1000])
+def test_a_promise_of_95_percent_is_kept_in_95_percent_of_the_runs(
+    count: int, kind: Callable[[random.Random], tuple[float, float]]
+) -> None:
+    draw, risk = random.Random(count), risk_of(kind)
+    broken = 0
+    for _ in range(RUNS):
+        rows = [kind(draw) for _ in range(count)]
+        right = [draw.random() >= error for _, error in rows]
+        threshold = threshold_for([share for share, _ in rows], right, 0.05)
+        broken += threshold is not None and risk(threshold.value) > 0.05
+    assert broken <= MOST_BROKEN
+
+
+def test_confidence_that_tells_right_from_wrong_is_worth_rows() -> None:
+    """What is promised is not kept by promising nothing."""
+    draw, coverage = random.Random(5), 0.0
+    for _ in range(200):
+        rows = [calibrated(draw) for _ in range(1000)]
+        right = [draw.random() >= error for _, error in rows]
+        threshold = threshold_for([share for share, _ in rows], right, 0.05)
+        coverage += 0.0 if threshold is None else threshold.coverage / 200
+    assert 0.25 < coverage < 0.52  # the best threshold keeps 52 %
+
+
+def test_a_row_of_several_answers_is_wrong_where_one_of_them_is() -> None:
+    draw = random.Random(2)
+    rows, singles = [], []
+    for n in range(300):
+        wrong = n % 100 == 7
+        first, second = draw.uniform(0.6, 1), draw.uniform(0.1, 0.6)
+        rows.append([(first, True), (second, not wrong)])
+        singles.append((first, True))
+    assert row_threshold_for([[one] for one in singles], 0.05) == threshold_for(
+        [share for share, _ in singles], [True] * 300, 0.05
+    )
+    found = row_threshold_for(rows, 0.05)
     assert found is not None
-    assert (found.value, found.kept, found.errors) == good[0]
-    assert found.error_bound == upper_bound(found.errors, found.kept, 0.9) <= 0.15
-    assert found.coverage == found.kept / 200
+    assert found.errors == sum(
+        any(share >= found.value and not right for share, right in row) for row in rows
+    )
+    assert found.kept == sum(any(share >= found.value for share, _ in row) for row in rows)
+
+    # Three answers of each row that go wrong together are one row that is wrong, and not three.
+    together = [[(draw.random(), n % 10 != 3)] * 3 for n in range(60)]
+    assert row_threshold_for(together, 0.05) is None
 
 
 def test_no_threshold_where_the_rows_are_too_few_or_wrong() -> None:
-    assert threshold_for([0.9] * 58, [True] * 58, 0.05) is None  # the bound is 1 - 0.05 ** (1 / n)
-    found = threshold_for([0.9] * 59, [True] * 59, 0.05)
+    assert fewest_rows(0.05) == 61  # the first with 0.95 ** n <= 0.045
+    assert (fewest_rows(0.0), fewest_rows(0.5, 1.0)) == (math.inf, math.inf)
+    assert threshold_for([0.9] * 60, [True] * 60, 0.05) is None
+    found = threshold_for([0.9] * 61, [True] * 61, 0.05)
     assert found is not None
     assert (found.value, found.coverage, found.errors) == (0.9, 1.0, 0)
     assert threshold_for([0.9, 0.8], [False, False], 1.0) is None
     assert threshold_for([0.9], [True], 0.0) is None
     assert threshold_for([0.9], [False], 0.5, 0.0) is None
+    assert threshold_for([0.9] * 9999, [True] * 9999, 0.5, 1.0) is None
+
+
+def test_answers_that_are_good_enough_are_all_kept_whatever_their_probability() -> None:
+    """The most probable ones are wrong here, so that the search from the top ends at once."""
+    shares = [1 - n / 1000 for n in range(1000)]
+    found = threshold_for(shares, [n >= 15 for n in range(1000)], 0.05)
+    assert found is not None
+    assert (found.kept, found.errors) == (1000, 15)
+    assert threshold_for(shares, [n >= 45 for n in range(1000)], 0.05) is None
 
 
 def test_what_is_no_row_or_no_rate_is_refused() -> None:
-    with pytest.raises(CalibrationError, match="0 and 0"):
+    with pytest.raises(CalibrationError, match="there are none"):
         threshold_for([], [], 0.05)
     with pytest.raises(CalibrationError, match="1 and 2"):
         threshold_for([0.5], [True, False], 0.05)

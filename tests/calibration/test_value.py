@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core.calibration import (
     Adjustment,
@@ -106,13 +108,17 @@ def test_the_stored_sample_of_the_format_is_read(calibration: Calibration) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no JSON"),
-        ("\xff", "no JSON"),
-        ("[" * 100_000, "no JSON"),
-        ("[]", "'core.calibration' is not its kind"),
-        ('{"kind": "core.task"}', "is not its kind"),
-        ('{"kind": "core.calibration", "format": 2}', "has format 2, .* reads up to 1"),
-        ('{"kind": "core.calibration", "format": 1}', "broken: KeyError"),
+        ("", "is not a calibration: it is not JSON: Expecting value: line 1 column 1"),
+        ("\xff", "not UTF-8 .byte 0"),
+        ("[" * 100_000, "nested too deeply"),
+        ("[]", r"it is \[\], not a table"),
+        ('{"kind": "core.task"}', "'core.calibration' is not its kind"),
+        ('{"kind": "core.calibration"}', "its format is None, not a number from 1"),
+        ('{"kind": "core.calibration", "format": 0}', "its format is 0, not"),
+        ('{"kind": "core.calibration", "format": "1"}', "its format is '1', not"),
+        ('{"kind": "core.calibration", "format": 2}', "in format 2, .* up to 1. Read it with a n"),
+        ('{"kind": "core.calibration", "format": 1}', "words is missing. Restore its file"),
+        ('{"kind": "core.calibration", "kind": "core.calibration"}', "the key 'kind' is there tw"),
     ],
 )
 def test_what_is_no_calibration_is_refused(text: str, message: str) -> None:
@@ -151,6 +157,116 @@ def test_a_broken_file_is_a_typed_error(calibration: Calibration, name: str, val
         Calibration.from_json(json.dumps(calibration.to_dict() | {name: value}))
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": ["finance", 3]}, r"labels\[1\] is 3, not a text"),
+        ({"model": "\ud800"}, r"model is '\\ud800', which is not Unicode text"),
+        ({"rows": 2**60}, "rows is 1152921504606846976, not a whole number from 0 to"),
+        ({"words": {"finance": 3, "sports": []}}, "words.finance is 3, not a list"),
+        ({"treshold": 1}, "it has the unknown key 'treshold'; there are adjustments, format"),
+        ({"adjustments": [{"prior": []}]}, r"adjustments\[0\].knots is missing"),
+        ({"adjustments": [{"knots": [[1, 2, 3]]}]}, r"knots\[0\] is \[1, 2, 3\], not a pair"),
+        ({"adjustments": [{"knots": [[1, "a"]]}]}, r"knots\[0\]\[1\] is 'a', not a finite number"),
+        ({"adjustments": []}, "it has 0 adjustments for 1 questions"),
+        ({"adjustments": [{"knots": [], "prior": [0, 1e999]}]}, r"prior\[1\] is inf, not a fin"),
+    ],
+)
+def test_a_broken_file_is_named_with_the_place_in_it(
+    calibration: Calibration, tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    file = tmp_path / "news.json"
+    file.write_text(json.dumps(calibration.to_dict() | change))
+    said = f"'{file}': This is not a calibration: .*{message}.*Restore its file, or fit it again"
+    with pytest.raises(CalibrationError, match=said):
+        load_calibration(file)
+
+
+def test_what_is_not_a_file_of_text_is_not_read(calibration: Calibration, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(CalibrationError, match="is not a calibration: it is a pipe or a dev"):
+            load_calibration(path)
+    with open(tmp_path / "large", "wb") as file:
+        file.truncate(2**40)  # sparse: it takes no space on disk
+    with pytest.raises(CalibrationError, match="large' is not a calibration: it is larger than"):
+        load_calibration(tmp_path / "large")
+
+
+def test_what_would_not_be_read_again_is_not_written(tmp_path: Path) -> None:
+    key = Key("x" * 2**25, "{text}", WORDS)
+    large = Calibration("L0", "pmi", key, tuple(WORDS), {"": Adjustment()}, 1)
+    with pytest.raises(CalibrationError, match="would not be read again: it is larger than"):
+        save_calibration(large, tmp_path / "news.json")
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("prior", "temperature", "knots"),
+    [
+        ((1e308, -1e308), 1.0, ()),
+        ((math.nan, 0.0), 1.0, ()),
+        ((), 1e-308, ()),
+        ((), 1e308, ()),
+        ((), -1.0, ()),
+        ((), math.nan, ()),
+        ((), 1.0, ((0.5, 0.9), (0.6, 1.0))),
+        ((), 1.0, ((0.5, 0.0),)),
+        ((), 1.0, ((0.5, math.nextafter(1, 0)),)),
+        ((), 1.0, ((0.5, math.nan),)),
+        ((), 1.0, ((0.5, 0.4), (0.5, 0.6))),
+        ((), 1.0, ((0.5, 0.4), (0.6, 0.3))),
+    ],
+)
+def test_numbers_that_would_end_in_nan_are_refused_in_files_and_in_values_alike(
+    calibration: Calibration,
+    prior: tuple[float, ...],
+    temperature: float,
+    knots: tuple[tuple[float, float], ...],
+) -> None:
+    with pytest.raises(CalibrationError):
+        Adjustment(prior, temperature, knots)
+    stored = {"prior": [*prior], "temperature": temperature, "knots": [[*knot] for knot in knots]}
+    with pytest.raises(CalibrationError):
+        Calibration.from_json(json.dumps(calibration.to_dict() | {"adjustments": [stored]}))
+
+
+LIMITS = (0.0, 1e-12, 0.5, 1 - 1e-12, 1.0)
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+shares = st.floats(0, 1) | st.sampled_from(LIMITS)
+values = st.floats(-60, 0) | st.sampled_from([-math.inf, -1e300, 1e300, 0.0, -5e-324]) | numbers
+
+
+@given(
+    st.integers(1, 4).flatmap(
+        lambda size: st.tuples(
+            st.lists(values, min_size=size, max_size=size),
+            st.lists(st.floats(-1e9, 1e9) | numbers, min_size=size, max_size=size) | st.just([]),
+        )
+    ),
+    st.floats(1e-6, 1e6) | numbers,
+    st.lists(st.tuples(shares, shares), max_size=4).map(sorted),
+)
+def test_what_can_be_made_makes_probabilities_of_any_row(
+    row_and_prior: tuple[list[float], list[float]],
+    temperature: float,
+    knots: list[tuple[float, float]],
+) -> None:
+    row, prior = row_and_prior
+    try:
+        found = Adjustment(tuple(prior), temperature, tuple(knots))(row)
+    except CalibrationError:
+        return
+    assert math.fsum(map(math.exp, found)) == pytest.approx(1, abs=1e-9)
+    assert all(-math.inf <= value <= 1e-9 for value in found)
+
+
+def test_a_row_of_numbers_that_would_overflow_is_refused() -> None:
+    for value in (1.1e300, -1.1e300):
+        with pytest.raises(CalibrationError, match="no log-probability"):
+            Adjustment(temperature=1e-6)([value, 0.0])
+
+
 def test_a_calibration_that_contradicts_itself_cannot_be_made() -> None:
     for labels, adjustments in (
         (("finance",), {"": Adjustment()}),
@@ -159,3 +275,6 @@ def test_a_calibration_that_contradicts_itself_cannot_be_made() -> None:
     ):
         with pytest.raises(CalibrationError):
             Calibration("L0", "pmi", KEY, labels, adjustments, 1)
+    for level, rows in (("raw", 1), ("L2", 1), ("L0", -1), ("L0", 2**60)):
+        with pytest.raises(CalibrationError, match=r"level is|was fitted on"):
+            Calibration(level, "pmi", KEY, tuple(WORDS), {"": Adjustment()}, rows)  # type: ignore[arg-type]

@@ -69,7 +69,7 @@ def test_failed_rows_keep_their_place_and_give_exit_code_5(
     rows = [line.split("\t") for line in text.stdout.splitlines()[1:]]
     assert [row[1] for row in rows] == ["a", "", "BOOM", "b"]
     assert [row[-1] != "" for row in rows] == [False, True, True, False]
-    assert "Error: prompt 2: The prompt is empty." in text.stderr
+    assert "Error: prompt 2: The text of prompt 2 is blank." in text.stderr
     assert "Error: 2 of 4 rows failed." in text.stderr
     as_json = infer_cli(*arguments, "--json")
     assert as_json.exit_code == 5

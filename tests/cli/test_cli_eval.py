@@ -259,7 +259,7 @@ def test_plain_text_holds_no_items(
 def test_a_file_of_something_else_is_no_evaluation(infer_cli: InferCli, sums: Path) -> None:
     done = evaluated(infer_cli, "--from", sums)
     assert done.exit_code == 2
-    assert f"{sums}, line 1: this is no item that eval has written" in done.stderr
+    assert f"{sums}, line 1: this is not an item that eval has written" in done.stderr
 
 
 # ----------------------------------------------------------------------- real models

@@ -105,7 +105,7 @@ def test_templates_and_chats_are_those_of_classify(
         (("-O", "context_len=64", "--context-len", "32", "a"), 2, "'context_len' is given"),
         (("--gpu-layers", "1", "a"), 2, "gpu_layers"),
         (("boom",), 1, "No room."),
-        (("",), 1, "empty"),
+        (("",), 1, "is blank"),
     ],
 )
 def test_what_is_wrong_is_said(

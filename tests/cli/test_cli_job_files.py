@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +83,17 @@ def behind(data: bytes) -> Callable[[Job], None]:
     return spoil
 
 
+def other_block(**change: object) -> Callable[[Job], None]:
+    """Change what the journal says of the second block."""
+
+    def spoil(job: Job) -> None:
+        *lines, last = job.journal.read_bytes().splitlines(keepends=True)
+        line = json.dumps({**json.loads(last), **change}).encode()
+        job.journal.write_bytes(b"".join(lines) + line + b"\n")
+
+    return spoil
+
+
 MENDED: dict[str, Callable[[Job], object]] = {
     "torn output": torn_output,
     "longer output": longer_output,
@@ -94,6 +107,16 @@ MENDED: dict[str, Callable[[Job], object]] = {
     "a block that is not there": behind(
         b'{"rows": 128, "end": 99999999, "crc": 1, "cost": [], "seconds": 0}\n'
     ),
+    "a block beyond any memory": behind(
+        b'{"rows": 128, "end": 99999999999999, "crc": 1, "cost": [], "seconds": 0}\n'
+    ),
+    "a block that ends before it begins": behind(
+        b'{"rows": 128, "end": 5, "crc": 1, "cost": [], "seconds": 0}\n'
+    ),
+    "a cost of seven numbers": other_block(cost=[1] * 7),
+    "a cost that is none": other_block(cost=[math.nan]),
+    "no rows": behind(b'{"rows": 0, "end": 99999, "crc": 0, "cost": [], "seconds": 0}\n'),
+    "seconds that are none": other_block(seconds=math.nan),
 }
 
 
@@ -103,6 +126,7 @@ def test_what_was_spoilt_is_written_anew(job: Job, how: str) -> None:
     MENDED[how](job)
     done = job("--resume")
     assert done.exit_code == 0, done.stderr
+    assert "nan" not in done.stderr
     assert job.out.read_bytes() == whole
 
 
@@ -161,6 +185,48 @@ def test_a_journal_that_tells_nothing_is_refused(job: Job, how: str) -> None:
         assert job.journal.read_bytes() == kept  # it may be dear to somebody
 
 
+@pytest.mark.parametrize("name", ["out.jsonl", "out.json", "out.csv", "out.tsv"])
+def test_a_block_that_ends_within_a_row_is_refused(job: Job, name: str) -> None:
+    """No job writes such a journal, although the bytes have the CRC-32 that it says."""
+    job.out = job.out.with_name(name)
+    job.broken()
+    first, _, *_ = job.journal.read_bytes().splitlines(keepends=True)
+    data = job.out.read_bytes()
+    end = data.index(b"0") + 1
+    block = {"rows": 32, "end": end, "crc": zlib.crc32(data[:end]), "cost": [], "seconds": 0}
+    job.journal.write_bytes(first + json.dumps(block).encode() + b"\n")
+    refused = job("--resume")
+    assert refused.exit_code == 2
+    assert f"{job.out} does not have the rows of a job (" in refused.stderr
+    assert "--overwrite writes it anew" in refused.stderr
+    assert job.out.read_bytes() == data
+    assert job("--overwrite").exit_code == 0
+
+
+def a_tebibyte(path: Path) -> None:
+    """Make a large file that takes no space on disk."""
+    path.touch()
+    os.truncate(path, 2**40)
+
+
+def test_a_journal_that_no_job_writes_is_not_read(job: Job) -> None:
+    os.mkfifo(job.journal)
+    refused = job("--overwrite")
+    assert refused.exit_code == 2
+    assert f"{job.journal} is a link or not a regular file" in refused.stderr
+    for make, reason in (
+        (lambda path: path.symlink_to("/dev/zero"), "is a link or not a regular file"),
+        (a_tebibyte, "is not the journal of a job: it is larger than 134217728 bytes"),
+    ):
+        job.journal.unlink()
+        make(job.journal)
+        for flag in ("--overwrite", "--resume"):
+            refused = job(flag)
+            assert refused.exit_code == 2
+            assert f"{job.journal} {reason}" in refused.stderr
+    assert not job.out.exists()
+
+
 def test_a_file_of_the_journals_name_is_not_written_over(job: Job) -> None:
     job.journal.write_text("my diary\n")
     for flags in EVER:
@@ -187,6 +253,29 @@ def test_a_finished_output_that_was_changed_is_not_finished(job: Job) -> None:
     assert refused.exit_code == 2
     assert f"was finished with {len(mine) - 14} bytes, and has {len(mine)} now" in refused.stderr
     assert job.out.read_bytes() == mine
+
+
+def test_a_finished_output_with_one_byte_changed_is_not_finished(job: Job) -> None:
+    job()
+    whole = job.out.read_bytes()
+    at = whole.index(b'"a b 7"') + 5
+    mine = whole[:at] + b"8" + whole[at + 1 :]
+    job.out.write_bytes(mine)
+    refused = job("--resume")
+    assert refused.exit_code == 2
+    assert f"{job.out} was finished with other bytes than it has now" in refused.stderr
+    assert job("--overwrite").exit_code == 2
+    assert job.out.read_bytes() == mine
+    job.out.write_bytes(whole)
+    assert "is finished; nothing is left to do" in job("--resume").stderr
+
+
+def test_an_output_that_an_older_version_finished_is_known_by_its_size(job: Job) -> None:
+    job()
+    *lines, last = job.journal.read_bytes().splitlines(keepends=True)
+    done = json.loads(last)["done"]
+    job.journal.write_bytes(b"".join(lines) + json.dumps({"done": done}).encode() + b"\n")
+    assert "is finished; nothing is left to do" in job("--resume").stderr
 
 
 def test_where_the_output_is_gone_another_job_may_begin(job: Job) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import json
+import math
 import shutil
 import sys
 import threading
@@ -321,9 +322,27 @@ def test_what_was_spoilt_behind_is_written_anew(job: Job, rows: Path, begun: Pat
     assert b"\0" not in begun.read_bytes()
 
 
-@pytest.mark.parametrize("torn", [b"", b"{", b'{"rows": 12', b"\xff\n", b"null\n", b'{"a": 1}\n'])
+LINE = {"rows": 9, "end": 800, "crc": 5, "cost": [9, 0, 0, 0, 0], "seconds": 0.5}
+ODD: dict[str, tuple[object, ...]] = {
+    "rows": (-1, True, 1.0),
+    "end": (699, 10**400),
+    "crc": (2**32,),
+    "cost": ([0] * 6, [-1], {}),
+    "seconds": (math.nan, math.inf, -1, "1"),
+    "done": (-1, "x"),
+}
+TORN = (
+    *(b"", b"{", b'{"rows": 12', b"\xff\n", b"null\n", b'{"a": 1}\n'),
+    *(json.dumps({**LINE, name: odd}).encode() + b"\n" for name in ODD for odd in ODD[name]),
+    b'{"done": 1, "crc": "x"}\n',
+    b'{"done": ' + b"9" * 5_000 + b"}\n",
+)
+
+
+@pytest.mark.parametrize("torn", TORN, ids=range(len(TORN)))
 def test_a_journal_is_as_good_as_its_whole_lines(tmp_path: Path, torn: bytes) -> None:
     target, job = tmp_path / "out.csv", {"command": "classify"}
+    target.write_bytes(b"x" * 300)
     known = [Block(32, 100, 1, (32, 0), 0.5), Block(64, 300, 2), Block(128, 700, 3)]
     with Journal(target) as journal:
         journal.begin_anew(job)
@@ -341,6 +360,13 @@ def test_a_journal_is_as_good_as_its_whole_lines(tmp_path: Path, torn: bytes) ->
         again.finish(300)
     with Journal(target) as last:
         assert (last.job, last.blocks, last.done) == (job, known[:2], 300)
+        assert last.changed() == ""
+        target.write_bytes(b"x" * 299 + b"y")
+        assert last.changed() == "was finished with other bytes than it has now"
+        target.write_bytes(b"x" * 299)
+        assert last.changed() == "was finished with 300 bytes, and has 299 now"
+        target.unlink()
+        assert last.changed() == "was finished with 300 bytes, and is gone"
         last.cut(2)
         last.add(known[2])
     assert journal.path.read_bytes() == whole

@@ -64,7 +64,7 @@ def test_a_head_is_learned_and_what_was_chosen_is_told(
     assert (found.labels, found.rows, found.template) == (("sport", "weather"), 16, "Of: {text}")
     assert "1 row left out: they have no right label" in done.stderr
     assert "learned from 16 rows: sport 8, weather 8" in done.stderr
-    assert "right on 100.0 % of the rows that were left out" in done.stderr
+    assert "right on 100.0 % of the rows, each judged by a head that was chosen and" in done.stderr
     assert f"--head {file} -i FILE" in done.stderr
     assert "  layer 2, ridge, strength" in done.stderr
 
@@ -177,7 +177,7 @@ def test_a_file_that_is_no_head_is_told_before_the_model_is_loaded(
     file.write_bytes(data)
     done = run("classify", "--head", file, "rain")
     assert done.exit_code == 1
-    assert "is no head that core-learn has written" in done.output
+    assert "This is not a head of core-learn" in done.output
 
 
 def test_a_head_of_another_model_is_refused_before_any_row(

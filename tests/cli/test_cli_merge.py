@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet
 import pytest
 
+from core.cli.jobs.journal import Journal
+
 if TYPE_CHECKING:
     from tests.cli.conftest import InferCli
 
@@ -75,7 +77,73 @@ def test_a_part_that_was_changed_is_refused(
         csv.writer(stream).writerow([9, "mine"])
     refused = infer_cli("merge", tmp_path / "merged.csv", first, second)
     assert refused.exit_code == 2
-    assert f"{second} has changed since it was finished." in refused.stderr
+    assert f"{second} was finished with 139 bytes, and has 147 now." in refused.stderr
+
+
+def test_a_part_with_one_byte_changed_is_refused(
+    infer_cli: InferCli, parts: dict[str, list[Path]], tmp_path: Path
+) -> None:
+    for form in ("jsonl", "parquet"):
+        first, second = parts[form]
+        data = bytearray(second.read_bytes())
+        data[len(data) // 2] ^= 1
+        second.write_bytes(data)
+        refused = infer_cli("merge", tmp_path / f"merged.{form}", first, second)
+        assert refused.exit_code == 2
+        assert f"{second} was finished with other bytes than it has now." in refused.stderr
+
+
+@pytest.mark.parametrize("shard", [[1], [1, 2, 3], ["1", 2], [0, 2], "12", {"1": 2}])
+def test_a_part_that_does_not_say_which_is_refused(
+    infer_cli: InferCli, parts: dict[str, list[Path]], tmp_path: Path, shard: object
+) -> None:
+    first, second = parts["csv"]
+    journal = second.with_name(f"{second.name}.journal")
+    begun, rest = journal.read_bytes().split(b"\n", 1)
+    entry = json.loads(begun)
+    entry["job"]["shard"] = shard
+    journal.write_bytes(json.dumps(entry).encode() + b"\n" + rest)
+    refused = infer_cli("merge", tmp_path / "merged.csv", first, second)
+    assert refused.exit_code == 2
+    assert f"The journal of {second} does not say which part it is" in refused.stderr
+
+
+def test_a_thousand_million_parts_are_not_counted_one_by_one(
+    infer_cli: InferCli, parts: dict[str, list[Path]], tmp_path: Path
+) -> None:
+    for part in parts["csv"]:
+        journal = part.with_name(f"{part.name}.journal")
+        journal.write_bytes(journal.read_bytes().replace(b", 2]", b", 1000000000]", 1))
+    refused = infer_cli("merge", tmp_path / "merged.csv", *parts["csv"])
+    assert refused.exit_code == 2
+    assert "part 3 of 1000000000 is missing" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("form", "data"),
+    [
+        ("csv", b"text,label\nx,y\n"),
+        ("csv", b""),
+        ("csv", b"line,label\none,y\n"),
+        ("jsonl", b'{"text": "x"}\n'),
+        ("jsonl", b"[1]\n"),
+        ("jsonl", b"{\n"),
+        ("json", b"[\n" + b"9" * 5_000 + b"\n]\n"),
+    ],
+    ids=range(7),
+)
+def test_a_part_without_the_rows_of_a_job_is_refused(
+    infer_cli: InferCli, parts: dict[str, list[Path]], tmp_path: Path, form: str, data: bytes
+) -> None:
+    """Its journal agrees with it: somebody made both."""
+    first, second = parts[form]
+    second.write_bytes(data)
+    with Journal(second) as journal:
+        journal.cut(0)
+        journal.finish(len(data))
+    refused = infer_cli("merge", tmp_path / f"merged.{form}", first, second)
+    assert refused.exit_code == 2, refused.output
+    assert "does not have the rows of a job" in refused.stderr
 
 
 def test_a_merged_file_takes_no_links_place(

@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 # Free texts and paths that name nothing to write, by the name of the parameter.
 READ = {
     *("adapter", "adapter_dtype", "adapter_path", "address", "answer_field", "answer_prefix"),
-    *("api_key", "backend", "betas", "chat_template_kwargs", "choices_field", "compare", "data"),
+    *(
+        "api_key",
+        "api_key_file",
+        "backend",
+        "betas",
+        "chat_template_kwargs",
+        "choices_field",
+        "compare",
+        "data",
+    ),
     *("directory", "dtype", "extract", "field", "few_shot", "file", "given", "gold", "head"),
     *("host", "id_field", "known", "label_prefix", "labels", "labels_file", "memory_limit"),
     *("message", "model", "models", "name", "only", "opening", "pairs", "parts", "prompts"),

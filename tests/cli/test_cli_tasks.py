@@ -49,7 +49,7 @@ def test_a_prior_is_taken_off_without_labels(run: Run, rows: Path, tmp_path: Pat
     assert (task.level, task.template, task.labels) == ("L0", TEMPLATE, ("a", "b"))
     assert task.calibration is not None
     assert task.calibration.method == "batch"
-    assert "1 row left out: line 62: 'text' is not a string." in done.stderr
+    assert "2 rows left out: The text of line 61 is blank." in done.stderr
     counts = {line.split(":")[0]: line for line in done.stderr.splitlines() if ": a " in line}
     assert counts.keys() == {"raw", "L0"}
     assert int(counts["L0"].split()[2].rstrip(",")) > int(counts["raw"].split()[2].rstrip(","))
@@ -68,12 +68,16 @@ def test_what_is_fitted_on_right_labels_is_told_of_rows_that_it_has_not_seen(
     assert task.calibration is not None
     assert (task.level, task.calibration.method) == ("L1", f"batch+{method}")
     assert task.threshold is not None
-    raw, fitted, accepted = done.stderr.splitlines()[-4:-1]
+    repeats, raw, fitted, accepted = done.stderr.splitlines()[-5:-1]
+    assert "54 rows repeat the text of another row." in repeats
     assert raw.startswith("raw: right ")
-    assert " of 61 rows, " in raw
+    assert " of 60 rows, " in raw
     assert fitted.startswith("L1: right ")
     assert fitted.endswith(", of 5 folds held out")
-    assert accepted.startswith(f"accepted from {task.threshold:.4f}: ")
+    assert accepted.startswith(
+        f"accepted from {task.threshold:.4f}: 60 of 60 rows, 6 of them wrong"
+    )
+    assert "at most 30 % of the accepted are wrong, with 95 % confidence." in accepted
 
 
 def test_a_task_is_asked_as_its_file_says(run: Run, rows: Path, tmp_path: Path) -> None:
@@ -168,7 +172,7 @@ REFUSED = [
     ("classify", ("--task", "{t}", "--labels", "a,b", "x"), "leave --labels or --task away"),
     ("classify", ("--task", "{t}", "--template", "x", "x"), "leave --template or --task away"),
     ("classify", ("--task", "{t}", "--chat", "x"), "leave --chat or --task away"),
-    ("classify", ("--task", "{r}", "x"), "is no task"),
+    ("classify", ("--task", "{r}", "x"), "This is not a task"),
     ("calibrate", ("-i", "{r}", "-o", "{o}"), "Give --template and --labels, or a --task"),
     ("calibrate", (*ASKED, "-o", "{o}"), "No rows. Give them with -i FILE."),
     ("calibrate", ("-i", "{r}", *ASKED, "-o", "{t}"), "exists. Replace it (--overwrite"),
@@ -235,6 +239,12 @@ def test_several_labels_a_row_are_calibrated_each_on_its_own(run: Run, tmp_path:
     assert {*fitted.calibration.adjustments} == {"a", "b"}
     assert "1 row left out: they have no right label" in done.stderr
     assert f"of {2 * ROWS} rows, calibration error" in done.stderr
+
+    done = run("calibrate", "-i", rows, *flags, "--error-rate", "0.95", "-o", file, "--overwrite")
+    assert done.exit_code == 0, done.output
+    [accepted] = [line for line in done.stderr.splitlines() if line.startswith("accepted from ")]
+    assert f" of {ROWS} rows, " in accepted  # rows, and not the two questions of each
+    assert load_task(file).threshold is not None
 
     wrong = tmp_path / "wrong.jsonl"
     wrong.write_text('{"text": "a", "gold": ["a", "c"]}\n')

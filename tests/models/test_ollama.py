@@ -235,5 +235,8 @@ def test_the_store_of_the_service(
     assert str(moved) in ollama.ollama_roots()
     assert str(home / "old") not in ollama.ollama_roots()
     assert locate("mine") == str(blob(moved, "base"))
+    os.mkfifo(file.parent / "pipe.conf")
+    file.write_text(text.format("~\0a"))
+    assert len(ollama.ollama_roots()) == 3
     monkeypatch.setenv("OLLAMA_MODELS", str(home / "own"))
     assert ollama.ollama_roots() == [str(home / "own")]

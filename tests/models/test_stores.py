@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import sys
 from dataclasses import replace
@@ -255,8 +256,16 @@ def test_lm_studio_that_was_moved(home: Path, base: str) -> None:
     assert [m.name for m in discover_in(home / "disk" / "models")] == ["publisher/model/m.gguf"]
 
 
-@pytest.mark.parametrize("settings", ["", "{", "[]", '{"downloadsFolder": 5}', "{}"])
-@pytest.mark.parametrize("pointer", [b"", b"\xff\xfe", b"/nowhere", b"\0"])
+ODD_FOLDERS = ("a\0b", "~a\0b", "~\ud800", "\ud800/x", "x" * 5000, "~" + "x" * 5000)
+SETTINGS = (
+    *("", "{", "[]", '{"downloadsFolder": 5}', "{}"),
+    *("[" * 100_000, '{"downloadsFolder": ' + "9" * 5_000 + "}", '{"a":' * 99 + "1" + "}" * 99),
+    *(json.dumps({"downloadsFolder": folder}) for folder in ODD_FOLDERS),
+)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=range(len(SETTINGS)))
+@pytest.mark.parametrize("pointer", [b"", b"\xff\xfe", b"/nowhere", b"\0", b"~\0a"])
 def test_lm_studios_settings_may_be_broken(home: Path, settings: str, pointer: bytes) -> None:
     file = gguf(home / ".lmstudio" / "models" / "publisher" / "model" / "m.gguf")
     (home / ".lmstudio" / "settings.json").write_text(settings)
@@ -307,9 +316,17 @@ def test_broken_ollama_manifests(home: Path) -> None:
     gguf(root / "blobs" / "sha256-x")
     ollama(root, "no digest", "x")
     names = root / "manifests" / "registry.ollama.ai" / "library"
-    for name, text in (("a", "{"), ("b", '{"layers": 5}'), ("c", '{"layers": [1, {}]}')):
-        (names / name).mkdir()
-        (names / name / "latest").write_text(text)
+    texts = (
+        *("{", '{"layers": 5}', '{"layers": [1, {}]}', "[" * 100_000, "9" * 5_000),
+        '{"layers": [{"digest": ' + "[" * 99 + "]" * 99 + "}]}",
+        '{"layers": [{"digest": 1e999, "mediaType": {"a": NaN}}]}',
+    )
+    for number, text in enumerate(texts):
+        (names / str(number)).mkdir()
+        (names / str(number) / "latest").write_text(text)
+    (names / "pipe").mkdir()
+    os.mkfifo(names / "pipe" / "latest")
+    (root / "manifests" / ".DS_Store").write_text("{}")
     assert [(m.name, m.problem) for m in discover_stores()] == [
         ("gone:latest", "its file is missing")
     ]

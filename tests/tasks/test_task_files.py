@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -83,25 +84,35 @@ def test_one_that_is_written_by_hand_needs_little(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "has no format"),
-        ("format = '1'", "has no format"),
-        ("format = true", "has no format"),
-        ("format = 2", "has format 2, .* reads up to 1"),
-        ("format = ", "no TOML"),
-        (HEAD + "a = " + "[" * 5000, "no TOML"),
-        (HEAD + "treshold = 0.5", "A task has no 'treshold'"),
-        ("format = 1", "cannot be asked: .*template"),
+        ("", "it has no format; one that is written by hand says format = 1"),
+        ("format = '1'", "its format is '1', not a number from 1"),
+        ("format = true", "its format is True, not"),
+        ("format = 0", "its format is 0, not"),
+        ("format = 2", "a task in format 2, .* up to 1. Read it with a newer one"),
+        ("format = 0x" + "f" * 5_000, "a task in format a int that is too large to show"),
+        ("format = " + "9" * 5_000, "a number of too many digits"),
+        ("format = ", "it is not TOML: Invalid value .at end of document"),
+        ("a." * 20_000 + "b = 1", "a key of more than 16 parts"),
+        (HEAD + "a = " + "[" * 5000, "nested too deeply"),
+        (HEAD + "treshold = 0.5", "it has the unknown key 'treshold'; there are calibration, fo"),
+        ("format = 1", "template is missing. Restore its file, or write it again"),
         (HEAD + 'mode = "two"', "cannot be asked: mode"),
+        (HEAD + "mode = 3", "mode is 3, not a text"),
         (HEAD + "threshold = 7", "cannot be asked: threshold"),
-        (HEAD + "words = 3", "cannot be asked"),
-        (HEAD + "words = ['a']", "cannot be asked"),
-        (HEAD + "words = { a = 3 }", "cannot be asked: words"),
-        (HEAD + "label_prefix = 3", "cannot be asked: label_prefix"),
-        (HEAD.replace('["a", "b"]', "3"), "cannot be asked: labels"),
+        (HEAD + "threshold = nan", "threshold is nan, not a finite number"),
+        (HEAD + "threshold = 1979-05-27", r"threshold is datetime.date\(1979, 5, 27\), not a fin"),
+        (HEAD + "words = 3", "words is 3, not a table"),
+        (HEAD + "words = ['a']", r"words is \['a'\], not a table"),
+        (HEAD + "words = { a = 3 }", "words.a is 3, not a list"),
+        (HEAD + "words = { a = [3] }", r"words.a\[0\] is 3, not a text"),
+        (HEAD + "words = { c = [] }", "cannot be asked: words has 'c'"),
+        (HEAD + "label_prefix = 3", "label_prefix is 3, not a text"),
+        (HEAD.replace('["a", "b"]', "3"), "labels is 3, not a list"),
+        (HEAD.replace('["a", "b"]', '["1e200", "2"]\nmode = "levels"'), "within 1e.100 of 0"),
         (HEAD.replace("{text}", "text"), "has no {text}"),
-        (HEAD + "calibration = 3", "is no calibration"),
-        (HEAD + '[calibration]\nkind = "core.calibration"\nformat = 1', "broken"),
-        (HEAD + '[calibration]\nkind = "core.calibration"\nformat = 2', "has format 2"),
+        (HEAD + "calibration = 3", "This is not a calibration: it is 3, not a table"),
+        (HEAD + '[calibration]\nkind = "core.calibration"\nformat = 1', "words is missing"),
+        (HEAD + '[calibration]\nkind = "core.calibration"\nformat = 2', "calibration in format 2"),
     ],
 )
 def test_what_is_no_task_is_a_typed_error(text: str, message: str) -> None:
@@ -111,10 +122,44 @@ def test_what_is_no_task_is_a_typed_error(text: str, message: str) -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"format = 1 # \xff")
-    with pytest.raises(TaskError, match="not UTF-8"):
+    with pytest.raises(TaskError, match=r"latin': This is not a task: it is not UTF-8 .byte 13"):
         core.load_task(tmp_path / "latin")
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(TaskError, match="is not a task: it is a pipe or a device"):
+            core.load_task(path)
+    with open(tmp_path / "large", "wb") as file:
+        file.truncate(2**40)  # sparse: it takes no space on disk
+    with pytest.raises(TaskError, match="large' is not a task: it is larger than"):
+        core.load_task(tmp_path / "large")
     with pytest.raises(FileNotFoundError):
         core.load_task(tmp_path / "none")
+
+
+def test_the_file_of_a_broken_task_or_calibration_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "news.toml"
+    for text, error, message in (
+        (HEAD + "mode = 3", TaskError, "This is not a task: mode is 3"),
+        (HEAD + "threshold = 7", TaskError, "This task cannot be asked: threshold=7"),
+        (HEAD + "[calibration]\nrows = 1", CalibrationError, "This is not a calibration: 'core"),
+    ):
+        file.write_text(text)
+        with pytest.raises(error, match=f"^'{file}': {message}"):
+            core.load_task(file)
+
+
+def test_what_would_not_be_read_again_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="would not be read again: it is larger than"):
+        core.Task("{text}" + "x" * 2**25, ("a", "b")).save(tmp_path / "news.toml")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_levels_far_apart_have_a_mean_and_a_spread() -> None:
+    task = core.Task("{text}", ("-1e100", "1e100"), mode="levels")
+    even = FakeModel(labels=lambda prompt, names: dict.fromkeys(names, 0.5))
+    [decision] = task.classify(even, ["a"])
+    assert decision.value == pytest.approx(0, abs=1e85)
+    assert decision.spread == pytest.approx(1e100)
 
 
 def test_a_calibration_in_a_file_serves_its_own_task_alone(tmp_path: Path) -> None:

@@ -6,18 +6,17 @@ import json
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import core
-from core.calibration import Level
+from core.calibration import Level, threshold_for
+from core.tasks.folds import folds_of
 from core.testing import FakeModel
-from core.tuning.judging import folds_of, merit, nested, out_of_fold
+from core.tuning.judging import merit, nested, out_of_fold
 from core.tuning.methods import Method, Said, methods_of
 
 LABELS = ("a", "b")
@@ -84,11 +83,73 @@ def test_only_the_levels_that_are_asked_for_are_tried() -> None:
     assert [t.level for t in core.tune(model(), tasks(BAD), TEXTS, levels=RAW).trials] == ["raw"]
 
 
-def test_a_threshold_is_found_where_an_error_rate_is_wanted() -> None:
+def test_a_threshold_is_found_on_texts_that_chose_nothing() -> None:
     found = core.tune(model(), tasks(GOOD), TEXTS, GOLD, error_rate=0.3)
-    assert found.best.threshold is not None
-    with pytest.raises(core.CalibrationError, match="No threshold keeps the errors"):
-        core.tune(model(), tasks(GOOD), TEXTS[:12], GOLD[:12], error_rate=0.01)
+    halves = folds_of(TEXTS, [LABELS.index(label) for label in GOLD], 2)
+    some, aside = ([n for n, half in enumerate(halves) if half == own] for own in (0, 1))
+    alone = core.tune(model(), tasks(GOOD), [TEXTS[n] for n in some], [GOLD[n] for n in some])
+    assert replace(found.best, threshold=None) == alone.best
+    assert found.rows == len(some)
+
+    decisions = found.best.classify(model(), [TEXTS[n] for n in aside])
+    wanted = threshold_for(
+        [max((decision.probabilities or {}).values()) for decision in decisions],
+        [decision.label == GOLD[n] for decision, n in zip(decisions, aside, strict=True)],
+        0.3,
+    )
+    assert wanted is not None
+    assert found.threshold == wanted
+    assert found.best.threshold == wanted.value
+    assert found.to_dict()["threshold"] == asdict(wanted)
+
+
+def test_no_threshold_is_found_where_rows_are_too_few_or_wrong() -> None:
+    asked: list[object] = []
+    with pytest.raises(core.CalibrationError, match="takes 309 rows without an error at least"):
+        core.tune(_noting(asked), tasks(GOOD), TEXTS, GOLD, error_rate=0.01)
+    assert asked == []
+    labels = [*"aabb"] * 15  # right for every second text
+    with pytest.raises(core.CalibrationError, match="No threshold is known to keep"):
+        core.tune(model(), tasks(GOOD), TEXTS, labels, levels=RAW, error_rate=0.3)
+
+
+def _noting(asked: list[object]) -> FakeModel:
+    class Noting(FakeModel):
+        def classify(self, prompts: Any, *config: Any, **options: Any) -> Any:
+            asked.append(prompts)
+            return super().classify(prompts, *config, **options)
+
+    return Noting(labels=said)
+
+
+def test_the_promise_holds_for_the_best_of_many_useless_candidates() -> None:
+    """Twelve templates whose confidence says nothing, with errors just above the wanted rate.
+
+    From the rows that chose among them, more than one promise in twenty would be broken.
+    """
+    promised, runs = 0, 60
+    for seed in range(runs):
+        draw = random.Random(seed)
+        texts = [f"text {n}" for n in range(120)]
+        gold = [draw.choice(LABELS) for _ in texts]
+        answers: dict[str, float] = {}
+        for number in range(12):
+            for text, label in zip(texts, gold, strict=True):
+                sure = draw.uniform(0.5, 1)
+                right = draw.random() >= 0.2001
+                answers[f"{text} {number}:"] = sure if right == (label == "a") else 1 - sure
+        useless = FakeModel(
+            labels=lambda prompt, labels, known=answers: {
+                label: known[prompt] if label == "a" else 1 - known[prompt] for label in labels
+            }
+        )
+        candidates = [core.Task(f"{{text}} {number}:", LABELS) for number in range(12)]
+        try:
+            core.tune(useless, candidates, texts, gold, levels=RAW, error_rate=0.2)
+        except core.CalibrationError:
+            continue
+        promised += 1
+    assert promised <= 6  # each of them is broken; 3 are expected at most
 
 
 def test_without_gold_labels_the_weak_signs_choose() -> None:
@@ -169,30 +230,6 @@ def test_the_best_of_many_useless_candidates_is_not_told_to_be_good() -> None:
         told.append(merit(nested(candidates, gold, folds), gold)[0])
     assert np.mean(best) > 0.58
     assert abs(np.mean(told) - 0.5) < 0.03
-
-
-@given(st.lists(st.integers(0, 3), min_size=10, max_size=80), st.randoms())
-@settings(max_examples=50, deadline=None)
-def test_folds_hold_as_many_of_each_label(gold: list[int], draw: random.Random) -> None:
-    texts = [f"text {n}" for n in range(len(gold))]
-    folds = folds_of(texts, gold)
-    for label in set(gold):
-        sizes = [
-            sum(f == fold for f, g in zip(folds, gold, strict=True) if g == label)
-            for fold in range(5)
-        ]
-        assert max(sizes) - min(sizes) <= 1
-    order = draw.sample(range(len(gold)), len(gold))
-    again = folds_of([texts[n] for n in order], [gold[n] for n in order])
-    assert again == [folds[n] for n in order]
-
-
-def test_equal_texts_are_in_one_fold() -> None:
-    texts = [f"text {n % 7}" for n in range(40)]
-    folds = folds_of(texts, [n % 2 for n in range(40)])
-    assert all(
-        len({f for f, t in zip(folds, texts, strict=True) if t == text}) == 1 for text in texts
-    )
 
 
 # ------------------------------------------------------------------------ what cannot be tuned

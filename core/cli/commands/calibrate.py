@@ -33,7 +33,7 @@ METHODS = ("batch", "content-free", "pmi", "temperature", "isotonic")
 @click.option(
     "--error-rate",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Accept so many labels that, with 95 % confidence, no more of them are wrong.",
+    help="Accept labels of which, with 95 % confidence, no larger share is wrong.",
 )
 @click.option("-o", "--output", type=flags.OUTPUT_FILE, required=True, metavar="TASK")
 @click.option("--overwrite", is_flag=True, help="Replace a TASK that was written before.")

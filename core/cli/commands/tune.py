@@ -32,7 +32,8 @@ from core.cli.rows import flags
 @click.option(
     "--error-rate",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Accept so many labels that, with 95 % confidence, no more of them are wrong.",
+    help="Accept labels of which, with 95 % confidence, no larger share is wrong; half of the "
+    "rows are set aside to find the threshold.",
 )
 @click.option("-o", "--output", type=flags.OUTPUT_FILE, metavar="TASK")
 @click.option("--overwrite", is_flag=True, help="Replace a TASK that was written before.")

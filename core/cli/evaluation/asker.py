@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from core.agreement.gaps import error_text
 from core.cli import output
 from core.cli.evaluation.items import item_of
 from core.cli.rows.bulk import Answered, Cost
@@ -143,10 +144,11 @@ class Marks:
         for k, each in found.get("pass_at", {}).items():
             told.append(f"pass@{k}: {_percent(each['mean'], each['interval'])}")
 
-        calibration = found["expected_calibration_error"]
+        calibration = found["calibration_error"]
         if calibration is not None:
             brier = f", Brier {found['brier']:.3f}" if found["brier"] is not None else ""
-            told.append(f"calibration error {calibration:.3f}{brier}")
+            interval = found["calibration_error_interval"]
+            told.append(f"{error_text(calibration, interval)}{brier}")
         for line in (*told, *self._of_sizes(found)):
             output.say(line)
 

@@ -126,7 +126,7 @@ def _figures(found: Comparison) -> list[tuple[str, str, str]]:
         if key in found.first and key in found.second:
             told = (share(each, key, "")[2:] for each in (found.first, found.second))
             rows.append((words, *told))
-    for key, words in (("expected_calibration_error", "calibration error"), ("brier", "Brier")):
+    for key, words in (("calibration_error", "calibration error"), ("brier", "Brier")):
         told = (_figure(each[key]) for each in (found.first, found.second))
         rows.append((words, *told))
     return rows  # type: ignore[return-value]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import click
 
@@ -14,8 +13,11 @@ from core.agreement.measures import share
 from core.cli.evaluation.asker import Marks
 from core.cli.jobs.journal import Journal
 from core.evaluation.result import Record
+from core.system.fields import Fields
+from core.system.limited_files import Refused, json_value
 
-_NEEDED = {"line", "gold", "prediction", "right", "error"}
+_LONGEST = 2**26  # bytes of a line: an item with all its samples has room
+_BEYOND = 1e-6  # what rounding may take a probability beyond 0 or 1
 
 
 def records(name: str) -> Iterator[tuple[str, Record]]:
@@ -25,7 +27,7 @@ def records(name: str) -> Iterator[tuple[str, Record]]:
     """
     found = False
     with open(name, "rb") as stream:
-        for number, line in enumerate(stream, 1):
+        for number, line in enumerate(_lines(name, stream), 1):
             line = line.removeprefix(BOM_UTF8).strip().rstrip(b",")
             if line in (b"", b"[", b"]"):
                 continue
@@ -35,16 +37,57 @@ def records(name: str) -> Iterator[tuple[str, Record]]:
         raise click.UsageError(f"{name} holds no items.")
 
 
+def _lines(name: str, stream: BinaryIO) -> Iterator[bytes]:
+    while line := stream.readline(_LONGEST):
+        if len(line) == _LONGEST:
+            raise click.UsageError(f"{name} has a line of {_LONGEST} bytes: eval writes none.")
+        yield line
+
+
 def _record(name: str, number: int, line: bytes) -> tuple[str, Record]:
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        record = None
-    if not isinstance(record, dict) or not record.keys() >= _NEEDED:
+        record = Fields(json_value(line))
+        _check(record)
+    except Refused as refused:
         raise click.UsageError(
-            f"{name}, line {number}: this is no item that eval has written with -o, or with --json."
-        )
-    return f"line {record['line']}", record
+            f"{name}, line {number}: this is not an item that eval has written with -o, or with "
+            f"--json: {refused}."
+        ) from None
+    return f"line {record.integer('line')}", cast("Record", record.values)
+
+
+def _check(record: Fields) -> None:
+    """Raise `Refused` for what is not an item with its marks (`ItemResult.to_dict`)."""
+    record.integer("line")
+    record.text("gold")
+    for name in ("prediction", "right", "error"):
+        record.required(name)
+    if record.given("prediction"):
+        record.text("prediction")
+    for name in ("right", "right_normalised", "among_examples"):
+        if record.given(name):
+            record.flag(name)
+    if record.given("tokens"):
+        record.integer("tokens")
+    if record.given("sureness"):
+        record.number("sureness", -_BEYOND, 1 + _BEYOND)
+
+    # What not every item has.
+    if record.given("probabilities"):
+        shares = record.table("probabilities")
+        for choice in map(str, shares.values):
+            if shares.given(choice):
+                shares.number(choice, -_BEYOND, 1 + _BEYOND)
+    if record.given("samples"):
+        record.flag("majority_right")
+        for sample in record.tables("samples"):
+            sample.flag("right")
+    if record.given("batch_sizes"):
+        sizes = record.table("batch_sizes")
+        for size in map(str, sizes.values):
+            again = sizes.table(size)
+            again.flag("right")
+            again.flag("same")
 
 
 def reckon(name: str, pass_at: tuple[int, ...]) -> Marks:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from core.agreement import Agreement, svg
+from core.agreement.gaps import error_text
 from core.cli import output
 from core.cli.writing.answers import UNSURE, best
 from core.cli.writing.records import shown
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from core.cli.reading.row import Row
     from core.cli.writing.answers import Answer
 
-_SHOWN, _CALIBRATION = 12, "expected_calibration_error"
+_SHOWN = 12
 
 
 class Gold:
@@ -50,9 +51,10 @@ class Gold:
             f"right: {found['right']} of {found['answered']}, {100 * found['accuracy']:.1f} % "
             f"({low:.1f} to {high:.1f})"
         ]
-        for name, key in (("macro F1", "macro_f1"), ("calibration error", _CALIBRATION)):
-            if found[key] is not None:
-                told.append(f"{name} {found[key]:.3f}")
+        told.append(f"macro F1 {found['macro_f1']:.3f}")
+        if found["calibration_error"] is not None:
+            interval = found["calibration_error_interval"]
+            told.append(error_text(found["calibration_error"], interval))
         output.say(", ".join(told))
 
         if found["coverage"] < 1:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import core
+from core.cli.secret_arguments import public_pairs
 from core.models.fingerprint import fingerprint_of
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _SHOWN = 60
 _FLAGS = (
     *("form", "field", "id_field", "keep", "limit", "chat", "system", "truncate", "dedupe"),
-    *("min_margin", "shard", "opening", "new_turn"),
+    *("min_margin", "shard", "opening", "new_turn", "allow_blank"),
 )
 
 
@@ -38,7 +39,7 @@ def identity(
             "template": template,
             **{name: flags.get(name) for name in _FLAGS},
             "options": options,
-            "load options": {**_load_flags(flags), "option": list(flags["pairs"])},
+            "load options": {**_load_flags(flags), "option": public_pairs(flags["pairs"])},
         }
     )
 
@@ -50,6 +51,7 @@ def of_model(loaded: Loaded) -> dict[str, Any]:
 
 def check(known: Mapping[str, Any], now: Mapping[str, Any], output: str) -> None:
     """Raise `click.UsageError` naming what is another than when the job began."""
+    known = {**known, "load options": _public(known.get("load options"))}
     changed = [name for name in now if known.get(name) != now[name]]
     if not changed:
         return
@@ -60,6 +62,13 @@ def check(known: Mapping[str, Any], now: Mapping[str, Any], output: str) -> None
         f"{output} was begun as another job: its {name} {told}. Use what it was begun with, or "
         "begin anew with --overwrite."
     )
+
+
+def _public(load_options: object) -> object:
+    """Return the load options of a journal; older ones may hold a key."""
+    if not isinstance(load_options, dict) or not isinstance(load_options.get("option"), list):
+        return load_options
+    return {**load_options, "option": public_pairs(map(str, load_options["option"]))}
 
 
 def _load_flags(flags: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,11 +16,12 @@ import click
 
 from core.cli.jobs import identity, owned
 from core.cli.jobs.journal import Block, Journal, journal_of
-from core.cli.jobs.target import Target
+from core.cli.jobs.target import Target, rows_of_a_job
 from core.cli.reading.forms import FORMS, form_of_name
 from core.cli.reading.parquet_rows import pyarrow_parquet
 from core.cli.rows.bulk import Answered, Cost, RowAsker
 from core.cli.rows.identities import Identities
+from core.cli.secret_arguments import public_arguments
 from core.cli.writing import parquet
 from core.cli.writing.encoders import Encoder
 from core.system import outputs
@@ -140,7 +141,8 @@ class Writer:
             if data is None:
                 break
             block = next(blocks, [])
-            answers = self._encoder.answers(data)
+            with rows_of_a_job(self._target.path, "--overwrite writes it anew."):
+                answers = self._encoder.answers(data)
             if len(block) != known.rows or len(answers) != known.rows:
                 raise click.UsageError("The input has other rows than when the job began.")
             asker.recall(block, answers)
@@ -229,8 +231,9 @@ def command_to_go_on() -> str:
     """The command line of this run, as one that goes on."""
     # Behind a "--" the flag would be a prompt; no prompts are given with -i.
     dropped = ("--overwrite", "--resume", "--")
-    arguments = [argument for argument in sys.argv[1:] if argument not in dropped]
-    return " ".join(map(quoted, ["infer-cli", *arguments, "--resume"]))
+    arguments, variables = public_arguments(sys.argv[1:])
+    kept = [argument for argument in arguments if argument not in dropped]
+    return variables + " ".join(map(quoted, ["infer-cli", *kept, "--resume"]))
 
 
 def quoted(argument: str) -> str:

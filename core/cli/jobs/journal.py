@@ -2,8 +2,9 @@
 
 A file of JSON lines, ``OUT.journal``. The first says what the job is; each other one stands for a
 block that was written: ``{"rows": 256, "end": 81920, "crc": 123}``, its rows, where it ends in the
-output, and the CRC-32 of its bytes. The last one of a finished job is ``{"done": 90112}``, with the
-bytes of the whole output. A line that was torn, and all behind it, counts as not written.
+output, and the CRC-32 of its bytes. The last one of a finished job has the same of the whole
+output, ``{"done": 90112, "crc": 456}``. A line that was torn, or that no job writes, and all after
+it, counts as not written.
 """
 
 from __future__ import annotations
@@ -11,15 +12,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from dataclasses import asdict, dataclass
+import zlib
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Self, cast
 
 import click
 
+from core.cli.rows.bulk import Cost
 from core.errors import OutputError
 from core.system import outputs
+from core.system.fields import Fields, integer_in
+from core.system.limited_files import Refused, json_value
 from core.system.visible import visible
 
 fcntl: Any = None
@@ -28,7 +33,11 @@ with contextlib.suppress(ImportError):  # Windows has none: there, two jobs are 
 
 _FIRST = b'{"job": '
 _LONGEST = 2**26  # bytes of a line: labels and a template have room
-_BROKEN = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
+_MOST_BYTES = 2**27  # of all lines: those of 300 million rows, whose blocks fit in memory
+_COSTS = len(fields(Cost))
+_MOST_CRC = 2**32 - 1
+_MOST_SECONDS = 1e9
+_PIECE = 2**20
 
 
 def journal_of(target: Path) -> Path:
@@ -55,6 +64,7 @@ class Journal:
     """
 
     def __init__(self, target: Path) -> None:
+        self._target = target
         self.path = journal_of(target)
         self._forget()
         self._file = self._locked(target)
@@ -85,6 +95,7 @@ class Journal:
         self.job, self.foreign = job, False
         self.blocks: list[Block] = []
         self.done: int | None = None
+        self._crc: int | None = None  # of the finished output; older journals have none
         self._ends: list[int] = []  # of the first line, and of that of each block
 
     def cut(self, count: int) -> None:
@@ -100,9 +111,24 @@ class Journal:
 
     def finish(self, size: int) -> None:
         """All of the job is in the output, which has so many bytes."""
-        self._add({"done": size})
+        self._crc = _crc_of(self._target)
+        self._add({"done": size, "crc": self._crc})
         self.sync()
         self.done = size
+
+    def changed(self) -> str:
+        """Return what has changed in a finished output since; empty where nothing has.
+
+        All of it is read: its CRC-32 takes a quarter of the time of the digest of the input.
+        """
+        target = self._target
+        size = target.stat().st_size if target.exists() else None
+        if size != self.done:
+            now = "is gone" if size is None else f"has {size} now"
+            return f"was finished with {self.done} bytes, and {now}"
+        if self._crc not in (None, _crc_of(target)):
+            return "was finished with other bytes than it has now"
+        return ""
 
     def sync(self) -> None:
         """Wait until what was written is on the disk."""
@@ -116,24 +142,34 @@ class Journal:
         self.foreign = not first.startswith(_FIRST[: len(first)])
         if self.foreign or not first.endswith(b"\n"):
             return
-        with contextlib.suppress(*_BROKEN):
-            job = dict(json.loads(first)["job"])
-            self.job = job if "command" in job else None
+        with contextlib.suppress(Refused):
+            job = dict(Fields(json_value(first)).table("job").values)
+            self.job = cast("dict[str, Any]", job) if "command" in job else None
         if self.job is None:
             self.foreign = True
             return
         self._ends.append(len(first))
-        with contextlib.suppress(*_BROKEN):
+        with contextlib.suppress(Refused):
             while (line := self._file.readline(_LONGEST)).endswith(b"\n"):
-                self._take(dict(json.loads(line)))
+                self._take(Fields(json_value(line)))
 
-    def _take(self, entry: dict[str, Any]) -> None:
-        if "done" in entry:
-            self.done = int(entry["done"])
+    def _take(self, entry: Fields) -> None:
+        """Add what a line says. Raises `Refused` for one that no job writes."""
+        if entry.given("done"):
+            crc = entry.integer("crc", high=_MOST_CRC) if entry.given("crc") else None
+            self.done, self._crc = entry.integer("done"), crc
             return
-        rows, end, crc = (int(entry[name]) for name in ("rows", "end", "crc"))
-        cost = tuple(int(number) for number in entry["cost"])
-        self.blocks.append(Block(rows, end, crc, cost, float(entry["seconds"])))
+        cost = tuple(integer_in(*item) for item in entry.items("cost"))
+        if len(cost) > _COSTS:
+            raise Refused("cost has too many numbers")
+        block = Block(
+            entry.integer("rows", 1),
+            entry.integer("end", self.blocks[-1].end if self.blocks else 0),
+            entry.integer("crc", high=_MOST_CRC),
+            cost,
+            entry.number("seconds", 0.0, _MOST_SECONDS),
+        )
+        self.blocks.append(block)
         self._ends.append(self._file.tell())
 
     def _add(self, entry: dict[str, Any]) -> None:
@@ -156,6 +192,12 @@ class Journal:
                     f"{self.path} cannot be written ({error.strerror or error}). A job keeps its "
                     "journal beside its output: give -o a place that can be written."
                 ) from None
+            if os.fstat(file.fileno()).st_size > _MOST_BYTES:
+                file.close()
+                raise OutputError(
+                    f"{self.path} is not the journal of a job: it is larger than {_MOST_BYTES} "
+                    "bytes. Give another -o, or move it away."
+                )
             if fcntl is None:
                 return file
 
@@ -175,3 +217,11 @@ class Journal:
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
                     return file
             file.close()
+
+
+def _crc_of(file: Path) -> int:
+    crc = 0
+    with open(file, "rb") as stream:
+        while piece := stream.read(_PIECE):
+            crc = zlib.crc32(piece, crc)
+    return crc

@@ -15,12 +15,15 @@ import click
 
 from core.cli.jobs import owned
 from core.cli.jobs.journal import Journal, journal_of
+from core.cli.jobs.target import rows_of_a_job
 from core.cli.reading.forms import form_of_name
 from core.cli.reading.parquet_rows import pyarrow_parquet
 from core.cli.writing import parquet
 from core.cli.writing.records import LINE
 from core.cli.writing.tables import LONGEST_CELL, table_lines
 from core.system import outputs
+from core.system.fields import integer_in, items_in
+from core.system.limited_files import Refused
 
 _OUTPUT = outputs.Kind("the output of a job", re.compile(b""))  # its journal tells whose it is
 _SEPARATORS = {"csv": ",", "tsv": "\t"}
@@ -48,7 +51,7 @@ def merge(output: Path, parts: Sequence[Path], overwrite: bool = False) -> int:
         if target.exists() and not overwrite:
             raise click.UsageError(f"{output} exists. --overwrite replaces it.")
         columns = _columns(parts[0], form)
-        sorted_rows = (_rows(part, form, columns) for part in parts)
+        sorted_rows = (_sound(part, _rows(part, form, columns)) for part in parts)
         rows = _Counted(heapq.merge(*sorted_rows, key=lambda row: row[0]))
         _write(target, form, columns, parts, rows)
         journal.begin_anew({**job, "shard": None})
@@ -77,24 +80,44 @@ def _checked(parts: Sequence[Path]) -> tuple[list[Path], dict[str, Any]]:
     for part in parts:
         with Journal(part) as journal:
             job, done = journal.job, journal.done
+            reason = journal.changed() if done is not None else ""
         if job is None:
             raise click.UsageError(f"{part} has no journal: it is not the output of a job.")
         if done is None:
             raise click.UsageError(f"{part} is not finished. Go on with it by --resume.")
-        if part.stat().st_size != done:
-            raise click.UsageError(f"{part} has changed since it was finished.")
+        if reason:
+            raise click.UsageError(f"{part} {reason}. Make that part again.")
 
-        number, whole = job.pop("shard") or (1, 1)
+        number, whole = _shard(part, job)
         first = first or job
         if changed := [name for name in job if job[name] != first.get(name)]:
             raise click.UsageError(f"{part} is of another job than {parts[0]}: its {changed[0]}.")
         if number in found:
             raise click.UsageError(f"Part {number} is there twice: {found[number]} and {part}.")
         found[number] = part
-    if missing := [number for number in range(1, whole + 1) if number not in found]:
-        raise click.UsageError(f"Of these, part {missing[0]} of {whole} is missing.")
+    missing = next((number for number in range(1, whole + 1) if number not in found), None)
+    if missing is not None:
+        raise click.UsageError(f"Of these, part {missing} of {whole} is missing.")
     assert first is not None
     return [found[number] for number in sorted(found)], first
+
+
+def _shard(part: Path, job: dict[str, Any]) -> tuple[int, int]:
+    """Take the number of a part, and that of all parts, out of its job."""
+    try:
+        shard = items_in(job.pop("shard", None) or [1, 1], "shard")
+        number, whole = (integer_in(*item, low=1) for item in shard)
+    except (Refused, ValueError) as error:
+        raise click.UsageError(
+            f"The journal of {part} does not say which part it is ({error}). Make that part again."
+        ) from None
+    return number, whole
+
+
+def _sound(part: Path, rows: Iterator[Numbered]) -> Iterator[Numbered]:
+    """The rows of a part. Raises `click.UsageError` where it is not what a job writes."""
+    with rows_of_a_job(part, "Make that part again."):
+        yield from rows
 
 
 def _columns(part: Path, form: str) -> list[str]:

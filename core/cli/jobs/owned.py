@@ -71,7 +71,7 @@ def _wrote_output(path: Path, journal: Journal) -> bool:
     if journal.job is None:
         return False
     if journal.done is not None:
-        return os.path.getsize(path) == journal.done
+        return not journal.changed()
     return parquet.wrote(path) if _is_parquet(journal) else _begins(path, journal)
 
 
@@ -91,8 +91,7 @@ def _reason(path: Path, journal: Journal) -> str:
     if journal.job is None:
         return f"exists, and has no journal ({journal.path.name}) that says a job has written it."
     if journal.done is not None:
-        size = os.path.getsize(path)
-        return f"was finished with {journal.done} bytes, and has {size} now."
+        return f"{journal.changed()}."
     return f"is not what its journal ({journal.path.name}) says a job has written."
 
 

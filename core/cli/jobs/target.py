@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import os
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import click
+
+from core.errors import described
 from core.system import outputs
 
 
@@ -20,6 +25,7 @@ class Target:
 
     def __init__(self, path: Path) -> None:
         self.end = 0
+        self.path = path
         self._file = os.fdopen(outputs.opened(path), "r+b", buffering=0)
 
     def __enter__(self) -> Self:
@@ -35,6 +41,8 @@ class Target:
 
     def block(self, end: int, crc: int) -> bytes | None:
         """The next block, which ends at ``end``; None where the file holds another one there."""
+        if not self.end <= end <= os.fstat(self._file.fileno()).st_size:
+            return None
         self._file.seek(self.end)
         data = b""
         while missing := end - self.end - len(data):
@@ -71,3 +79,14 @@ class Target:
 
     def _write(self, data: memoryview) -> int:
         return self._file.write(data) or 0
+
+
+@contextlib.contextmanager
+def rows_of_a_job(path: Path, advice: str) -> Iterator[None]:
+    """Turn what reading an output raises, where a job has not written it, into a usage error."""
+    try:
+        yield
+    except (csv.Error, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise click.UsageError(
+            f"{path} does not have the rows of a job ({described(error)}). {advice}"
+        ) from error

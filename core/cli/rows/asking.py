@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -46,16 +46,17 @@ def opened(
     Raises `click.UsageError` for flags that make no sense together, and where the first sound row
     has no text in the field that it is looked for in: so it will be with all others.
     """
-    from core.cli.reading import source
+    from core.cli.reading import request_rows, source
 
     if flags["prompts"] and flags["prompts"] != ("-",):
-        rows = source.rows_of_arguments(flags["prompts"])
+        rows = _not_blank(source.rows_of_arguments(flags["prompts"]), flags, template)
         yield Input(islice(rows, flags["limit"]), lambda: None, "arguments")
         return
     name = flags["file"] or "-"
     # With a question for all rows, a request's own words are a row as any other.
     asks = fields is not None or template is not None
     own = not asks and not any(flags.get(name) for name in _QUESTIONS)
+    items = fields is not None  # whose reader refuses blank questions
     fields = fields or fields_of(flags, template)
     with source.opened(name, flags["form"], fields, own) as found:
         others = [field for field in (template.fields if template else ()) if field != TEXT]
@@ -65,6 +66,8 @@ def opened(
                 f"Braces that stand for themselves are doubled: {{{{{others[0]}}}}}."
             )
         rows = _part(_with_text(found.rows()), flags["shard"])
+        if not items and found.form != request_rows.FORM:
+            rows = _not_blank(rows, flags, template)
 
         def share() -> float | None:
             whole = None if flags["limit"] else found.size
@@ -88,6 +91,27 @@ def _part(rows: Iterator[Row], shard: tuple[int, int] | None) -> Iterator[Row]:
         return rows
     part, parts = shard
     return islice(rows, part - 1, None, parts)
+
+
+def _not_blank(
+    rows: Iterator[Row], flags: Mapping[str, Any], template: Template | None
+) -> Iterator[Row]:
+    """Yield the rows, with an error where all that a prompt takes from them is blank."""
+    if flags.get("allow_blank"):
+        yield from rows
+        return
+    from core.support import blank_error
+
+    names = template.fields if template is not None else (TEXT,)
+    for row in rows:
+        values = [row.text if name == TEXT else row.fields.get(name) for name in names]
+        blank = not any(str(value).strip() for value in values if value is not None)
+        answered = row.messages is not None and row.messages[-1].role != "user"
+        if blank and row.error is None and not answered:
+            error = blank_error("", "--allow-blank", f"The text of {row.place}")
+            yield replace(row, error=error)
+        else:
+            yield row
 
 
 def _with_text(rows: Iterator[Row]) -> Iterator[Row]:

@@ -45,6 +45,9 @@ class Numbers(click.ParamType[tuple[int, ...]]):
         return tuple(dict.fromkeys(map(int, parts)))
 
 
+_ALLOW_BLANK = click.option(
+    "--allow-blank", is_flag=True, help="Use rows whose text is blank. Default: they fail."
+)
 _ROWS = [
     click.argument("prompts", nargs=-1, metavar="[PROMPT]..."),
     settings.model_option,
@@ -60,6 +63,7 @@ _ROWS = [
     click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N rows only."),
     click.option("--template", help=r'The prompt: "...{text}...", also {other fields}, \n.'),
     click.option("--template-file", type=FILE, help="A file that holds it."),
+    _ALLOW_BLANK,
     click.option("--chat", is_flag=True, help="Use the model's chat template."),
     click.option("-s", "--system", help="A system message; implies --chat."),
     settings.template_options,
@@ -112,6 +116,7 @@ _EXAMPLES = [
     click.option("--format", "form", type=click.Choice(["auto", *FORMS]), default="auto"),
     click.option("--field", help="The field that holds the text."),
     click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N rows only."),
+    _ALLOW_BLANK,
 ]
 
 

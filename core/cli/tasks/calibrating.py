@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from core.agreement.gaps import error_text
 from core.calibration import (
     Adjustment,
     Quality,
@@ -15,11 +16,11 @@ from core.calibration import (
     fit_isotonic,
     fit_temperature,
     quality,
-    threshold_for,
+    row_threshold_for,
 )
 from core.cli import output, settings
 from core.cli.rows import checks
-from core.cli.tasks import gold_rows
+from core.cli.tasks import accepting, gold_rows
 from core.cli.tasks.asking import task_of
 from core.cli.tasks.gold_rows import Texts
 from core.labels import softmax
@@ -27,7 +28,8 @@ from core.protocols import Capability, TextModel
 from core.system import outputs
 from core.tasks import Task
 from core.tasks.files import FILE
-from core.tuning.judging import FOLDS, folds_of, left_out
+from core.tasks.folds import FOLDS, folds_of
+from core.tuning.judging import left_out
 
 PRIORS, FITTED = ("batch", "content-free", "pmi"), ("temperature", "isotonic")
 Row = Sequence[float]  # the labels' log-probabilities behind one text
@@ -137,18 +139,35 @@ def _judged(
     Where several labels may hold, each is a question of its own, and all of them are told together.
     """
     asked = _asked(replace(task, calibration=None), model, rows)
+    adjusted = [_out_of_fold(each, methods, flags["strength"], fitted) for each in asked]
     before = [row for each in asked for row in each.rows]
+    after = [row for each in adjusted for row in each]
     gold = [place for each in asked for place in each.gold]
-    after = [
-        row for each in asked for row in _out_of_fold(each, methods, flags["strength"], fitted)
-    ]
+    if flags["error_rate"] is not None:
+        accepting.warn_of_repeats(rows.texts)
     output.say(f"raw: {_told(quality(before, gold))}")
     output.say(f"{fitted.level}: {_told(quality(after, gold))}, of {FOLDS} folds held out")
     if flags["error_rate"] is None:
         return fitted
-    # With several labels, the threshold is that of yes, which stands first.
-    of_yes = task.mode == "many"
-    return replace(fitted, threshold=_threshold(after, gold, flags["error_rate"], of_yes))
+
+    # Where several labels may hold, the threshold is for yes, which stands first.
+    answer = _yes if task.mode == "many" else _best
+    columns = [
+        [answer(row, label) for row, label in zip(each, one.gold, strict=True)]
+        for each, one in zip(adjusted, asked, strict=True)
+    ]
+    threshold = row_threshold_for([*zip(*columns, strict=True)], flags["error_rate"])
+    return replace(fitted, threshold=accepting.value_of(threshold, flags["error_rate"]))
+
+
+def _best(row: Row, gold: int) -> tuple[float, bool]:
+    """The probability of the likeliest label, and whether it is right."""
+    shares = softmax(row)
+    return max(shares), shares.index(max(shares)) == gold
+
+
+def _yes(row: Row, gold: int) -> tuple[float, bool]:
+    return softmax(row)[0], gold == 0
 
 
 def _asked(plain: Task, model: TextModel, rows: Texts) -> list[Asked]:
@@ -196,35 +215,14 @@ def _of(fitted: Task, question: str) -> Adjustment:
     return Adjustment(prior=fitted.calibration.adjustments[question].prior)
 
 
-def _threshold(rows: Sequence[Row], gold: Sequence[int], rate: float, of_yes: bool) -> float:
-    shares = [softmax(row) for row in rows]
-    best = [each[0] if of_yes else max(each) for each in shares]
-    chosen = [0 if of_yes else each.index(max(each)) for each in shares]
-    right = [one == label for one, label in zip(chosen, gold, strict=True)]
-
-    found = threshold_for(best, right, rate)
-    if found is None:
-        raise click.ClickException(
-            f"No threshold keeps the errors below {rate:g} on these rows. Give more rows, or a "
-            "larger --error-rate."
-        )
-
-    what = "questions" if of_yes else "rows"
-    output.say(
-        f"accepted from {found.value:.4f}: {100 * found.coverage:.1f} % of the {what}, "
-        f"{found.errors} of {found.kept} wrong (at most {100 * found.error_bound:.1f} %)"
-    )
-    return found.value
-
-
 # ------------------------------------------------------------------ what is told
 
 
 def _told(found: Quality) -> str:
+    error = error_text(found.calibration_error, found.calibration_error_interval)
     return (
-        f"right {100 * found.accuracy:.1f} % of {output.counted(found.rows, 'row')}, calibration "
-        f"error {found.expected_calibration_error:.3f}, Brier {found.brier:.3f}, "
-        f"NLL {found.nll:.3f}"
+        f"right {100 * found.accuracy:.1f} % of {output.counted(found.rows, 'row')}, {error}, "
+        f"Brier {found.brier:.3f}, NLL {found.nll:.3f}"
     )
 
 

@@ -63,18 +63,23 @@ def _tell(few: Any, gold: Sequence[str]) -> None:
     output.say(f"learned from {output.counted(head.rows, 'row')}: {shown}{more}")
     what = f"{head.kind} on layer {head.layer} of {head.num_layers}, strength {head.strength:g}"
     if head.accuracy is None:
-        output.say(f"{what}: with one row of a label, nothing could be left out to choose by")
+        output.say(f"{what}: with one text of a label, nothing could be left out to judge by")
     else:
-        output.say(f"{what}: right on {100 * head.accuracy:.1f} % of the rows that were left out")
+        output.say(
+            f"{what}: right on {100 * head.accuracy:.1f} % of the rows, each judged by a head that "
+            "was chosen and learned without its text (nested cross-validation)"
+        )
 
 
 def _tell_trials(trials: Sequence[Any]) -> None:
-    """Say the best strength of each kind on each layer."""
+    """Say the best strength of each kind on each layer, on the rows that chose."""
     best: dict[tuple[int, str], Any] = {}
     for trial in trials:
         place = trial.layer, trial.kind
         if place not in best or trial.loss < best[place].loss:
             best[place] = trial
+    if best:
+        output.say("tried, and chosen by these figures, of which the best are too good:")
     for trial in best.values():
         output.say(
             f"  layer {trial.layer}, {trial.kind}, strength {trial.strength:g}: "

@@ -15,7 +15,7 @@ from core.cli import output, settings
 from core.cli.jobs.job import quoted
 from core.cli.rows import checks
 from core.cli.rows.template import Template
-from core.cli.tasks import gold_rows
+from core.cli.tasks import accepting, gold_rows
 from core.cli.tasks.gold_rows import Texts
 from core.errors import PromptTooLongError
 from core.protocols import Capability
@@ -66,6 +66,9 @@ def run(flags: Mapping[str, Any]) -> None:
         head = _head(model, rows, tasks[0].labels, "L2" in flags["levels"], flags)
     _show(found, head, given["as_json"])
     _tell(found)
+    if found.threshold is not None:
+        accepting.warn_of_repeats(rows.texts)
+        accepting.value_of(found.threshold, given["error_rate"])
     if head is not None:
         _tell_of_head(head, given)
     if given["output"]:
@@ -138,7 +141,8 @@ def _head(
     None where it cannot be learned, and is not ``wanted`` by name.
     """
     from core.extensions import HiddenStates
-    from core.tuning.judging import coverage, folds_of
+    from core.tasks.folds import folds_of
+    from core.tuning.judging import coverage
 
     learn = learner() if wanted else installed_learner()
     asked = wanted or (not flags["levels"] and isinstance(model, HiddenStates))
@@ -159,7 +163,7 @@ def _head(
     return {
         "accuracy": told.accuracy,
         "accuracy_interval": [*(wilson(round(told.accuracy * told.rows), told.rows) or ())],
-        "expected_calibration_error": told.expected_calibration_error,
+        "calibration_error": told.calibration_error,
         "brier": told.brier,
         "nll": told.nll,
         "coverage": coverage(logs, right),
@@ -195,7 +199,7 @@ def _cells(trial: Trial) -> list[str]:
         f"{trial.method} ({trial.level})" if trial.level != "raw" else "raw",
         _figure(trial.accuracy),
         f"{low_high[0]:.3f}-{low_high[1]:.3f}" if low_high else "",
-        _figure(trial.expected_calibration_error),
+        _figure(trial.calibration_error),
         _figure(trial.brier),
         _figure(trial.nll),
         _figure(trial.coverage),
@@ -237,6 +241,6 @@ def _tell_of_head(head: Mapping[str, Any], flags: Mapping[str, Any]) -> None:
     output.say(
         f"A head on the hidden states (L2) needs no prompt, and is right on "
         f"{100 * head['accuracy']:.1f} % ({low:.1f} to {high:.1f}) of rows that it did not learn "
-        f"from, calibration error {head['expected_calibration_error']:.3f}. Learn it with:\n"
+        f"from, calibration error {head['calibration_error']:.3f}. Learn it with:\n"
         f"{' '.join(map(quoted, command))}"
     )

@@ -64,13 +64,15 @@ def test_nulls_stay_null_and_a_text_that_fails_has_no_label(
 ) -> None:
     provider = CoreProvider(model, backend="fake")
     with caplog.at_level(logging.WARNING, "core_daft"):
-        assert labels(provider, ["good", None, "", "bad"]) == ["good", None, None, "bad"]
-    assert "1 texts have no label; the first: The prompt is empty." in caplog.text
+        assert labels(provider, ["good", None, " ", "bad"]) == ["good", None, None, "bad"]
+    assert "1 texts have no label; the first: The text is blank." in caplog.text
     caplog.clear()
     assert labels(provider, ["good", ""], on_error="ignore") == ["good", None]
     assert not caplog.text
-    with pytest.raises(Exception, match="The prompt is empty"):
+    with pytest.raises(Exception, match="The text is blank"):
         labels(provider, ["good", ""], on_error="raise")
+    allowing = CoreProvider(model, backend="fake", template="{text} good", allow_blank=True)
+    assert labels(allowing, ["", " "]) == ["good", "good"]
 
 
 def test_texts_are_asked_batch_by_batch(model: Path, backend: FakeBackend) -> None:
@@ -112,3 +114,9 @@ def test_the_protocol(model: Path) -> None:
     placed = told.get_udf_options()
     assert (placed.concurrency, placed.num_gpus, placed.max_retries) == (2, 1, 0)
     assert isinstance(told.instantiate(), TextClassifier)
+
+
+def test_a_key_is_not_part_of_a_plan() -> None:
+    with pytest.raises(core.InvalidOptionError, match="CORE_REMOTE_API_KEY") as refused:
+        CoreProvider("m", options={"options": {"api_key": "sk-MARKED"}})
+    assert "sk-MARKED" not in str(refused.value)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import core
 from core.shared_models import close_shared_models
+from core.support import blank_error
 from core.testing import FakeModel
 from core_frames import classify
 from core_learn import FewShot
@@ -80,8 +81,9 @@ def wanted(decision: core.Decision | None) -> dict[str, Any]:
 
 def decided(task: core.Task, model: Any, texts: Sequence[str | None]) -> list[dict[str, Any]]:
     """What the library says of these texts."""
-    found = iter(task.classify(model, [text for text in texts if text is not None]))
-    return [wanted(None if text is None else next(found)) for text in texts]
+    found = iter(task.classify(model, [text for text in texts if text]))
+    blank = core.Decision(error=blank_error(""))
+    return [wanted(next(found) if text else None if text is None else blank) for text in texts]
 
 
 @pytest.mark.parametrize("kind", MAKERS)
@@ -98,7 +100,17 @@ def test_a_null_is_not_asked_and_an_empty_text_is_an_error_of_its_row(model: Fak
     assert frame["error"].is_null().to_list() == [True, True, False, True, True]
     assert frame["error"][2].startswith("EmptyPromptError: ")
     asked = [call.prompts[0] for call in model.calls]
-    assert asked == [text for text in TEXTS if text is not None]
+    assert asked == [text for text in TEXTS if text]
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_blank_text_is_an_error_of_its_row_unless_allowed(kind: str, model: FakeModel) -> None:
+    column = MAKERS[kind](["bad", " \u00a0", "\n", "good"])
+    frame = rows(classify(column, model, LABELS, template="{text} It is"))
+    assert [row["label"] for row in frame] == ["bad", None, None, "good"]
+    assert frame[1]["error"].startswith("EmptyPromptError: The text is blank.")
+    frame = rows(classify(column, model, LABELS, template="{text} good", allow_blank=True))
+    assert [row["error"] for row in frame] == [None] * 4
 
 
 def test_the_index_of_a_series_is_kept(model: FakeModel) -> None:

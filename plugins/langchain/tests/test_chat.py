@@ -284,3 +284,11 @@ def test_async_says_what_sync_says() -> None:
         return whole.text, [part.content async for part in asked.astream("hi")]
 
     assert asyncio.run(both()) == ("abc", ["a", "b", "c", ""])
+
+
+def test_a_key_among_the_load_options_is_masked() -> None:
+    """Chains are traced and shown, and caches in files go by what identifies a model."""
+    chat: Any = ChatCore(model="m", load_options={"options": {"api_key": "sk-MARKED"}})
+    shown = repr(chat) + str(chat) + repr(chat._identifying_params) + repr(chat.model_dump())
+    assert "sk-MARKED" not in shown
+    assert chat.load_options["options"]["api_key"].reveal() == "sk-MARKED"

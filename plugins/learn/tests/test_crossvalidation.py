@@ -26,17 +26,38 @@ def trial(layer: int, accuracy: float, loss: float = 0.1, strength: float = 1.0)
 @pytest.mark.parametrize("sizes", [(4, 4, 4), (2, 30), (9, 11, 8)], ids=str)
 def test_each_row_is_left_out_once_and_each_class_is_in_every_fold(sizes: tuple[int, ...]) -> None:
     classes = np.repeat(np.arange(len(sizes)), sizes)
-    found = folds(classes)
+    found = folds(classes, np.arange(len(classes)))
     assert len(found) == min(MOST_FOLDS, *sizes)
     assert sorted(np.concatenate(found)) == list(range(len(classes)))
     for fold in found:
         assert set(classes[fold]) == set(range(len(sizes)))
 
 
-def test_a_class_of_one_row_leaves_nothing_out() -> None:
+@pytest.mark.parametrize("times", [2, 3, 10])
+def test_rows_with_equal_texts_are_in_one_fold(times: int) -> None:
+    texts = np.tile(np.arange(30), times)
+    classes = texts % 3
+    found = folds(classes, texts)
+    assert len(found) == MOST_FOLDS
+    assert sorted(np.concatenate(found)) == list(range(30 * times))
+    for fold in found:
+        assert set(classes[fold]) == {0, 1, 2}
+        assert np.isin(texts, texts[fold]).sum() == len(fold)
+    assert len(folds(classes, texts, 5)) == 5
+
+
+def test_a_text_with_several_classes_counts_for_the_one_that_most_of_its_rows_have() -> None:
+    texts = np.array([0, 0, 0, 1, 2, 3, 4])
+    classes = np.array([0, 0, 1, 0, 1, 1, 1])
+    found = folds(classes, texts)
+    assert [set(texts[fold]) for fold in found] == [{0, 2, 4}, {1, 3}]
+
+
+def test_a_class_of_one_text_leaves_nothing_out() -> None:
     classes = np.array([0, 0, 1])
-    assert folds(classes) == []
-    assert list(trials({1: np.eye(3)}, classes, 2, tuple(KINDS))) == []
+    assert folds(classes, np.arange(3)) == []
+    assert folds(np.array([0, 0, 1, 1, 1]), np.array([0, 1, 2, 2, 2])) == []
+    assert list(trials({1: np.eye(3)}, classes, np.arange(3), 2, tuple(KINDS))) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -44,7 +65,7 @@ def test_no_row_is_seen_by_the_head_that_judges_it(kind: str) -> None:
     """Labels at random cannot be told; a head that had seen its rows would tell them all."""
     random = np.random.default_rng(0)
     rows, classes = random.normal(size=(60, 400)), np.arange(60) % 2
-    scores = unseen_scores(rows, classes, 2, kind, folds(classes))
+    scores = unseen_scores(rows, classes, 2, kind, folds(classes, np.arange(60)))
     unseen = (scores.argmax(axis=2) == classes).mean(axis=1)
     path, strengths = KINDS[kind]
     seen = [
@@ -86,6 +107,6 @@ def test_a_scale_is_found_and_is_never_certain() -> None:
 def test_a_layer_on_which_all_rows_are_alike_is_left_out() -> None:
     random = np.random.default_rng(0)
     states = {0: np.ones((8, 5)), 1: random.normal(size=(8, 5))}
-    found = list(trials(states, np.arange(8) % 2, 2, tuple(KINDS)))
+    found = list(trials(states, np.arange(8) % 2, np.arange(8), 2, tuple(KINDS)))
     assert {each.layer for each in found} == {1}
     assert {each.kind for each in found} == set(KINDS)

@@ -6,7 +6,7 @@ import json
 import math
 import threading
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,29 @@ def test_results_have_each_texts_own_error() -> None:
     assert caught.value.__notes__ == ["This is the error of text 1."]
 
 
+class Broken(FakeModel):
+    """A model whose states of some texts are not numbers."""
+
+    def hidden_states(self, prompts: Any, *config: Any, **options: Any) -> Any:
+        found = super().hidden_states(prompts, *config, **options)
+        odd = {"nan": math.nan, "inf": -math.inf}
+        for prompt, result in zip(prompts, found, strict=True):
+            if prompt in odd and result.states is not None:
+                result.states[3] = odd[prompt]
+        return found
+
+
+def test_a_text_whose_states_are_not_numbers_has_an_error_and_never_nan() -> None:
+    few = FewShot(Broken()).fit(SMALL, SMALL_LABELS)
+    first, nan, infinite, last = few.classify(["rain wind", "nan", "inf", "goal team"])
+    assert (first.label, last.label) == ("weather", "sport")
+    for failed in (nan, infinite):
+        assert isinstance(failed.error, core.InvalidModelError)
+        assert (failed.label, failed.probabilities) == (None, None)
+    with pytest.raises(core.InvalidModelError, match="NaN or infinite"):
+        few.fit([*SMALL, "nan"], [*SMALL_LABELS, "sport"])
+
+
 def test_out_of_fold_a_text_is_judged_by_what_the_others_teach() -> None:
     few = FewShot(FakeModel())
     folds = [n % 4 for n in range(8)]
@@ -95,6 +118,45 @@ def test_out_of_fold_a_text_is_judged_by_what_the_others_teach() -> None:
         few.head  # noqa: B018
     with pytest.raises(TrainingDataError, match="all its texts in one fold"):
         few.out_of_fold(SMALL, SMALL_LABELS, [0] * 4 + [1] * 4)
+
+
+def test_the_accuracy_is_that_of_heads_that_were_chosen_without_the_text() -> None:
+    texts = [*SMALL, "goal rain", "wind team", "storm match"] * 2
+    labels = [*SMALL_LABELS, "sport", "weather", "sport"] * 2
+    few = FewShot(FakeModel()).fit(texts, labels)
+    key = {text: number for number, text in enumerate(sorted(set(texts)))}
+    place = {"sport": 0, "weather": 0}
+    fold_of: dict[str, int] = {}
+    for text in key:  # dealt to five folds, label by label, in the order of the texts
+        label = labels[texts.index(text)]
+        fold_of[text] = place[label] % 5
+        place[label] += 1
+    likely = few.out_of_fold(texts, labels, [fold_of[text] for text in texts])
+    right = [few.head.labels[n] == y for n, y in zip(likely.argmax(1), labels, strict=True)]
+    assert few.head.accuracy == np.mean(right) < max(trial.accuracy for trial in few.trials)
+
+
+@pytest.mark.parametrize(
+    "repeated", [lambda text: text, lambda text: f" {text}\n"], ids=["as-it-is", "spaced"]
+)
+def test_a_text_that_is_repeated_is_not_judged_by_what_was_learned_of_it(
+    repeated: Callable[[str], str],
+) -> None:
+    """Labels at random, each text three times; a row elsewhere would give each label away."""
+    draw = np.random.default_rng(0)
+    texts = [f"{draw.bytes(8).hex()}" for _ in range(30)]
+    labels = [["a", "b", "c"][n % 3] for n in draw.permutation(30)]
+    few = FewShot(FakeModel()).fit([*texts, *map(repeated, texts), *texts], labels * 3)
+    assert few.head.accuracy is not None
+    assert few.head.accuracy < 0.6
+    assert max(trial.accuracy for trial in few.trials) < 0.75
+    assert few.head.scale < 100  # the probabilities do not become 1
+
+
+def test_a_label_whose_rows_have_one_text_leaves_nothing_to_judge_by() -> None:
+    texts = [WEATHER[0], *SPORT, WEATHER[0] + " "]
+    few = FewShot(FakeModel()).fit(texts, ["weather", *["sport"] * 4, "weather"])
+    assert (few.trials, few.head.accuracy) == ([], None)
 
 
 def test_a_stream_has_the_same_decisions_block_by_block() -> None:

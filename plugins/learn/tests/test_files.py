@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,8 @@ from safetensors.numpy import load_file
 
 from core.errors import OutputError
 from core_learn import Head, HeadFileError, load_head, save_head
+from core_learn.fewshot import _probabilities
+from core_learn.files import MOST
 
 ARRAYS = ("weights", "bias", "probes")
 Change = Callable[[dict[str, Any]], object]
@@ -137,16 +140,80 @@ def test_every_shorter_file_is_refused(file: Path) -> None:
             load_head(file)
 
 
-def test_numbers_that_are_none_are_refused(head: Head, tmp_path: Path) -> None:
-    save_head(dataclasses.replace(head, bias=np.array([0.0, np.nan, 1.0])), tmp_path / "nan")
-    with pytest.raises(HeadFileError, match="not finite"):
-        load_head(tmp_path / "nan")
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"bias": np.array([0.0, np.nan, 1.0])}, "bias has numbers that are not finite"),
+        ({"weights": np.full((5, 3), -1e101)}, r"weights has numbers beyond 1e\+100"),
+        ({"probes": np.full((2, 5), 1e308)}, r"probes has numbers beyond 1e\+100"),
+        ({"probes": np.zeros((2, 4))}, "do not fit its 3 labels"),
+        ({"scale": 0.0}, "scale is 0.0, not a number from 1e-100 to"),
+        ({"scale": 1e300}, r"scale is 1e\+300, not a number"),
+        ({"scale": np.nan}, "scale is nan, not a number"),
+        ({"strength": -1.0}, "strength is -1.0"),
+        ({"accuracy": 1.5}, "accuracy is 1.5, not a number from 0 to 1"),
+        ({"layer": 4}, "layer is 4, not a whole number from 0 to 3"),
+        ({"rows": -1}, "rows is -1"),
+        ({"labels": ("a", "b", "\ud800")}, r"labels\[2\] is .*, which is not Unicode text"),
+        ({"labels": ("a", "b", "b")}, "do not fit its 3 labels"),
+        ({"template": "text"}, "its template has no {text}"),
+    ],
+)
+def test_a_head_that_makes_no_probabilities_cannot_be_made(
+    head: Head, change: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(HeadFileError, match=reason):
+        dataclasses.replace(head, **change)
 
 
-def test_a_newer_format_is_refused_by_name(file: Path) -> None:
-    changed(file, lambda header: header["__metadata__"].update({"core_learn.format": "2"}))
-    with pytest.raises(HeadFileError, match=r"format 2.*newer core-learn"):
+def test_huge_numbers_are_refused_where_a_file_holds_them(head: Head, file: Path) -> None:
+    """Finite weights that overflow in a product would answer a label, and NaN with it."""
+    data = file.read_bytes()
+    at = data.index(head.weights.tobytes())
+    file.write_bytes(data[:at] + np.array([1e308]).tobytes() + data[at + 8 :])
+    with pytest.raises(HeadFileError, match=rf"^'{file}': This is not a head .* beyond 1e\+100"):
         load_head(file)
+
+
+def test_the_largest_numbers_make_probabilities(head: Head) -> None:
+    for sign in (1.0, -1.0):
+        weights = np.full((5, 3), sign * MOST)
+        weights[::2] *= -1
+        large = dataclasses.replace(head, weights=weights, bias=-weights[0], scale=MOST)
+        states = np.full((2, 5), np.finfo(np.float32).max, np.float64)
+        likely = _probabilities(large, states)
+        np.testing.assert_allclose(likely.sum(axis=1), 1.0)
+
+
+def test_what_is_not_a_file_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(HeadFileError, match="it is a pipe or a device, not a file"):
+            load_head(path)
+    with open(tmp_path / "large", "wb") as file:
+        file.truncate(2**40)  # sparse: it takes no space on disk
+    with pytest.raises(HeadFileError, match="it is larger than 1073741824 bytes"):
+        load_head(tmp_path / "large")
+
+
+def test_unknown_keys_and_a_newer_format_are_refused_by_name(file: Path) -> None:
+    data = file.read_bytes()
+    for change, reason in (
+        (lambda header: header.update(more={}), "it has the unknown key 'more'"),
+        (fact("more", 1), "it has the unknown key 'more'; there are accuracy, kind, labels"),
+        (lambda header: header["__metadata__"].update({"a": "b"}), "__metadata__ has the unknown"),
+        (_in_format("2"), "in format 2, and this version reads formats up to 1. Read it with a n"),
+        (_in_format("9" * 5_000), "its format is '999.*, not a number from 1"),
+        (_in_format("-1"), "its format is '-1', not a number from 1"),
+    ):
+        file.write_bytes(data)
+        changed(file, change)
+        with pytest.raises(HeadFileError, match=reason):
+            load_head(file)
+
+
+def _in_format(version: str) -> Change:
+    return lambda header: header["__metadata__"].update({"core_learn.format": version})
 
 
 def test_a_head_that_cannot_be_written_leaves_nothing(head: Head, tmp_path: Path) -> None:

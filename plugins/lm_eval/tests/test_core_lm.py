@@ -224,3 +224,10 @@ def test_a_path_is_loaded(tmp_path: Path) -> None:
     model.model.close()
     with pytest.raises(TypeError, match="the path of one"):
         CoreLM()
+
+
+def test_a_key_is_not_taken_from_what_lm_eval_writes_into_its_results() -> None:
+    arguments = {"path": "http://127.0.0.1:1", "options": {"api_key": "sk-MARKED"}}
+    with pytest.raises(core.InvalidOptionError, match="CORE_REMOTE_API_KEY") as refused:
+        CoreLM.create_from_arg_obj(arguments)
+    assert "sk-MARKED" not in str(refused.value)

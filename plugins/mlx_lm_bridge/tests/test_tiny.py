@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -53,6 +53,13 @@ def test_a_stop_string_that_is_a_special_token(model: core.TextModel) -> None:
     stream = model.generate("a", max_tokens=5, stop=f"{USER}x")
     assert "".join(token.text for token in stream) == f"bc{USER}de"
     assert stream.finish_reason == "length"
+
+
+def test_no_awaited_stream_stays_however_it_ends(
+    model: core.TextModel, left_of_streams: Callable[..., dict[str, int]]
+) -> None:
+    left = left_of_streams(model, "a", tokens=5)
+    assert not any(left.values()), left
 
 
 TEMPLATE = (

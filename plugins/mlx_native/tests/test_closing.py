@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import shutil
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import core
 from core_mlx_native.backend import Cpu
 from core_mlx_native.model import MlxModel
+from core_runtime.engine import Engine
 
 Checkpoint = Callable[..., Path]
 Use = Callable[[MlxModel], object]
@@ -199,3 +201,26 @@ def test_opening_and_closing_many_times_adds_nothing(checkpoint: Checkpoint) -> 
 @pytest.mark.parametrize("use", [classified_with_labels, logits], ids=lambda use: use.__name__)
 def test_that_of_a_real_gemma(gemma3_dir: Path, use: Use) -> None:
     assert_closing_frees(gemma3_dir, stored(gemma3_dir), use)
+
+
+def test_no_awaited_stream_stays_however_it_ends(
+    checkpoint: Checkpoint, left_of_streams: Callable[..., dict[str, int]]
+) -> None:
+    with load(checkpoint()) as model:
+        left = left_of_streams(model)
+    assert not any(left.values()), left
+
+
+def test_a_stream_that_was_refused_and_is_never_read_does_not_stay(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its error waits in it, with the frames of where it began."""
+
+    def refused(self: Engine, jobs: object) -> None:
+        raise core.ModelClosedError
+
+    with load(checkpoint()) as model:
+        monkeypatch.setattr(Engine, "submit", refused)
+        stream = weakref.ref(model.submit("ab"))
+        gc.collect()
+        assert stream() is None

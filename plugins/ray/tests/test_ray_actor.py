@@ -74,6 +74,17 @@ def test_rows_that_fail_have_an_error_and_nulls_stay_null() -> None:
     assert {name for name, value in made[2].items() if value is not None} == set()
 
 
+@pytest.mark.parametrize("work", [Classifying(TASK), Generating(core.GenerateConfig(), "{text}.")])
+def test_a_blank_text_is_an_error_of_its_row_unless_allowed(work: Work) -> None:
+    rows = texts("good", " ", None, "\t")
+    errors = actor(work)(rows).column("error").to_pylist()
+    assert [error is not None for error in errors] == [False, True, False, True]
+    assert errors[1].startswith("EmptyPromptError: The text is blank.")
+    used: Any = Reported()
+    allowing = Actor(work, loaded, "text", used, allow_blank=True)
+    assert allowing(rows).column("error").to_pylist() == [None] * 4
+
+
 def test_the_columns_have_the_same_types_whatever_is_in_them() -> None:
     work = Classifying(TASK)
     sound, failed = actor(work)(texts("good")), actor(work)(texts(None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import core
+from core_ray.datasets import _loading
 from core_ray.placement import placed
 
 CPUS = [{"CPU": 8.0}, {"CPU": 4.0}, {"memory": 1e9}]
@@ -36,3 +37,12 @@ def test_cpus_that_are_asked_for_are_threads_and_leave_room_to_read() -> None:
 def test_what_no_node_has_is_refused(asked: dict[str, int]) -> None:
     with pytest.raises(core.InvalidOptionError):
         placed(CPUS, **asked)
+
+
+def test_a_key_is_not_sent_through_the_cluster() -> None:
+    """Ray stores and logs what its actors are made of."""
+    options = {"options": {"api_key": "sk-MARKED"}}
+    with pytest.raises(core.InvalidOptionError, match="environment of the processes") as refused:
+        _loading("http://127.0.0.1:1", {"options": options}, None)
+    assert "sk-MARKED" not in str(refused.value)
+    assert callable(_loading("http://127.0.0.1:1", {"options": {"options": {}}}, None))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import math
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -319,3 +321,25 @@ def test_a_full_queue_is_an_error_of_its_own_and_the_next_call_works(serving: Se
                 time.sleep(0.01)
         else:
             pytest.fail("the place was never given back")
+
+
+def test_no_awaited_stream_stays_however_it_ends(
+    both: tuple[FakeModel, Any], left_of_streams: Callable[..., dict[str, int]]
+) -> None:
+    left = left_of_streams(both[1])
+    assert not any(left.values()), left
+
+
+@pytest.mark.parametrize("stop", ["read", "failed", "closed", "dropped"])
+def test_no_stream_stays_however_it_ends(both: tuple[FakeModel, Any], stop: str) -> None:
+    def leave() -> weakref.ref[Any]:
+        stream = both[1].generate("" if stop == "failed" else "a")
+        with contextlib.suppress(EmptyPromptError):
+            _ = stream.text() if stop in ("read", "failed") else next(stream)
+        if stop == "closed":
+            stream.close()
+        return weakref.ref(stream)
+
+    left = leave()
+    gc.collect()
+    assert left() is None

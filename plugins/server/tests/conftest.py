@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import pytest
 import uvicorn
@@ -15,9 +16,11 @@ Listening = Callable[..., AbstractContextManager[tuple[str, int]]]
 
 
 @contextmanager
-def _listening(served: Served, settings: Settings | None = None) -> Iterator[tuple[str, int]]:
+def _listening(
+    served: Served, settings: Settings | None = None, **options: Any
+) -> Iterator[tuple[str, int]]:
     app = create_app([served], settings)
-    server = uvicorn.Server(configured(app, port=0, log_level="warning"))
+    server = uvicorn.Server(configured(app, port=0, log_level="warning", **options))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import pytest
 from core_server import Loadable, Served, Settings, create_app
+from core_server import models as models_
 from core_server.models import Models
 from core_server.sizes import size
 from hypothesis import given, settings
@@ -216,6 +217,90 @@ def test_a_model_that_has_to_leave_takes_no_more_requests() -> None:
         return order
 
     assert asyncio.run(scenario()) == ["b", "a"]
+
+
+def test_a_model_serves_on_while_another_waits_for_its_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever holds it for long holds up neither those who ask for it nor a third model."""
+    monkeypatch.setattr(models_, "_PATIENCE", 0.02)
+    store = Store()
+
+    async def visit(models: Models, name: str) -> str:
+        with models.holding() as release:
+            await models.take(name)
+            release()
+        return name
+
+    async def scenario() -> None:
+        small = store.loadable("c", size_bytes=2)
+        models = Models([*map(store.loadable, "ab"), small], limit=12)
+        with models.holding() as release:
+            await models.take("a")
+            waiting = asyncio.create_task(visit(models, "b"))
+            await asyncio.sleep(0)
+            for name in "acac":  # the room that b waits for is a's alone
+                assert await asyncio.wait_for(visit(models, name), 60) == name
+            assert not waiting.done()
+            release()
+        assert await asyncio.wait_for(waiting, 60) == "b"
+        await models.close()
+
+    asyncio.run(scenario())
+    assert store.events[:2] == ["+a", "+c"]
+    assert store.events.index("-a") < store.events.index("+b")
+
+
+def test_a_model_that_is_always_asked_for_makes_room_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(models_, "_PATIENCE", 0.01)
+    store = Store()
+
+    async def scenario() -> int:
+        models = Models([*map(store.loadable, "ab")], limit=10)
+        visits, over = 0, False
+
+        async def again_and_again() -> None:
+            nonlocal visits
+            while not over:
+                with models.holding() as release:
+                    await models.take("a")
+                    visits += 1
+                    await asyncio.sleep(0.03)
+                    release()
+
+        overlapping = [asyncio.create_task(again_and_again()) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        with models.holding() as release:
+            await asyncio.wait_for(models.take("b"), 60)
+            release()
+        over = True
+        await asyncio.gather(*overlapping)
+        await models.close()
+        return visits
+
+    assert asyncio.run(scenario()) >= 3
+    assert store.events[:3] == ["+a", "-a", "+b"]
+
+
+def test_who_no_longer_waits_for_room_has_nothing_loaded() -> None:
+    store = Store()
+
+    async def scenario() -> None:
+        models = Models([*map(store.loadable, "ab")], limit=10)
+        with models.holding() as release:
+            await models.take("a")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(models.take("b"), 0.01)
+            release()
+        loading = models.shelves["b"].loading
+        assert loading is not None
+        await asyncio.wait_for(loading, 60)
+        await models.close()
+
+    asyncio.run(scenario())
+    assert store.events in (["+a", "-a"], ["+a", "-a", "+b", "-b"])
 
 
 Visit = tuple[str, int, bool]

@@ -248,3 +248,45 @@ def test_signals_at_a_real_model(number: signal.Signals, smollm2_dir: Path, tmp_
                 break
             time.sleep(0.1)
         assert not [child for child in children if Path(f"/proc/{child}").exists()]
+
+
+# --------------------------------------------------------------------------- who asks for too much
+
+
+_MEMORY = 3 << 30  # bytes of address space; what the server takes for requests is a part of it
+_HOUR = float(os.environ.get("CORE_SERVER_HOSTILE_SECONDS", "3600"))
+
+
+def withstands(tmp_path: Path, seconds: float, seed: int) -> None:
+    """Hostile clients take neither its memory nor its time; then all is given back."""
+    port = free_port()
+    command = [sys.executable, str(HERE / "hostile_server.py"), str(port), str(_MEMORY)]
+    with serving(command, port, tmp_path / "log") as process:
+        descriptors = process.descriptors()
+        words = [sys.executable, str(HERE / "hostile.py"), str(port), str(seconds), str(seed)]
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=False, timeout=seconds + 500
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        seen: dict[str, int] = json.loads(done.stdout)
+        assert [name for name in seen if name.startswith("wrong")] == [], seen
+        assert {"products", "half", "stalled", "fitting", "asked"} <= seen.keys(), seen
+
+        counted = settled(process, descriptors)
+        assert counted["core_requests_begun_total"] == counted["core_requests_ended_total"]
+        assert counted["core_memory_bytes"] == counted["core_spooled_bytes"] == 0
+        assert 'core_answers_total{status="500"}' not in counted, counted
+        assert process.resident() < _MEMORY // 2
+        sys.stdout.write(f"{seen} {process.resident() >> 20} MB\n")
+        ended(process)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_hostile_clients_for_half_a_minute(tmp_path: Path, seed: int) -> None:
+    withstands(tmp_path, 30.0, seed)
+
+
+@pytest.mark.long
+def test_hostile_clients_for_an_hour(tmp_path: Path) -> None:
+    withstands(tmp_path, _HOUR, 3)

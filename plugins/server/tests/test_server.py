@@ -11,10 +11,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Unpack
 
+import click
 import pytest
 from core_server import Served, Settings, create_app
+from core_server.running import _key_of
 from starlette.testclient import TestClient
 
 from core.errors import LabelError
@@ -205,7 +209,7 @@ def test_a_full_queue_says_when_to_come_again() -> None:
 
 def test_a_timeout_is_told_and_cancels_what_nobody_waits_for() -> None:
     model = Held()
-    with TestClient(create_app([Served("fake", model)], Settings(timeout=0.05))) as client:
+    with TestClient(create_app([Served("fake", model)], Settings(timeout=2.0))) as client:
         reply = client.post("/v1/systemone", json=asked("a lion", "lion", "tiger"))
         [cancel] = model.cancels
         assert isinstance(cancel, threading.Event)
@@ -481,7 +485,9 @@ def test_a_foreign_name_is_refused() -> None:
     with TestClient(create_app([Served("fake", FakeModel("x"))], settings)) as client:
         assert client.get("/v1/models", headers={"host": "localhost:8000"}).is_success
         assert client.get("/v1/models", headers={"host": "[::1]:8000"}).is_success
-        assert client.get("/v1/models", headers={"host": "evil.example"}).status_code == 403
+        for host in ("evil.example", "[localhost].evil.com", "[::1]evil", "localhost:80.evil", ""):
+            reply = client.get("/v1/models", headers={"host": host})
+            assert reply.status_code == 403, host
 
 
 def test_a_body_beyond_the_limit() -> None:
@@ -591,3 +597,26 @@ def test_a_key_beyond_ascii() -> None:
 
 def test_capabilities_left_out_are_all() -> None:
     assert Served("fake", FakeModel("x")).capabilities == frozenset(Capability)
+
+
+def test_a_key_is_in_no_repr_and_comes_from_a_file(tmp_path: Path) -> None:
+    settings = Settings(api_key="sk-MARKED\n")
+    assert "sk-MARKED" not in repr(settings) + repr(asdict(settings))
+    app = create_app([Served("fake", FakeModel("x"))], settings)
+    with TestClient(app) as client:
+        for key, status in (("sk-MARKED", 200), ("sk-OTHER", 401)):
+            headers = {"authorization": f"Bearer {key}"}
+            assert client.get("/v1/models", headers=headers).status_code == status
+
+    file = tmp_path / "key"
+    file.write_text("sk-MARKED\r\n")
+    assert _key_of(str(file), None) == "sk-MARKED"
+    with pytest.raises(click.UsageError, match="given twice"):
+        _key_of(str(file), "sk-MARKED")
+    for content in (b"", b"\n", b"two\nsk-MARKED", b"\xffsk-MARKED", b"sk-MARKED" * 1000):
+        file.write_bytes(content)
+        with pytest.raises(click.UsageError, match="--api-key-file") as refused:
+            _key_of(str(file), None)
+        assert "sk-MARKED" not in str(refused.value)
+    with pytest.raises(click.UsageError, match="cannot be read"):
+        _key_of(str(tmp_path / "none"), None)

@@ -250,3 +250,14 @@ def test_a_real_model_classifies_by_its_name_and_is_pickled_fitted(real: str) ->
     np.testing.assert_allclose(again.predict_proba(texts), found.predict_proba(texts))
     head = LabelClassifier(real, level="L2", backend="mlx_cpu").fit(texts[:16], gold[:16])
     assert pickle.loads(pickle.dumps(head)).score(texts[16:], gold[16:]) > 0.8
+
+
+def test_a_key_among_the_options_is_masked_and_not_saved() -> None:
+    for kind in (LabelClassifier, LogProbFeatures):
+        options = {"options": {"api_key": "sk-MARKED"}}
+        estimator: Any = kind("http://127.0.0.1:1", options=options)
+        for each in (estimator, clone(estimator)):
+            assert "sk-MARKED" not in repr(each) + repr(each.get_params()) + each._repr_html_()
+            assert each.options["options"]["api_key"].reveal() == "sk-MARKED"
+            with pytest.raises(TypeError, match="CORE_REMOTE_API_KEY"):
+                pickle.dumps(each)

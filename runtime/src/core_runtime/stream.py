@@ -47,8 +47,9 @@ class RequestStream(TokenStreamBase):
         self._started = True
         try:
             request = self._request = self._make(self._queue.put)
-            weakref.finalize(self, request.abandon)
             self._engine.submit([Job(request.ids, (request,))])
+            # Not of a request that was refused: it has the error, whose frames hold this stream.
+            weakref.finalize(self, request.abandon)
             if self._closed:  # by another thread, in between
                 request.abandon()
         except Exception as error:  # noqa: BLE001 - as every error, it comes from next()

@@ -29,7 +29,8 @@ from core_conformance.checking.subject import Subject
 
 _TEMPLATE = "{text} It is"
 _MOST, _SHARE = 48, 0.3  # texts, and of the passes for one check
-_ROUNDING = 1e-4  # of a probability: labels' logits may be float32
+_ROUNDING = 1e-4  # of a probability, or its logarithm: labels' logits may be float32
+_LEAST = 1e-30  # has a logarithm
 _ALIKE = (
     "the model gives its labels the same probabilities behind every prompt that was tried, so that "
     "nobody could see one text's in another's place: take a model that reads its prompts"
@@ -73,7 +74,7 @@ def frozen_prior(subject: Subject) -> None:
     texts = asked(max(6, min(_MOST, int(_SHARE * passes(subject)))))
     few = texts[:4]
     before = _decided(subject, _task(), few)
-    testable(any(_far(before[0], each) > _ROUNDING for each in before[1:]), _ALIKE)
+    testable(any(_apart(before[0], other) > _ROUNDING for other in before[1:]), _ALIKE)
 
     # The same row again and again: what runs along with the rows would go where that one is.
     fitted = _fitted(subject, subject.model, texts)
@@ -165,6 +166,17 @@ def _far(one: Decision, other: Decision) -> float:
     """The most by which a label's probability differs."""
     left, right = _shares(one), _shares(other)
     return max(abs(left[label] - right[label]) for label in left)
+
+
+def _apart(one: Decision, other: Decision) -> float:
+    """Return the most by which the logarithm of a label's probability differs.
+
+    Next to a label that is nearly certain, the others differ in nothing else, and a prior shows it.
+    """
+    left, right = _shares(one), _shares(other)
+    return max(
+        abs(math.log(max(left[label], _LEAST) / max(right[label], _LEAST))) for label in left
+    )
 
 
 def _leads(subject: Subject, decision: Decision) -> bool:

@@ -6,12 +6,15 @@ It is strict. A check of the table that passes is an error, so that a line goes 
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from core.system.limited_files import Refused, read_limited, toml_table
 from core_conformance.running.result import Result, Status
+
+MOST_BYTES = 2**22
+"""The most bytes of a file of settings: a reason for each check takes a hundredth of it."""
 
 
 class UsageError(ValueError):
@@ -21,9 +24,10 @@ class UsageError(ValueError):
 def read(file: Path) -> dict[str, str]:
     """The table in a TOML file. Raises `UsageError`."""
     try:
-        return flat(tomllib.loads(file.read_text("utf-8-sig")), str(file))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        table = toml_table(read_limited(file, MOST_BYTES))
+    except (OSError, Refused) as error:
         raise UsageError(f"{file} cannot be read as a table of known failures: {error}") from error
+    return flat(table, str(file))
 
 
 def flat(table: Mapping[str, object], place: str) -> dict[str, str]:

@@ -22,6 +22,7 @@ import msgspec
 import core
 from core import PROTOCOL_VERSION
 from core.registry import REGISTRY
+from core.secret import is_secret
 from core.system import outputs
 from core_conformance.running.known import UsageError
 from core_conformance.running.result import Result, Status
@@ -224,9 +225,8 @@ def _backend(run: Run) -> BackendUsed:
 
 
 def _shown(options: Mapping[str, object]) -> dict[str, Any]:
-    """The load options, but for a key, which a report that is published must not hold."""
-    secret = {name: "..." for name in options if name.endswith("api_key")}
-    return {**options, **secret}
+    """Return the load options without secrets, which a report that is published must not hold."""
+    return {name: "..." if is_secret(name) else value for name, value in options.items()}
 
 
 def _version(distribution: str) -> str:

@@ -22,7 +22,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +33,8 @@ import msgspec.structs
 
 from core.models.files import is_address
 from core.models.names import locate
+from core.secret import name_of_pair
+from core.system.limited_files import Refused, read_limited, toml_table
 from core_conformance.checking.effort import Effort
 from core_conformance.checking.material import Material
 from core_conformance.checking.registry import generated
@@ -54,7 +55,7 @@ class Settings:
 
     backend: str | None = None
     model: str | None = None
-    options: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict, repr=False)
     known: Mapping[str, str] | None = None
     timeout: float | None = None
     isolate: bool | None = None
@@ -134,7 +135,7 @@ def pairs(texts: Sequence[str]) -> dict[str, object]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise UsageError(f"The option {text!r} is not of the form K=V.")
+            raise UsageError(f"The option {name_of_pair(text)!r} is not of the form K=V.")
         if name in options:
             raise UsageError(f"The option {name!r} is given twice.")
         options[name] = _value(value)
@@ -157,15 +158,16 @@ def seconds(value: float) -> float:
 
 def _read(file: Path) -> Settings:
     try:
-        found = tomllib.loads(file.read_text("utf-8-sig")).get("tool", {}).get(TABLE)
-        table = msgspec.convert(found or {}, _Table)
+        tools = toml_table(read_limited(file, known.MOST_BYTES)).get("tool")
+        settings = tools.get(TABLE) if isinstance(tools, dict) else None
+        table = msgspec.convert({} if settings is None else settings, _Table)
         material = _material(table)
     except msgspec.ValidationError as error:
         keys = ", ".join(field.encode_name for field in msgspec.structs.fields(_Table))
         raise UsageError(
             f"[tool.{TABLE}] of {file} cannot be used: {error}. The keys are {keys}."
         ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, Refused) as error:
         raise UsageError(f"[tool.{TABLE}] of {file} cannot be used: {error}") from error
 
     # Paths are relative to the file that names them.

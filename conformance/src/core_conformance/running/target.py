@@ -33,7 +33,7 @@ class Target:
 
     backend: str
     model: str
-    options: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict, repr=False)
     material: Material | None = None
     effort: Effort = field(default_factory=Effort)
     adapters: str | None = None

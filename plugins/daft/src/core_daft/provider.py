@@ -18,7 +18,9 @@ from daft.ai.utils import get_gpu_udf_options
 
 import core
 from core import validate
+from core.secret import refuse_secrets
 from core.shared_models import shared_model
+from core.support import without_blank
 from core.tasks.deciding import Path, Question, decider, question_of
 
 _LOGGER = logging.getLogger("core_daft")
@@ -30,6 +32,7 @@ class CoreProvider(Provider):
     A ``task`` or a ``head``, as an object or a file, says all of that itself; the labels of the
     call are then its own. ``backend`` and ``options`` are for `core.load_model`. ``concurrency``
     models with ``num_gpus`` each are taken: by default one for every GPU, and one without any.
+    A text that is empty or white space fails unless ``allow_blank``.
     """
 
     def __init__(
@@ -44,14 +47,17 @@ class CoreProvider(Provider):
         options: Mapping[str, Any] | None = None,
         concurrency: int | None = None,
         num_gpus: int | None = None,
+        allow_blank: bool = False,
     ) -> None:
         self._model = os.fspath(model)
         self._question = None
         if task is not None or head is not None:
             self._question = question_of(task=task, head=head)
         self._wording = {"template": template, "label_prefix": label_prefix}
+        refuse_secrets(options or {}, "the processes that Daft starts")
         self._loading = {"backend": backend, "options": dict(options or {})}
         self._placing = {"concurrency": concurrency, "num_gpus": num_gpus}
+        self._allow_blank = validate.flag("allow_blank", allow_blank)
 
     @property
     def name(self) -> str:
@@ -82,6 +88,7 @@ class CoreProvider(Provider):
             validate.integer("batch_size", batch_size, 1),
             validate.integer("max_retries", max_retries, 0),
             validate.one_of("on_error", on_error, ("raise", "log", "ignore")),
+            self._allow_blank,
         )
 
 
@@ -97,6 +104,7 @@ class Descriptor(TextClassifierDescriptor):
     batch_size: int
     max_retries: int
     on_error: str
+    allow_blank: bool = False
 
     def get_provider(self) -> str:
         """The provider's name."""
@@ -168,5 +176,12 @@ class Classifier:
                     f"The labels {[*labels]!r:.80} are not those of the task or head, "
                     f"{[*question.labels]!r:.80}. Give these."
                 )
-            self._deciding[labels] = decider(question, self.model)
+            decide = decider(question, self.model)
+            if not self.told.allow_blank:
+                decide = without_blank(decide, _failed)
+            self._deciding[labels] = decide
         return self._deciding[labels]
+
+
+def _failed(error: Exception) -> core.Decision:
+    return core.Decision(error=error)

@@ -9,6 +9,7 @@ import narwhals as nw
 
 import core
 from core.shared_models import shared_model
+from core.support import blank_error
 from core.tasks.deciding import Path, Question, decisions, question_of
 
 
@@ -20,6 +21,7 @@ def classify(
     template: str = "{text}",
     task: core.Task | Path | None = None,
     head: Question | Path | None = None,
+    allow_blank: bool = False,
     cancel: core.CancelToken | None = None,
     timeout: float | None = None,
 ) -> Any:
@@ -35,7 +37,8 @@ def classify(
     (in pandas a dictionary). Columns are added where a task has them: ``labels`` (mode "many"),
     ``value`` (levels), ``accepted`` (a threshold).
 
-    A text that is null has a row of nulls and is not asked. What goes wrong with one text is its
+    A text that is null has a row of nulls and is not asked. One that is empty or white space is its
+    row's error unless ``allow_blank``. What goes wrong with one text is its
     ``error``, as a name and a message, cancelled and late ones among them. Raises TypeError for
     what is no column of texts, before any work, and what the library raises for what is asked.
     """
@@ -48,8 +51,11 @@ def classify(
             raise TypeError(f"The column {column.name!r} holds a {kind} in row {row}, and no text.")
     asked = question_of(labels, template, task=task, head=head)
     config = core.GenerateConfig(cancel=cancel, timeout=timeout)
-    found = decisions(asked, shared_model(model), (rows[row] for row in known), config)
-    return _frame(column, asked, known, found)
+    blank = {row: error for row in known if (error := blank_error(rows[row])) and not allow_blank}
+    texts = (rows[row] for row in known if row not in blank)
+    found = decisions(asked, shared_model(model), texts, config)
+    results = (core.Decision(error=blank[row]) if row in blank else next(found) for row in known)
+    return _frame(column, asked, known, results)
 
 
 def _column(texts: Any) -> nw.Series[Any]:

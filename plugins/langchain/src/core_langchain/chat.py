@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.exceptions import ContextOverflowError
@@ -12,16 +12,21 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.language_models.chat_models import agenerate_from_stream, generate_from_stream
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 import core
 from core import aio
 from core.aio.threads import in_thread
 from core.options import ChatOptions
+from core.secret import hidden
 from core.shared_models import shared_model
 from core_langchain.messages import chunk, end, turns
 
 _OPTIONS = ChatOptions.__annotations__
+
+
+LoadOptions: TypeAlias = Annotated[Mapping[str, Any] | None, AfterValidator(hidden)]
+"""Keywords of `core.load_model`, secrets masked: chains are traced, and caches name them."""
 
 
 class TooLong(core.PromptTooLongError, ContextOverflowError):
@@ -43,7 +48,7 @@ class ChatCore(BaseChatModel):
     model: str
     loaded: Any = Field(default=None, exclude=True, repr=False)
     backend: str = ""
-    load_options: Mapping[str, Any] | None = None
+    load_options: LoadOptions = None
     streaming: bool | None = None
     """True has ``invoke`` tell callbacks each token; False has ``stream`` give the whole answer."""
 

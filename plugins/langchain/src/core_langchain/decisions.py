@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from langchain_core.decisions import BaseDecisionModel, ClassifierRequest, ClassifierResponse
@@ -17,6 +17,7 @@ from core.shared_models import shared_model
 from core.wires import systemone
 from core.wires.asking import ask
 from core.wires.questions import DecisionRequest
+from core_langchain.chat import LoadOptions
 from core_langchain.messages import plain
 
 Response: TypeAlias = ClassifierResponse | Exception
@@ -38,7 +39,7 @@ class CoreDecisions(BaseDecisionModel):
 
     loaded: Any = Field(default=None, exclude=True, repr=False)
     backend: str = ""
-    load_options: Mapping[str, Any] | None = None
+    load_options: LoadOptions = None
     chat: bool = False
     timeout: float | None = None
 

@@ -1,7 +1,8 @@
 """What is chosen by looking at rows that were left out: layer, kind of head, strength, scale.
 
-Rows are dealt to folds by class, in the order in which they come, so that a choice depends on the
-rows alone and no seed. Each row is judged once, by heads that have not seen it.
+Texts are dealt to folds by class, in the order in which they come, so that a choice depends on the
+rows alone and no seed. Each row is judged once, by heads that have not seen its text: rows with
+equal texts are in one fold.
 
 Shapes: n rows, L layers, H features, K classes.
 """
@@ -27,7 +28,8 @@ class Trial:
     """How one kind of head of one strength did on one layer, on rows that it had not seen.
 
     ``accuracy`` is of those rows; ``loss`` their mean negative log-probability, at the ``scale``
-    that makes it least (`best_scale`).
+    that makes it least (`best_scale`). The best of several trials promises too much: some of its
+    lead is luck on these rows.
     """
 
     layer: int
@@ -38,30 +40,35 @@ class Trial:
     scale: float
 
 
-def folds(classes: Classes) -> list[Classes]:
-    """Divide the rows, by their numbers; each class has a row in every fold.
+def folds(classes: Classes, texts: Classes, most: int = MOST_FOLDS) -> list[Classes]:
+    """Divide the rows, by their numbers; ``texts`` numbers the text of each row.
 
-    Empty where some class has a single row: left out, nothing would be known of it.
+    Rows with equal texts are in one fold, and each class has a text in every fold: a text counts
+    for the class that most of its rows have. Empty where a class has a single text: left out,
+    nothing would be known of it.
     """
-    sizes = np.bincount(classes)
-    count = min(MOST_FOLDS, int(sizes.min()))
+    counts = np.zeros((texts.max() + 1, classes.max() + 1), int)
+    np.add.at(counts, (texts, classes), 1)
+    main = counts.argmax(axis=1)  # of each text
+    sizes = np.bincount(main, minlength=counts.shape[1])
+    count = min(most, int(sizes.min()))
     if count < 2:
         return []
-    place = np.empty_like(classes)
-    for each in range(len(sizes)):
-        rows = np.flatnonzero(classes == each)
-        place[rows] = np.arange(len(rows)) % count
-    return [np.flatnonzero(place == each) for each in range(count)]
+    place = np.empty_like(main)
+    for label in range(len(sizes)):
+        own = np.flatnonzero(main == label)
+        place[own] = np.arange(len(own)) % count
+    return [np.flatnonzero(place[texts] == fold) for fold in range(count)]
 
 
 def trials(
-    states: Mapping[int, Array], classes: Classes, count: int, kinds: Sequence[str]
+    states: Mapping[int, Array], classes: Classes, texts: Classes, count: int, kinds: Sequence[str]
 ) -> Iterator[Trial]:
     """Yield every trial; ``states`` are the rows of each layer, [n, H].
 
     Heads that cannot be made on a layer, where all rows are alike say, are left out.
     """
-    left_out = folds(classes)
+    left_out = folds(classes, texts)
     for layer, rows in states.items():
         for kind in kinds if left_out else ():
             _, strengths = KINDS[kind]
@@ -104,7 +111,7 @@ def best_scale(scores: Array, classes: Classes) -> tuple[float, float]:
     return losses[best], float(_SCALES[best])
 
 
-def best(found: Sequence[Trial], rows: int) -> Trial:
+def best(found: Sequence[Trial], texts: int) -> Trial:
     """The best trial on the highest layer, or one elsewhere that is better beyond doubt.
 
     The more layers are tried on a few rows, the more of them are right by luck: with 16 rows, the
@@ -113,16 +120,16 @@ def best(found: Sequence[Trial], rows: int) -> Trial:
     highest = max(trial.layer for trial in found)
     known = max((trial for trial in found if trial.layer == highest), key=_rank)
     other = max(found, key=_rank)
-    return other if other.accuracy > known.accuracy + doubt(known.accuracy, rows) else known
+    return other if other.accuracy > known.accuracy + doubt(known.accuracy, texts) else known
 
 
-def early_exit(found: Sequence[Trial], rows: int) -> Trial | None:
+def early_exit(found: Sequence[Trial], texts: int) -> Trial | None:
     """The trial on the lowest layer that has as many rows right as the best; None for `best`'s.
 
-    None as well where the rows are too few to tell a free exit from one that costs points.
+    None as well where the texts are too few to tell a free exit from one that costs points.
     """
-    top = best(found, rows)
-    if doubt(top.accuracy, rows) > _FREE:
+    top = best(found, texts)
+    if doubt(top.accuracy, texts) > _FREE:
         return None
     enough = [trial for trial in found if trial.accuracy >= top.accuracy]
     lowest = min(trial.layer for trial in enough)

@@ -14,7 +14,7 @@ class TrainingDataError(LearnError, ValueError):
 
 
 class HeadFileError(LearnError):
-    """The file holds no head, a broken one, or one of a newer format."""
+    """A head is broken, or its file holds none, or one of a newer format."""
 
 
 class ForeignHeadError(LearnError):

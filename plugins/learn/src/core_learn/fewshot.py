@@ -5,7 +5,6 @@ Shapes: n texts, H features, K classes.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -15,17 +14,17 @@ import numpy as np
 
 import core
 from core.wires.questions import choice_confidence
-from core_learn.crossvalidation import Trial, best, early_exit, trials
+from core_learn.crossvalidation import Trial
 from core_learn.errors import ForeignHeadError, LearnError, TrainingDataError
 from core_learn.files import Head, load_head, save_head
 from core_learn.heads import KINDS, Array, Classes, log_probabilities
+from core_learn.learning import Choice, Examples, learn, nested_accuracy, unseen
 
 PROBES = ("The quick brown fox jumps over the lazy dog.", "12 + 30", "Où est la gare ?")
 """Texts by whose states a model is known again; a head's file has what they were."""
 
 _BLOCK = 256  # texts a call, of a stream
 _FOREIGN = 0.3  # of a probe's spread: weights of one model in two formats differ by less
-_DEFAULT = "ridge", 1.0, 10.0  # kind, strength and scale where nothing can be left out
 
 
 class FewShot:
@@ -35,6 +34,7 @@ class FewShot:
     are tried, four of the upper half by default, or the last one where the model shows no other;
     ``kinds``: "ridge" and "lda". Layer, kind and strength are chosen by cross-validation on the
     rows of `fit` alone; the highest layer stands unless another is better beyond doubt.
+    ``head.accuracy`` is that of rows which took no part in the choice (nested cross-validation).
     ``early_exit``: a lower one is taken, above which nothing has to run, where the rows show that
     it costs nothing.
     """
@@ -76,12 +76,26 @@ class FewShot:
         """
         known, classes = _classes(texts, y, labels)
         states = self._all_states([*texts, *PROBES])
-        probes = {layer: found[len(texts) :] for layer, found in states.items()}
+        examples = _examples(states, texts, classes, _order(texts, classes))
+        choice = Choice(self.kinds, self.early_exit)
+        learned = learn(examples, choice)
 
-        # In the order of the texts, so that what is learned does not depend on another.
-        order = sorted(range(len(texts)), key=lambda row: (texts[row], classes[row]))
-        rows = {layer: found[order] for layer, found in states.items()}
-        self._head, self.trials = self._learned(rows, classes[order], known, probes)
+        trial, linear = learned.trial, learned.linear
+        self._head = Head(
+            labels=known,
+            template=self.template,
+            layer=trial.layer,
+            num_layers=self.model.info.num_layers,
+            weights=linear.weights,
+            bias=linear.bias,
+            probes=states[trial.layer][len(texts) :],
+            scale=trial.scale,
+            kind=trial.kind,
+            strength=trial.strength,
+            rows=len(texts),
+            accuracy=nested_accuracy(examples, choice),
+        )
+        self.trials = learned.trials
         return self
 
     def out_of_fold(
@@ -94,60 +108,17 @@ class FewShot:
         """The probabilities of each text, by heads that learned from other folds alone: [n, K].
 
         ``folds[i]`` is the number of text i's. Layer, kind and strength are chosen anew for each
-        fold, so that nothing flatters. The model is asked once; nothing is kept. Raises like `fit`.
+        fold, so that nothing flatters, where equal texts are in one fold. The model is asked once;
+        nothing is kept. Raises like `fit`.
         """
         known, classes = _classes(texts, y, labels)
-        states, place = self._all_states(texts), np.array(folds)
-        order = np.array(sorted(range(len(texts)), key=lambda row: (texts[row], classes[row])))
-        found = np.empty((len(texts), len(known)))  # [texts, labels]
-
-        for fold in np.unique(place):
-            rest, left_out = order[place[order] != fold], np.flatnonzero(place == fold)
-            if len(np.unique(classes[rest])) < len(known):
-                raise TrainingDataError(
-                    "A label has all its texts in one fold, so that nothing is learned of it from "
-                    "the others. Give more texts, or fewer folds."
-                )
-
-            rows = {layer: each[rest] for layer, each in states.items()}
-            # By its probes a head is known again, and this one is not kept.
-            head, _ = self._learned(rows, classes[rest], known, rows)
-            found[left_out] = _probabilities(head, states[head.layer][left_out])
+        order = _order(texts, classes)
+        examples = _examples(self._all_states(texts), texts, classes, order)
+        place = np.array(folds)[order]
+        left_out = [np.flatnonzero(place == fold) for fold in np.unique(place)]
+        found = np.empty((len(texts), len(known)))
+        found[order] = unseen(examples, Choice(self.kinds, self.early_exit), left_out)
         return found
-
-    def _learned(
-        self,
-        rows: Mapping[int, Array],
-        classes: Classes,
-        known: tuple[str, ...],
-        probes: Mapping[int, Array],
-    ) -> tuple[Head, list[Trial]]:
-        """The head that these rows' states teach, by layer, and all that was tried."""
-        # Without two rows of each class nothing can be left out, and nothing be chosen.
-        tried = list(trials(rows, classes, len(known), self.kinds))
-        if tried:
-            chosen = self._chosen(tried, len(classes))
-        else:
-            kind, strength, scale = _DEFAULT
-            chosen = Trial(max(rows), kind, strength, math.nan, math.nan, scale)
-
-        path, _ = KINDS[chosen.kind]
-        [linear] = path(rows[chosen.layer], classes, len(known), [chosen.strength])
-        head = Head(
-            labels=known,
-            template=self.template,
-            layer=chosen.layer,
-            num_layers=self.model.info.num_layers,
-            weights=linear.weights,
-            bias=linear.bias,
-            probes=probes[chosen.layer],
-            scale=chosen.scale,
-            kind=chosen.kind,
-            strength=chosen.strength,
-            rows=len(classes),
-            accuracy=chosen.accuracy if tried else None,
-        )
-        return head, tried
 
     def predict_proba(self, texts: Sequence[str]) -> Array:
         """The probabilities of ``head.labels`` for each text: [n, K].
@@ -220,10 +191,6 @@ class FewShot:
 
     # ------------------------------------------------------------ states
 
-    def _chosen(self, tried: Sequence[Trial], rows: int) -> Trial:
-        sooner = early_exit(tried, rows) if self.early_exit else None
-        return sooner or best(tried, rows)
-
     def _all_states(self, texts: Sequence[str]) -> dict[int, Array]:
         """The states of texts at every layer that is tried, [n, H] each."""
         last = self.model.info.num_layers
@@ -246,7 +213,7 @@ class FewShot:
     ) -> list[core.HiddenResult]:
         prompts = [self.template.replace("{text}", text) for text in _checked(texts)]
         found: list[core.HiddenResult] = self.model.hidden_states(prompts, config, layers=layers)
-        return found
+        return [_sound(result) for result in found]
 
     def _rows(self, found: Sequence[core.HiddenResult]) -> Array:
         """States as one array: [n, layers, H]. Raises the error of the first text that has one."""
@@ -290,6 +257,32 @@ class FewShot:
                 f"{len(PROBES)} texts are {apart:.0%} of their spread away from what they were, "
                 f"and {_FOREIGN:.0%} are allowed. {advice}"
             )
+
+
+def _sound(result: core.HiddenResult) -> core.HiddenResult:
+    """The result, or its error where a backend shows states that are not numbers."""
+    if result.states is None or np.isfinite(np.frombuffer(result.states, np.float32)).all():
+        return result
+    return core.HiddenResult(
+        error=core.InvalidModelError(
+            "The hidden states of this text are NaN or infinite. The model's weights are broken, "
+            "or overflow the dtype: load it in float32, or download it again."
+        )
+    )
+
+
+def _order(texts: Sequence[str], classes: Classes) -> Classes:
+    """The rows in the order of their texts, so that what is learned depends on no other order."""
+    return np.array(sorted(range(len(texts)), key=lambda row: (texts[row], classes[row])))
+
+
+def _examples(
+    states: Mapping[int, Array], texts: Sequence[str], classes: Classes, order: Classes
+) -> Examples:
+    """Rows in this order; states of further texts are left out."""
+    rows = {layer: each[order] for layer, each in states.items()}
+    count = int(classes.max()) + 1  # each class has a row
+    return Examples.of(rows, [texts[row] for row in order], classes[order], count)
 
 
 def _probabilities(head: Head, states: Array) -> Array:

@@ -14,18 +14,27 @@ import math
 import os
 import re
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from core.system import outputs
+from core.system.fields import Fields, integer_in, number_in, text_in
+from core.system.limited_files import FileKind, Refused, check_format, json_value
 from core_learn.errors import HeadFileError
 from core_learn.heads import Array
 
 FORMAT = 1
+READING = FileKind(
+    "a head of core-learn",
+    HeadFileError,
+    "Learn it again, and save it with FewShot.save().",
+    2**30,  # 16,000 labels of 8,192 features
+)
+MOST = 1e100
+"""The largest number of a head: times a state, a float32, and summed, it does not overflow."""
+
 _LENGTH = struct.Struct("<Q")
 _MOST_HEADER = 1 << 24  # bytes: the labels of any task, and no attack on the memory
 HEAD_KIND = outputs.Kind(
@@ -41,8 +50,10 @@ class Head:
 
     ``weights`` [H, K] and ``bias`` [K] make a row's scores, of which the softmax, ``scale`` times,
     is its probabilities. ``probes`` [P, H] are the states of fixed texts, by which a model is known
-    again. ``kind``, ``strength``, ``accuracy`` (of rows that were left out, None where there were
-    too few) and ``rows`` say how it came about.
+    again. ``kind``, ``strength``, ``rows`` and ``accuracy`` say how it came about: the last is the
+    share that is right of rows that neither the head nor its choice had seen, None where a label
+    had too few texts. Raises `HeadFileError` for what makes no probabilities: shapes that do not
+    fit, numbers that are not finite, or beyond `MOST`.
     """
 
     labels: tuple[str, ...]
@@ -57,6 +68,10 @@ class Head:
     strength: float
     rows: int
     accuracy: float | None = None
+
+    def __post_init__(self) -> None:
+        with READING.errors():
+            _check(self)
 
 
 def save_head(head: Head, path: str | os.PathLike[str]) -> None:
@@ -85,84 +100,75 @@ def save_head(head: Head, path: str | os.PathLike[str]) -> None:
 
 def load_head(path: str | os.PathLike[str]) -> Head:
     """Read a head. Raises `HeadFileError` for any other file, OSError for one not to be read."""
-    shown = os.fspath(path)
-    data = Path(path).read_bytes()
-    try:
+    data = READING.read(path)
+    with READING.named(path), READING.errors():
         header, numbers = _parted(data)
-        facts = _facts(header)
-        arrays = {name: _tensor(header, name, numbers) for name in _TENSORS}
-        return _head(facts, arrays)
-    except _NewerError as error:
-        raise HeadFileError(f"{shown!r}: {error}") from None
-    except (ArithmeticError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise HeadFileError(
-            f"{shown!r} is no head that core-learn has written, or it is broken: "
-            f"{type(error).__name__}: {error}. Learn it again, and save it with FewShot.save()."
-        ) from None
+        values = _facts(header.table("__metadata__"))
+        values |= {name: _tensor(header.table(name), numbers) for name in _TENSORS}
+        return Head(**values)
 
 
-class _NewerError(Exception):
-    """The file is of a format that this version does not know."""
-
-
-def _parted(data: bytes) -> tuple[Mapping[str, Any], bytes]:
-    """The header and the bytes behind it."""
+def _parted(data: bytes) -> tuple[Fields, memoryview]:
+    """The header and the bytes after it."""
     if len(data) < _LENGTH.size:
-        raise ValueError("it is too short")
+        raise Refused("it is too short")
     (length,) = _LENGTH.unpack_from(data)
     if length > min(_MOST_HEADER, len(data) - _LENGTH.size):
-        raise ValueError("its header is longer than the file")
+        raise Refused("its header is longer than the file, or than any task needs")
     end = _LENGTH.size + length
-    header = json.loads(data[_LENGTH.size : end])
-    if not isinstance(header, dict):
-        raise TypeError("its header is no table")
-    return header, data[end:]
+    header = Fields(json_value(data[_LENGTH.size : end]))
+    return header.only(("__metadata__", *_TENSORS)), memoryview(data)[end:]
 
 
-def _facts(header: Mapping[str, Any]) -> dict[str, Any]:
-    metadata = header["__metadata__"]
-    written = int(metadata["core_learn.format"])
-    if written > FORMAT:
-        raise _NewerError(
-            f"the head is of format {written}, and this version of core-learn reads formats up to "
-            f"{FORMAT}. Install a newer core-learn."
-        )
-    facts = json.loads(metadata["core_learn.head"])
-    if not isinstance(facts, dict):
-        raise TypeError("its metadata are no table")
-    return facts
+def _facts(metadata: Fields) -> dict[str, Any]:
+    written = metadata.only(("core_learn.format", "core_learn.head")).text("core_learn.format")
+    check_format(int(written) if len(written) < 9 and written.isdecimal() else written, FORMAT)
+    data = Fields(json_value(metadata.text("core_learn.head")))
+    data.only(Head.__dataclass_fields__.keys() - set(_TENSORS))
+    return {
+        "labels": data.texts("labels"),
+        **{name: data.text(name) for name in ("template", "kind")},
+        **{name: data.integer(name) for name in ("layer", "num_layers", "rows")},
+        **{name: data.number(name) for name in ("scale", "strength")},
+        "accuracy": data.number("accuracy") if data.given("accuracy") else None,
+    }
 
 
-def _tensor(header: Mapping[str, Any], name: str, numbers: bytes) -> Array:
-    entry = header[name]
-    shape, (start, end) = tuple(entry["shape"]), entry["data_offsets"]
-    if entry["dtype"] != "F64" or not all(type(each) is int and each > 0 for each in shape):
-        raise ValueError(f"{name} is no array of float64")
-    if not 0 <= start <= end <= len(numbers) or end - start != 8 * math.prod(shape):
-        raise ValueError(f"{name} does not lie in the file")
-    found = np.frombuffer(numbers[start:end], "<f8").reshape(shape).astype(np.float64)
-    if not np.isfinite(found).all():
-        raise ValueError(f"{name} has numbers that are not finite")
-    return found
+def _tensor(entry: Fields, numbers: memoryview) -> Array:
+    place = entry.only(("dtype", "shape", "data_offsets")).place
+    if entry.text("dtype") != "F64":
+        raise Refused(f"{place} is not of float64")
+    shape = tuple(integer_in(*item, low=1) for item in entry.items("shape"))
+    offsets = [integer_in(*item) for item in entry.items("data_offsets")]
+    start, end = offsets if len(offsets) == 2 else (0, -1)
+    if not start <= end <= len(numbers) or end - start != 8 * math.prod(shape):
+        raise Refused(f"{place} does not lie in the file")
+    return np.frombuffer(numbers[start:end], "<f8").reshape(shape).astype(np.float64)
 
 
-def _head(facts: dict[str, Any], arrays: Mapping[str, Array]) -> Head:
-    facts["labels"] = tuple(facts["labels"])
-    head = Head(**{**facts, **arrays})
-    kinds: tuple[tuple[object, type | tuple[type, ...]], ...] = (
-        *((label, str) for label in head.labels),
-        *((each, str) for each in (head.template, head.kind)),
-        *((each, int) for each in (head.layer, head.num_layers, head.rows)),
-        *((each, (int, float)) for each in (head.scale, head.strength)),
-        (head.accuracy, (int, float, type(None))),
-    )
-    if not all(isinstance(value, kind) for value, kind in kinds):
-        raise TypeError("its metadata have values of a wrong kind")
+def _check(head: Head) -> None:
+    """Raise `Refused` for a head that makes no probabilities."""
+    for place, label in enumerate(head.labels):
+        text_in(label, f"labels[{place}]")
+    for name in ("template", "kind"):
+        text_in(getattr(head, name), name)
+    for name in ("num_layers", "rows"):
+        integer_in(getattr(head, name), name)
+    integer_in(head.layer, "layer", high=head.num_layers)
+    number_in(head.scale, "scale", 1 / MOST, MOST)
+    number_in(head.strength, "strength", 0.0)
+    if head.accuracy is not None:
+        number_in(head.accuracy, "accuracy", 0.0, 1.0)
+    if "{text}" not in head.template:
+        raise Refused("its template has no {text}")
 
     count, size = len(head.labels), len(head.weights)
     shapes = head.weights.shape, head.bias.shape, head.probes.shape[1:]
     if shapes != ((size, count), (count,), (size,)) or len(set(head.labels)) < max(count, 2):
-        raise ValueError(f"its arrays {shapes} do not fit its {count} labels")
-    if not 0 <= head.layer <= head.num_layers or not 0 < head.scale < math.inf:
-        raise ValueError("its layer or its scale is out of range")
-    return head
+        raise Refused(f"its arrays {shapes} do not fit its {count} labels")
+    for name in _TENSORS:
+        array = getattr(head, name)
+        if not np.isfinite(array).all():
+            raise Refused(f"{name} has numbers that are not finite")
+        if np.abs(array).max(initial=0.0) > MOST:
+            raise Refused(f"{name} has numbers beyond {MOST:g}")

@@ -4,7 +4,7 @@
 ``strength`` times the mean square of a feature, summed over the rows, in front of the squared
 weights (Hoerl and Kennard, 1970). *Shrunk LDA*: Gaussian classes with one covariance, of which a
 share, ``strength`` from 0 to 1, is replaced by its mean variance in every direction (Friedman,
-1989). Both read the rows through the singular values of a matrix of n rows and H features, so that
+1989). Both invert a matrix of H by H features, through one of n by n where rows are fewer, so that
 a few rows of many features cost little.
 
 Shapes: n rows, H features, K classes.
@@ -12,7 +12,7 @@ Shapes: n rows, H features, K classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,7 @@ from core_learn.errors import TrainingDataError
 Array = npt.NDArray[np.float64]
 Classes = npt.NDArray[np.intp]  # of each row, its class's number
 
-_NOTHING = 1e-12  # of the greatest singular value: what is less is rounding
+_NOTHING = 1e-12  # what is less, of a singular value, is rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,28 +38,41 @@ class Linear:
         return rows @ self.weights + self.bias
 
 
-@dataclass(frozen=True, slots=True)
-class Spectrum:
-    """The singular values of rows [n, H], and what they are the values of; zero ones are left out.
+class Squares:
+    """The matrix ``rows.T @ rows`` [H, H], ready to be scaled, shifted and inverted.
 
-    ``left`` [n, R], ``values`` [R], ``right`` [R, H].
+    It is taken apart once, in its smaller form: ``rows @ rows.T`` [n, n] where rows are fewer than
+    features has the same eigenvalues but for zeros.
     """
 
-    left: Array
-    values: Array
-    right: Array
-
-    @classmethod
-    def of(cls, rows: Array) -> Spectrum:
-        """Decompose rows. Raises `TrainingDataError` for rows that are all alike."""
-        left, values, right = np.linalg.svd(rows, full_matrices=False)
-        some = values > _NOTHING * max(1.0, values.max(initial=0.0))
-        if not some.any():
+    def __init__(self, rows: Array) -> None:
+        """Take it apart. Raises `TrainingDataError` for rows that are all alike."""
+        self.size = rows.shape[1]
+        self.trace = float((rows**2).sum())
+        self._rows = rows if len(rows) < self.size else None
+        small = rows.T @ rows if self._rows is None else rows @ rows.T
+        values, self._vectors = np.linalg.eigh(small)
+        self._values = np.maximum(values, 0.0)
+        if self._values.max(initial=0.0) <= _NOTHING**2:
             raise TrainingDataError(
                 "All rows have the same features, so that nothing tells their classes apart. Give "
                 "texts that differ, or a template that ends behind the text."
             )
-        return cls(left[:, some], values[some], right[some])
+
+    def solved(self, targets: Array, pairs: Iterable[tuple[float, float]]) -> Iterator[Array]:
+        """Yield ``(scale * rows.T @ rows + shift * 1)^-1 @ targets`` [H, K] for each pair.
+
+        For fewer rows than features by the identity of Woodbury, which inverts the small form.
+        """
+        if self._rows is None:
+            inside = self._vectors.T @ targets
+            for scale, shift in pairs:
+                yield self._vectors @ (inside / (scale * self._values + shift)[:, None])
+            return
+        inside = self._vectors.T @ (self._rows @ targets)
+        for scale, shift in pairs:
+            parts = (scale / (scale * self._values + shift))[:, None] * inside
+            yield (targets - self._rows.T @ (self._vectors @ parts)) / shift
 
 
 def ridge(
@@ -68,13 +81,12 @@ def ridge(
     """Yield the ridge of each strength, for ``count`` classes."""
     targets = np.eye(count)[classes]  # [n, K]
     middle, mean = rows.mean(axis=0), targets.mean(axis=0)
-    spectrum = Spectrum.of(rows - middle)
-    projected = spectrum.left.T @ (targets - mean)  # [R, K]
-    unit = float((spectrum.values**2).sum()) / rows.shape[1]
+    centred = rows - middle
+    squares = Squares(centred)
+    unit = squares.trace / squares.size
 
-    for strength in strengths:
-        shrunk = spectrum.values / (spectrum.values**2 + strength * unit)  # [R]
-        weights = spectrum.right.T @ (shrunk[:, None] * projected)
+    pairs = [(1.0, strength * unit) for strength in strengths]
+    for weights in squares.solved(centred.T @ (targets - mean), pairs):
         yield Linear(weights, mean - middle @ weights)
 
 
@@ -82,17 +94,11 @@ def lda(rows: Array, classes: Classes, count: int, strengths: Sequence[float]) -
     """Yield the discriminant of each strength; the share of a class's rows is its prior."""
     sizes = np.bincount(classes, minlength=count)
     means = np.array([rows[classes == each].mean(axis=0) for each in range(count)])  # [K, H]
-    spectrum = Spectrum.of((rows - means[classes]) / np.sqrt(len(rows)))
-    variances = spectrum.values**2  # of the covariance within the classes
-    unit = float(variances.sum()) / rows.shape[1]
-    seen = spectrum.right @ means.T  # [R, K]
+    squares = Squares((rows - means[classes]) / np.sqrt(len(rows)))  # the covariance within them
+    unit = squares.trace / squares.size
 
-    # The inverse of (1 - s) C + s u I, where C has these variances along the right vectors.
-    for strength in strengths:
-        base = strength * unit
-        along = (1.0 - strength) * variances
-        rest = (along / (along + base))[:, None] * seen
-        weights = (means.T - spectrum.right.T @ rest) / base  # [H, K]
+    pairs = [(1.0 - strength, strength * unit) for strength in strengths]
+    for weights in squares.solved(means.T, pairs):
         bias = np.log(sizes / sizes.sum()) - 0.5 * (means.T * weights).sum(axis=0)
         yield Linear(weights, bias)
 

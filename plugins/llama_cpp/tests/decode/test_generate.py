@@ -106,3 +106,10 @@ def _load(path: Path, n_batch: int = 512, **options: object) -> LlamaModel:
     own = {"n_threads": 1, "n_batch": n_batch}
     model = core.load_model(path, backend="llama_cpp", options=own, **options)  # type: ignore[arg-type]
     return cast("LlamaModel", model)
+
+
+def test_no_awaited_stream_stays_however_it_ends(
+    tiny_model: LlamaModel, left_of_streams: Callable[..., dict[str, int]]
+) -> None:
+    left = left_of_streams(tiny_model, "a")
+    assert not any(left.values()), left

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 from lm_eval import utils
 from lm_eval.api.model import TemplateLM
@@ -12,6 +12,7 @@ from lm_eval.api.registry import register_model
 from tqdm import tqdm
 
 import core
+from core.secret import refuse_secrets
 from core.support import unsupported
 from core_lm_eval.generating import config_of
 from core_lm_eval.likelihoods import Pair, scores
@@ -57,6 +58,18 @@ class CoreLM(TemplateLM):  # type: ignore[misc]
         self._batch = int(size) if size.isdecimal() else _BATCH
         self._prefix = prefix_token_id
         self._templated = False
+
+    @classmethod
+    def create_from_arg_obj(
+        cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None
+    ) -> Self:
+        """Create one from lm-eval's ``model_args``, which it writes into its results.
+
+        Raises `core.InvalidOptionError` for a key among them.
+        """
+        refuse_secrets(arg_dict, "lm-eval")
+        created: Self = super().create_from_arg_obj(arg_dict, additional_config)
+        return created
 
     # ----------------------------------------------------------------------- tokens
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from core.errors import (
 )
 from core.models.files import resolve_path
 from core.options import LoadConfig
+from core.secret import Secret
 from core.support import ASKED, Chosen, asked_integer, chosen_backend, unicode_error
 from core.types import Choice, ModelInfo
 from core_mlx_lm_bridge.availability import ENVIRONMENT, named_interpreter, resolve_interpreter
@@ -30,6 +32,7 @@ from core_mlx_lm_bridge.turns import Turns
 
 WORKER = Path(__file__).with_name("worker.py")
 
+_LOG = logging.getLogger("core_mlx_lm_bridge")
 _STEP = 512
 _PLAIN = "without null characters and lone surrogates"
 _SILENCE_SECONDS = 600.0
@@ -48,6 +51,7 @@ def open_model(backend: str, path: str, config: LoadConfig) -> BridgeModel:
     session = Session(settings)
     facts = session.start(never_stop)
 
+    _report_window(path, facts)
     choices = (
         chosen_backend(backend, config),
         Choice("device", facts.device, _device_reason(config)),
@@ -58,6 +62,18 @@ def open_model(backend: str, path: str, config: LoadConfig) -> BridgeModel:
         _step(config).choice,
     )
     return BridgeModel(backend, _info(facts), choices, Line(session, Turns()))
+
+
+def _report_window(path: str, facts: Ok) -> None:
+    """Log a sliding window that mlx-lm ignores and that the context exceeds."""
+    window = facts.ignored_window
+    if 0 < window < facts.context_length:
+        _LOG.warning(
+            "mlx-lm ignores sliding_window=%d of %s: beyond %d tokens the output is not the "
+            "model's own. Load it with context_len=%d to stay below that, or with another "
+            "backend, if `infer-cli info` shows one.",
+            *(window, path, window, window),
+        )
 
 
 def _settings(backend: str, path: str, config: LoadConfig, python: Choice) -> WorkerSettings:
@@ -110,9 +126,10 @@ def _environment(config: LoadConfig) -> dict[str, str]:
     asked = config.options.get("env", {})
     if not isinstance(asked, Mapping):
         raise InvalidOptionError("env", asked, "a mapping of names to values, both strings")
-    for name, value in asked.items():
+    variables = {name: Secret(value).reveal() for name, value in asked.items()}
+    for name, value in variables.items():
         _check_variable(name, value)
-    return dict(asked)
+    return variables
 
 
 def _check_variable(name: object, value: object) -> None:

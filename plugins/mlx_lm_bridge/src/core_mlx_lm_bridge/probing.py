@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import importlib.util
 import os
-from collections.abc import Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 
 from core.errors import CoreError, InvalidModelError
 from core.models.files import model_formats, read_config_json, resolve_path
+from core_mlx_lm_bridge.ignored import ignored, refusal_of
+from core_mlx_lm_bridge.model_code import renamed
 
 # What transformers makes a tokeniser of.
 _TOKENISERS = ("tokenizer*", "vocab.*", "*.model", "*.tiktoken", "tekken.json")
@@ -26,11 +26,15 @@ def refusal(path: str | os.PathLike[str]) -> str | None:
     if config.get("model_file") is not None:
         return f"{path} brings code of its own, and code of a model is never run."
     model_type = str(config["model_type"])
+    package = _package()
     known = known_model_types()
     if known and model_type not in known:
         return f"mlx-lm has no code for the model type {model_type!r} of {path}."
     if not _has_tokeniser(resolve_path(path)):
         return f"no tokeniser ({path} holds none of {', '.join(_TOKENISERS)}). Fetch it as well."
+    if package is not None:
+        keys = ignored(package, resolve_path(path), config).keys
+        return refusal_of(keys) if keys else None
     return None
 
 
@@ -57,29 +61,24 @@ def checked_config(path: str | os.PathLike[str]) -> dict[str, object]:
 
 def known_model_types() -> set[str]:
     """The model types of the mlx-lm that is installed here; empty where none is, or is found."""
+    package = _package()
+    return set() if package is None else set(_model_types(package))
+
+
+def _package() -> Path | None:
     spec = importlib.util.find_spec("mlx_lm")
     if spec is None or not spec.submodule_search_locations:
-        return set()
-    return set(_model_types(Path(spec.submodule_search_locations[0])))
+        return None
+    return Path(spec.submodule_search_locations[0])
 
 
 @functools.cache
 def _model_types(package: Path) -> frozenset[str]:
     try:
         own = {file.stem for file in (package / "models").glob("*.py")}
-        renamed = _remapping((package / "utils.py").read_text(encoding="utf-8"))
+        return frozenset(own | set(renamed(package)))
     except (OSError, SyntaxError, ValueError):
         return frozenset()
-    return frozenset(own | set(renamed))
-
-
-def _remapping(source: str) -> Mapping[str, str]:
-    """``MODEL_REMAPPING`` of mlx_lm/utils.py, read as text: importing it has side effects."""
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MODEL_REMAPPING":
-            found: Mapping[str, str] = ast.literal_eval(node.value)
-            return found
-    return {}
 
 
 def _weights(directory: str) -> list[str]:

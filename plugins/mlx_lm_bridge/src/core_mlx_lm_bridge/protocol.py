@@ -115,6 +115,7 @@ class Ok(Message):
 
     ``dtype`` is that of its weights, ``device`` what it runs on ("cpu: ..." or "gpu: ..."),
     ``blas`` the library in front of MLX's own on a Linux CPU, ``mlx_lm`` the version of mlx-lm.
+    ``ignored_window`` is the sliding window that mlx-lm ignores, in tokens; 0 for none.
     """
 
     version: int = 0
@@ -129,6 +130,7 @@ class Ok(Message):
     device: str = ""
     blas: str = ""
     mlx_lm: str = ""
+    ignored_window: int = 0
 
 
 class Token(Message):

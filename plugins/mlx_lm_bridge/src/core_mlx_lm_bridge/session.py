@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
@@ -46,11 +46,14 @@ class _TooLateError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """The command and the first message of a worker; ``silence_timeout`` is in seconds."""
+    """The command and the first message of a worker; ``silence_timeout`` is in seconds.
+
+    The environment may hold secrets, and is in nobody's repr.
+    """
 
     backend: str
     command: Sequence[str]
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = field(repr=False)
     load: Load
     silence_timeout: float
 

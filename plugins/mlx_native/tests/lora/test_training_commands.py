@@ -53,12 +53,16 @@ def test_train_and_eval_of_labels(checkpoint: Checkpoint, tmp_path: Path, cli: c
     model, out = checkpoint("gemma3", max_position_embeddings=512), tmp_path / "out"
     data = jsonl(tmp_path / "rows.jsonl", rows())
     asked = ("-m", model, "-b", "mlx_cpu", "-i", data, "--template", r"{text}\n:")
-    shown = run(
+    done = invoked(
         cli, "train", *asked, *SHORT, "--hold-out", 0.25, "--validation", data,
         "--validate-every", 8, "--save-every", 8, "--betas", "0.9,0.99",
         "--targets", "q_proj,v_proj", out,
     )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    shown, warned = done.stdout, done.stderr
     assert shown.endswith(f"{out}\n")
+    assert "6 of 6 rows that are judged have texts that are used for validation too" in warned
+    assert "that are learned too" not in warned
     assert "before: " in shown
     assert "after: 6 of 6 right, 100.0%" in shown
     assert "after, with a temperature fitted on validation: " in shown
@@ -69,7 +73,7 @@ def test_train_and_eval_of_labels(checkpoint: Checkpoint, tmp_path: Path, cli: c
 
     report = json.loads((out / "report.json").read_text())
     assert report["after"]["raw"]["accuracy"] == 1.0 > report["before"]["raw"]["accuracy"]
-    assert report["after"]["calibrated"]["expected_calibration_error"] >= 0
+    assert report["after"]["calibrated"]["calibration_error"] >= 0
     noted = json.loads((out / "adapter_config.json").read_text())["core_training"]
     assert noted["template"] == "{text}\n:"
     assert noted["labels"] == ["ab", "no"]

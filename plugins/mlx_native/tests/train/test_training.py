@@ -225,10 +225,12 @@ def test_a_newer_checkpoint_is_refused_by_its_number(load: Load, tmp_path: Path)
     newer = whole.replace(b'\\"format\\": 1', b'\\"format\\": 9')
     assert newer != whole
     path.write_bytes(newer)
-    with pytest.raises(core.TrainingError, match=r"is of format 9, .* up to 1"):
+    with pytest.raises(core.TrainingError, match=r"in format 9, .* up to 1"):
         load().train(labelled(), config(directory=tmp_path, resume=True))
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(core.TrainingError, match=r"or it is broken"):
+    with pytest.raises(
+        core.TrainingError, match=r"is not a checkpoint of a training: it cannot be read"
+    ):
         load().train(labelled(), config(directory=tmp_path, resume=True))
 
 

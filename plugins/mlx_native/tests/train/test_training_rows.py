@@ -12,7 +12,7 @@ import pytest
 import core
 from core_mlx_native.model import MlxModel
 from core_mlx_native.train.batches import IGNORED, Batches, batch_of
-from core_mlx_native.train.data import Fields, read_examples, split_by_label
+from core_mlx_native.train.data import Fields, read_examples, shared_texts, split_by_label
 from core_mlx_native.train.rows import TokenRow
 from plugins.mlx_native.tests.train.tasks import config, labelled
 
@@ -250,9 +250,49 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_held_out_is_of_each_label_and_never_learned() -> None:
-    kept, held = split_by_label(labelled(10), 0.3, seed=1)
+    some = [
+        core.TrainingExample(text=f"{label} {n}", label=label)
+        for n in range(10)
+        for label in ("no", "ab")
+    ]
+    kept, held = split_by_label(some, 0.3, seed=1)
     assert [sum(each.label == label for each in held) for label in ("no", "ab")] == [3, 3]
-    assert len(kept) + len(held) == 20
-    assert not {each.text for each in kept} & {each.text for each in held} or len(kept) == 14
+    assert (len(kept), len(held)) == (14, 6)
+    assert sorted(each.text for each in [*kept, *held]) == sorted(each.text for each in some)
     with pytest.raises(core.TrainingError, match=r"none is left to learn from"):
-        split_by_label(labelled(1), 0.9, seed=1)
+        split_by_label(some[:2], 0.9, seed=1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_with_equal_texts_are_all_learned_or_all_held_out(seed: int) -> None:
+    spaces = ("{}", " {}", "{}\n")
+    some = [
+        core.TrainingExample(text=space.format(f"{label} {n}"), label=label)
+        for space in spaces
+        for n in range(8)
+        for label in ("no", "ab")
+    ]
+    kept, held = split_by_label(some, 0.25, seed)
+    assert (len(kept), len(held)) == (36, 12)
+    assert not {each.text.strip() for each in kept} & {each.text.strip() for each in held}
+    assert shared_texts(held, kept) == 0
+    assert shared_texts(held, some) == 12
+    one_text = [core.TrainingExample(text="a", label="no")] * 9 + some
+    assert shared_texts(*split_by_label(one_text, 0.25, seed)) == 0
+    with pytest.raises(core.TrainingError, match=r"1 different texts"):
+        split_by_label([each for each in one_text if each.text == "a"], 0.25, seed)
+
+
+def test_equal_prompts_and_conversations_stay_together_whatever_their_answer() -> None:
+    question = core.Message("user", "a")
+    pairs = [
+        [core.TrainingExample(prompt="a", completion=answer) for answer in "bc"],
+        [
+            core.TrainingExample(messages=(question, core.Message("assistant", answer)))
+            for answer in "bc"
+        ],
+    ]
+    other = core.TrainingExample(text="x")
+    for pair in pairs:
+        assert shared_texts(*split_by_label([*pair, other], 0.4, seed=0)) == 0
+        assert shared_texts(pair[:1], pair[1:]) == 1

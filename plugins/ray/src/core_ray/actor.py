@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 import core
+from core.support import without_blank
 from core_ray.errors import ActorLoadError, PoisonedRowError
 from core_ray.record import Reporter
 from core_ray.work import Work, with_answers
@@ -26,7 +27,8 @@ _LOAD = "load"
 class Actor:
     """Adds the answers of a model to batches of rows, whose texts are in the column ``text``.
 
-    ``tries`` processes, two at least, may die of a row, or of a load.
+    ``tries`` processes, two at least, may die of a row, or of a load. A blank text is its row's
+    error unless ``allow_blank``.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class Actor:
         text: str,
         reporter: Reporter,
         tries: int = 3,
+        allow_blank: bool = False,
     ) -> None:
         self._work, self._text, self._reporter, self._tries = work, text, reporter, tries
         self._failure = ""
@@ -43,7 +46,8 @@ class Actor:
             self._failure = f"{tries} processes died of it"
         else:
             try:
-                self._ask = work.bound(load())
+                ask = work.bound(load())
+                self._ask = ask if allow_blank else without_blank(ask, work.failed)
             except Exception as error:  # noqa: BLE001 - whatever it is, the job ends with it
                 self._failure = f"{type(error).__name__}: {error}"
         reporter.ended(_LOAD)

@@ -13,6 +13,7 @@ import ray.data
 import core
 from core import validate
 from core.options import resolve_generate
+from core.secret import refuse_secrets
 from core.tasks.deciding import Path, Question, question_of
 from core.tasks.template import check_template
 from core_ray.actor import Actor, load_model
@@ -32,7 +33,8 @@ class Running(TypedDict, total=False):
     ``backend`` and ``options`` are for `core.load_model`. ``concurrency`` actors with ``num_gpus``
     and ``num_cpus`` each are taken, or as many as suit the cluster; with ``num_cpus``, a model
     computes with so many threads. ``batch_size`` rows (1024) are asked at once. ``tries`` processes
-    (3, or two at least) may die of a row, and it is left out.
+    (3, or two at least) may die of a row, and it is left out. A text that is empty or white space
+    is its row's error unless ``allow_blank``.
     """
 
     backend: str
@@ -42,6 +44,7 @@ class Running(TypedDict, total=False):
     num_gpus: float | None
     batch_size: int
     tries: int
+    allow_blank: bool
 
 
 def classify(
@@ -101,7 +104,10 @@ def _mapped(
     load = _loading(model, running, placement.threads)
     return dataset.map_batches(
         Actor,
-        fn_constructor_args=(work, load, text, Reporter.start(), tries),
+        fn_constructor_args=(
+            *(work, load, text, Reporter.start(), tries),
+            validate.flag("allow_blank", running.get("allow_blank", False)),
+        ),
         batch_size=validate.integer("batch_size", running.get("batch_size", 1024), 1),
         batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(size=placement.actors),
@@ -112,9 +118,13 @@ def _mapped(
 
 
 def _loading(model: Model, running: Running, threads: int | None) -> Callable[[], core.TextModel]:
-    """What loads the model in an actor. Raises TypeError for one that is loaded already."""
+    """Return what loads the model in an actor.
+
+    Raises TypeError for one that is loaded already, `InvalidOptionError` for a key in the options.
+    """
     if isinstance(model, str | os.PathLike):
         options = dict(running.get("options", {}))
+        refuse_secrets(options, "the processes of the cluster")
         return partial(load_model, os.fspath(model), running.get("backend", ""), options, threads)
     if not callable(model):
         raise TypeError(

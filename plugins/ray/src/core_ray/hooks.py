@@ -38,6 +38,9 @@ def core_register_commands(cli: Any) -> None:
     )
     @click.option("--field", default="text", show_default=True, help="The column with the text.")
     @click.option("--id-field", help="A column whose values differ; default: one that is made.")
+    @click.option(
+        "--allow-blank", is_flag=True, help="Use rows whose text is blank. Default: they fail."
+    )
     @click.option("--labels", metavar="A,B,C", help="The labels to choose from.")
     @click.option(
         "--label-prefix",

@@ -46,7 +46,8 @@ def run(flags: Mapping[str, Any]) -> None:
     folders.refuse_inside(out, source)
     files, folder = pyarrow.fs.FileSystem.from_uri(out)
     content = to_toml(question) if not flags["head"] else Path(flags["head"]).read_bytes().hex()
-    facts = (source, flags["field"], flags["id_field"], flags["model"], content)
+    reading = (source, flags["field"], flags["id_field"], flags["allow_blank"])
+    facts = (*reading, flags["model"], content)
     job = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
     if _finished(files, folder, job, flags):
         click.echo(f"{out} is finished; nothing is left to do.", err=True)
@@ -60,7 +61,7 @@ def run(flags: Mapping[str, Any]) -> None:
     )
     rows = ray.data.read_parquet(source, include_row_hash=identity == _ROW)
     rows = rows.repartition(target_num_rows_per_block=flags["rows_per_file"])
-    placing = ("backend", "concurrency", "num_gpus", "num_cpus", "batch_size")
+    placing = ("backend", "concurrency", "num_gpus", "num_cpus", "batch_size", "allow_blank")
     try:
         answers = classify(
             rows,

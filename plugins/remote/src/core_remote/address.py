@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from core.errors import ModelNotFoundError, UnsupportedModelError
 from core.models.files import is_server, model_formats, resolve_path
+from core.secret import Secret
 from core.support import unicode_error
+from core.system.visible import visible_lines
+
+_KEY_LENGTH = 4  # characters: a shorter text occurs in any message
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server's base, without a slash behind it, and the model's name there; "" is its first."""
+    """A server's base URL, without a slash at its end, the model's name there, and the key for it.
+
+    The name "" stands for the server's first model, an empty key for none.
+    """
 
     base: str
     model: str = ""
+    key: Secret = field(default=Secret(""), repr=False, compare=False)
 
     @property
     def host(self) -> str:
         """The host and the port, for messages."""
         return urlsplit(self.base).netloc
+
+    def quoted(self, text: str) -> str:
+        """Return a text of the server's for an error message, on lines that a terminal may show.
+
+        A server may repeat the key that it refuses: it is masked.
+        """
+        key = self.key.reveal()
+        return visible_lines(text.replace(key, str(self.key)) if len(key) >= _KEY_LENGTH else text)
 
     def url(self, path: str) -> str:
         """The URL of a path, which begins with a slash."""

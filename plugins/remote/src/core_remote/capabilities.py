@@ -12,8 +12,9 @@ CONTRACT = frozenset(Capability) - {
     Capability.ADAPTING,
     Capability.TRAINABLE,
     Capability.DEVICE_REPORTING,
+    Capability.MODEL_FINDING,
 }
-"""core's own wire: all but what belongs to a load, or to the machine that the server runs on."""
+"""core's own wire: all but what belongs to a load, or to the server's machine and its files."""
 
 OPENAI = _ALWAYS | {
     Capability.GENERATE,

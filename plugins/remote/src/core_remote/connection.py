@@ -31,6 +31,7 @@ Put = Callable[[bytes], None]
 """Takes a line of an answer."""
 
 MAX_LINE = 64 * 2**20  # bytes; the logits of one row are a line
+_LINES, _LINES_EACH = 1000, 2  # allowed lines of an answer, and for each token or row of it
 _MAX_REFUSAL = 64 * 2**10
 _CONNECT_SECONDS = 20.0
 _LOOK_SECONDS = 0.02
@@ -39,18 +40,14 @@ _JOIN_SECONDS = 10.0  # a name that is being looked up keeps its thread so long
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a server is asked. ``slots``: requests at once, 0 for as many as come.
+    """Address of a server and limits of its requests.
 
-    ``silence_timeout`` is in seconds. The key is in nobody's repr.
+    ``silence_timeout`` is in seconds; ``slots``: requests at once, 0 for as many as come.
     """
 
     address: Address
-    api_key: str
     silence_timeout: float
     slots: int = 0
-
-    def __repr__(self) -> str:
-        return f"Settings({self.address!r}, slots={self.slots})"
 
 
 class Connection:
@@ -87,11 +84,11 @@ class Connection:
                 "with core.load_model()."
             )
 
-    def ask(self, path: str, body: object, *, lines: bool = True) -> Exchange:
-        """Send a request, of which the answer's lines come, or its whole body as one."""
+    def ask(self, path: str, body: object, most: int) -> Exchange:
+        """Send a request, whose answer has about ``most`` lines at most."""
         self.check_usable()
         content = msgspec.json.encode(body)
-        return self.carry_out(lambda put: self._exchange(put, path, content, lines))
+        return self.carry_out(lambda put: self._exchange(put, path, content, most))
 
     def carry_out(self, work: Callable[[Put], Coroutine[Any, Any, None]]) -> Exchange:
         """Run on the connection's thread what makes several requests of one, and puts its lines."""
@@ -182,8 +179,8 @@ class Connection:
 
     def _new_client(self) -> httpx.AsyncClient:
         headers = {"Accept-Encoding": "identity", "User-Agent": "core-remote"}
-        if self.settings.api_key:
-            headers["Authorization"] = f"Bearer {self.settings.api_key}"
+        if self.address.key:
+            headers["Authorization"] = f"Bearer {self.address.key.reveal()}"
         silence = self.settings.silence_timeout
         return httpx.AsyncClient(
             headers=headers,
@@ -202,18 +199,17 @@ class Connection:
         return self._turns
 
     @asynccontextmanager
-    async def lines(self, path: str, body: object) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The lines that answer a POST of ``body``. Raises the error of another answer."""
+    async def lines(
+        self, path: str, body: object, most: int
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Yield the lines that answer a POST, about ``most``. Raises another answer's error."""
         async with self._sound("POST", path, msgspec.json.encode(body)) as response:
-            yield self._lines(response)
+            yield self._lines(response, most)
 
-    async def _exchange(self, put: Put, path: str, content: bytes, lines: bool) -> None:
+    async def _exchange(self, put: Put, path: str, content: bytes, most: int) -> None:
         async with self._turns, self._sound("POST", path, content) as response:
-            if lines:
-                async for line in self._lines(response):
-                    put(line)
-            else:
-                put(await self._whole(response))
+            async for line in self._lines(response, most):
+                put(line)
 
     async def _carried(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -276,11 +272,18 @@ class Connection:
         try:
             yield response
         finally:
-            await response.aclose()
+            # A cancel that comes in the middle of it would leave the connection open.
+            await asyncio.shield(response.aclose())
 
-    async def _lines(self, response: httpx.Response) -> AsyncIterator[bytes]:
-        """The lines, without their ends and the empty ones; each has to be whole in time."""
-        parts, size = list[bytes](), 0
+    async def _lines(self, response: httpx.Response, most: int) -> AsyncIterator[bytes]:
+        """Yield the lines that say something, without their ends; each has to be whole in time.
+
+        Empty lines and comments of an event stream, as servers send them to keep a connection
+        open, do not count: a server that sends nothing else is silent. One that sends far more
+        lines than the request can have is left, for it may never end.
+        """
+        parts, size, count = list[bytes](), 0, 0
+        most = _LINES + _LINES_EACH * most
         chunks = response.aiter_raw()
         silence = self.settings.silence_timeout
         try:
@@ -290,16 +293,21 @@ class Connection:
                     if ended:
                         ended[0] = b"".join([*parts, ended[0]])
                         parts, size = [], 0
-                        for line in filter(None, map(bytes.strip, ended)):
+                        lines = [line for line in map(bytes.strip, ended) if not _is_ping(line)]
+                        for line in lines:
                             yield line
-                        limit.reschedule(asyncio.get_running_loop().time() + silence)
+                        count += len(lines)
+                        if count > most:
+                            raise failures.nonsense(self.address, f"more than {most} lines")
+                        if lines:
+                            limit.reschedule(asyncio.get_running_loop().time() + silence)
                     parts.append(rest)
                     size += len(rest)
                     if size > MAX_LINE:
                         raise failures.nonsense(self.address, f"a line beyond {MAX_LINE} bytes")
         except TimeoutError:
             raise failures.silent(self.address, silence) from None
-        if rest := b"".join(parts).strip():
+        if not _is_ping(rest := b"".join(parts).strip()):
             yield rest
 
     async def _whole(self, response: httpx.Response) -> bytes:
@@ -334,6 +342,11 @@ class Connection:
         if isinstance(error, httpx.RemoteProtocolError):
             return failures.nonsense(self.address, str(error)[:200])
         return failures.unreachable(self.address, error)
+
+
+def _is_ping(line: bytes) -> bool:
+    """Return whether a line says nothing: it is empty, or a comment of an event stream."""
+    return line[:1] in (b"", b":")
 
 
 def _is_broken_off(error: Exception) -> bool:

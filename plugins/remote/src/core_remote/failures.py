@@ -9,6 +9,7 @@ import httpx
 
 from core.errors import (
     BackendProcessError,
+    CoreError,
     ModelAccessError,
     ModelNotFoundError,
     PromptTooLongError,
@@ -22,9 +23,10 @@ _NOT_FOUND = 404
 
 # "maximum context length is 512 tokens. However, you requested 616 tokens (600 in your prompt",
 # "Requested tokens (600) exceed context window of 512": llama-cpp-python's words, and vLLM's.
-_LIMIT = re.compile(r"context (?:length|window)[^0-9]*(\d+)", re.IGNORECASE)
-_LENGTH = re.compile(r"(\d+) (?:tokens )?(?:in|from) (?:your prompt|the messages|the input)")
-_NUMBER = re.compile(r"\d+")
+_LIMIT = re.compile(r"context (?:length|window)[^0-9]*(\d{1,15})", re.IGNORECASE)
+_LENGTH = re.compile(r"(\d{1,15}) (?:tokens )?(?:in|from) (?:your prompt|the messages|the input)")
+_SECONDS = re.compile(r"[0-9]{1,7}")  # up to a few months
+_NUMBER = re.compile(r"\d{1,15}")
 _SHOWN = 300  # characters of a server's own words
 _GIVE_KEY = "Give its key as options={'api_key': ...}, or in CORE_REMOTE_API_KEY."
 _NEXT = "The next call asks it again."
@@ -56,7 +58,7 @@ def unreachable(address: Address, error: Exception) -> ServerError:
         what = "is no address that can be asked"
     else:
         what = "broke the connection off"
-    words = str(error) or type(error).__name__
+    words = address.quoted(str(error)) or type(error).__name__
     return ServerError(f"The server at {address.base} {what} ({words}). {_NEXT}")
 
 
@@ -85,13 +87,27 @@ def not_finite(token: str, logprob: float | None) -> RequestError:
 
 
 def nonsense(address: Address, what: str) -> ServerError:
-    """It sent what its wire does not know."""
+    """Return the error for an answer that its wire does not know, or that cannot be."""
+    what = address.quoted(what)
     return ServerError(f"The server at {address.base} sent what is no answer: {what}. {_NEXT}")
+
+
+def impossible(address: Address, what: str) -> RequestError:
+    """Return the error of a row whose answer does not fit what was asked."""
+    return RequestError(
+        f"The server at {address.base} sent an answer that cannot be: {address.quoted(what)}. "
+        "Check the server and its model; nothing of this row's answer was used."
+    )
+
+
+def stopped_there(address: Address, error: CoreError) -> RequestError:
+    """Return the error of a row that the server cancelled, and nobody here."""
+    return RequestError(f"The server at {address.base} cancelled the request: {error}")
 
 
 def refused(address: Address, response: httpx.Response, body: bytes) -> Exception:
     """The error of an answer that is no 200."""
-    status, told = response.status_code, _told(body)
+    status, told = response.status_code, _told(address, body)
     who = f"The server at {address.base}"
     if 300 <= status < 400:
         elsewhere = _place(response.headers.get("location", ""))
@@ -120,7 +136,7 @@ def of_request(response: httpx.Response, body: bytes, address: Address) -> Excep
 
 def of_words(address: Address, status: int, body: bytes) -> Exception:
     """The error of a request that was refused, by what the server says of it."""
-    words = _words(body)
+    words = _words(address, body)
     limit = _LIMIT.search(words)
     if status in _FAULTS and limit is not None:
         length = _LENGTH.search(words)
@@ -142,7 +158,7 @@ def missing_model(address: Address, names: list[str]) -> ModelNotFoundError:
 
 def unanswered(address: Address, status: int, body: bytes) -> Exception:
     """It gives no text in any way that is known here; it may lack a model that it does not list."""
-    told = f"{status}{_told(body)}"
+    told = f"{status}{_told(address, body)}"
     if address.model and status == _NOT_FOUND:
         return ModelNotFoundError(
             f"The server at {address.base} gives no text of a model {address.model!r} ({told})."
@@ -154,31 +170,49 @@ def unanswered(address: Address, status: int, body: bytes) -> Exception:
     )
 
 
-def from_wire(address: Address, data: object) -> Exception:
-    """The error that a line of core's own wire holds."""
+def from_wire(address: Address, data: object) -> CoreError:
+    """Return the error that a line of core's own wire holds."""
     try:
-        return error_of(data)
+        return quoted(address, error_of(data))
     except ValueError as error:
         return nonsense(address, str(error))
 
 
-def _words(body: bytes) -> str:
-    """What the body of a refusal says: OpenAI's shape, FastAPI's, or its beginning."""
+def quoted(address: Address, error: CoreError) -> CoreError:
+    """Return an error that was made on the server, its words as `Address.quoted` has them."""
+    error.args = tuple(address.quoted(it) if isinstance(it, str) else it for it in error.args)
+    for name, value in vars(error).items():
+        if isinstance(value, str):
+            setattr(error, name, address.quoted(value))
+    return error
+
+
+def gave_up(address: Address, words: str) -> RequestError:
+    """Return the error that a server sends in the middle of an answer."""
+    return RequestError(f"The server at {address.base} gave up: {address.quoted(words)[:_SHOWN]}")
+
+
+def _words(address: Address, body: bytes) -> str:
+    """Return what the body of a refusal says: OpenAI's shape, FastAPI's, or its beginning."""
+    return address.quoted(_text(body))[:_SHOWN]
+
+
+def _text(body: bytes) -> str:
     import msgspec
 
     text = body[: 4 * _SHOWN].decode(errors="replace").strip()
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return text[:_SHOWN]
+        return text
     for name in ("error", "detail", "message"):
         if isinstance(found, dict) and name in found:
             found = found[name]
-    return (found if isinstance(found, str) else text)[:_SHOWN]
+    return found if isinstance(found, str) else text
 
 
-def _told(body: bytes) -> str:
-    words = _words(body)
+def _told(address: Address, body: bytes) -> str:
+    words = _words(address, body)
     return f": {words}" if words else ""
 
 
@@ -189,4 +223,5 @@ def _place(location: str) -> str:
 
 
 def _seconds(text: str) -> float | None:
-    return float(text) if text.isascii() and text.isdigit() else None
+    """Return the seconds that a header asks for; None for what is not such a number."""
+    return float(text) if _SECONDS.fullmatch(text) else None

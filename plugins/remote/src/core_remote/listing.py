@@ -9,6 +9,12 @@ import msgspec
 from core.clock import never_stop
 from core_remote.connection import Connection
 
+LARGEST = 2**53
+"""Integers beyond are not exact in JSON, and no size of a model."""
+
+SLACK = 1e-3
+"""A log-probability above 0 by no more than this is one that was rounded."""
+
 
 def listed_models(connection: Connection) -> list[dict[str, Any]]:
     """The models that a server lists; nothing of one without that route."""
@@ -22,6 +28,9 @@ def listed_models(connection: Connection) -> list[dict[str, Any]]:
         return []
 
 
-def size_of(value: object) -> int:
-    """A size that a listing tells; 1 where it does not, the least that there can be."""
-    return value if isinstance(value, int) and value > 0 else 1
+def size_of(*values: object, unknown: int = 1) -> int:
+    """Return the first of these that can be a size; ``unknown`` where none can."""
+    return next(
+        (it for it in values if type(it) is int and 0 < it <= LARGEST),
+        unknown,
+    )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from core import validate
 from core.errors import ModelNotFoundError, UnsupportedOptionError
 from core.options import LoadConfig
 from core.protocols import Capability
+from core.secret import Secret, header_key
 from core.support import chosen_backend
 from core.types import Choice
 from core_remote.address import Address
@@ -27,8 +29,7 @@ def open_model(backend: str, address: Address, config: LoadConfig) -> RemoteMode
 
     Raises as `core.Backend.load_model` says.
     """
-    settings = _settings(address, config)
-    connection = Connection(settings)
+    connection = Connection(_settings(address, config))
     try:
         try:
             model = _opened(backend, connection, config)
@@ -65,15 +66,18 @@ def _opened(backend: str, connection: Connection, config: LoadConfig) -> RemoteM
 
 
 def _settings(address: Address, config: LoadConfig) -> Settings:
-    given = config.options.get("api_key", os.environ.get(KEY, ""))
-    key = validate.text("api_key", given)
     silence = config.options.get("silence_timeout", _SILENCE_SECONDS)
     return Settings(
-        address,
-        key,
+        replace(address, key=_key(config)),
         validate.real("silence_timeout", silence, 0.0, above=True),
         config.parallel_slots,
     )
+
+
+def _key(config: LoadConfig) -> Secret:
+    """Return the key, from the option or the environment. Raises `core.InvalidOptionError`."""
+    given = config.options.get("api_key")  # which was checked where it was given
+    return given if isinstance(given, Secret) else header_key(KEY, Secret(os.environ.get(KEY, "")))
 
 
 def _check_slots(backend: str, model: RemoteModel, config: LoadConfig) -> None:

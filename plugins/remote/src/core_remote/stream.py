@@ -43,6 +43,11 @@ class Wire(Protocol):
         """Why the answer ended; None until it has."""
         ...
 
+    @property
+    def over(self) -> bool:
+        """True once the server has ended its answer; a stop string ends it on this side alone."""
+        ...
+
     def metrics(self, clock: RequestClock, given: int) -> GenerateMetrics:
         """What it cost, as the server says, or as it was seen from here."""
         ...
@@ -237,7 +242,7 @@ class RemoteStream(TokenStreamBase):
     def _end(self, reason: FinishReason) -> None:
         if self._finalizer is not None:
             self._finalizer.detach()
-        if self._exchange is not None and self._wire.reason is None:
+        if self._exchange is not None and not self._wire.over:
             self._exchange.abort()
         self._reason = reason
         if not self._ready:

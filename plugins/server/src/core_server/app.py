@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import IO
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
@@ -20,7 +18,7 @@ from core.errors import GenerationTimeout
 from core.wires import systemone
 from core.wires.contract import OPERATIONS, PREFIX
 from core.wires.errors import OPENAI, SYSTEM_ONE, Dialect, refusal, unknown_model
-from core_server.bodies import parsed, spooled
+from core_server.bodies import spooled, whole
 from core_server.classifications import classify, classify_as_vllm, classify_lines
 from core_server.contract.answering import Contract
 from core_server.decisions import decide
@@ -29,30 +27,27 @@ from core_server.guard import Guard
 from core_server.measures import measures
 from core_server.models import Loadable, Models
 from core_server.page import routes as page_routes
+from core_server.places import Place, Places
 from core_server.replies import JSON, NDJSON, error_reply, reply
 from core_server.scoring import score_items
 from core_server.served import Served
 from core_server.settings import Settings
+from core_server.threads import Threads
 from core_server.tokens import apply_template, detokenize, tokenize
+from core_server.work import Work
 
-_Answer = Callable[["Server", object], Awaitable[Response]]
-_LinesAnswer = Callable[["Server", IO[bytes]], Awaitable[Response]]
+_Answer = Callable[["Server", Work], Awaitable[Response]]
 _GONE = 499  # nginx's number for a client that has left
 
 
 class Server:
-    """The served models by name, and the requests that were accepted: ``begun``, and ``ended``."""
+    """The served models by name, and the places and threads of the requests for them."""
 
     def __init__(self, served: Sequence[Served | Loadable], settings: Settings) -> None:
         self.models = Models(served, settings.memory_limit)
         self.settings = settings
-        self.begun = self.ended = 0
-        self.answers: Counter[int] = Counter()
-
-    @property
-    def accepted(self) -> int:
-        """The requests that are being answered now."""
-        return self.begun - self.ended
+        self.places = Places(settings)
+        self.threads = Threads()
 
     async def model(self, dialect: Dialect, name: str) -> Served:
         """The model of this name, loaded; the first for the aliases that clients send by
@@ -77,10 +72,9 @@ def create_app(served: Sequence[Served | Loadable], settings: Settings | None = 
     async def life(app: Starlette) -> AsyncIterator[None]:
         yield
         await server.models.close()
+        server.threads.close()
 
-    def post(
-        path: str, dialect: Dialect, answer: _Answer, lines: _LinesAnswer | None = None
-    ) -> Route:
+    def post(path: str, dialect: Dialect, answer: _Answer, lines: _Answer | None = None) -> Route:
         return Route(path, partial(_answered, server, dialect, answer, lines), methods=["POST"])
 
     routes = [
@@ -106,57 +100,66 @@ def create_app(served: Sequence[Served | Loadable], settings: Settings | None = 
 
 
 async def _answered(
-    server: Server, dialect: Dialect, answer: _Answer, lines: _LinesAnswer | None, request: Request
+    server: Server, dialect: Dialect, answer: _Answer, lines: _Answer | None, request: Request
 ) -> Response:
-    """Read the body, take a place in the queue, and answer; no error leaves in another shape."""
+    """Take a place in the queue, read the body, and answer; no error leaves in another shape."""
     response = await _accepted(server, dialect, answer, lines, request)
-    server.answers[response.status_code] += 1
+    server.places.answers[response.status_code] += 1
     return response
 
 
 async def _accepted(
-    server: Server, dialect: Dialect, answer: _Answer, lines: _LinesAnswer | None, request: Request
+    server: Server, dialect: Dialect, answer: _Answer, lines: _Answer | None, request: Request
 ) -> Response:
     try:
-        if lines is not None and request.headers.get("content-type", "").startswith(NDJSON):
-            work: Callable[[], Awaitable[Response]]
-            work = partial(lines, server, await spooled(dialect, request, server.settings))
-        else:
-            body = await parsed(dialect, request, server.settings)
-            work, lines = partial(answer, server, body), None
-        if server.accepted >= server.settings.max_queue:
-            told = f"{server.accepted} requests are being answered. Try again in a second."
-            raise dialect.failed(429, "rate_limit_exceeded", told)
-        server.begun += 1
-        with server.models.holding() as release:
-            try:
-                response = await _while_connected(request, work(), server.settings.timeout)
-            except BaseException:
-                server.ended += 1
-                release()
-                raise
-        return _Accepted(response, server, release, rearmed=lines is not None)
+        place = server.places.take(dialect)
+        try:
+            with server.models.holding() as place.release:
+                work, answer_ = await _work(server, dialect, answer, lines, request, place)
+                answering = answer_(server, work)
+                response = await _while_connected(request, answering, server.settings.timeout)
+                if not isinstance(response, StreamingResponse):
+                    place.memory.take(len(response.body))
+                    place.release()
+        except BaseException:
+            place.leave()
+            raise
+        return _Accepted(response, server, place, rearmed=answer_ is lines)
     except ClientDisconnect:  # before its body was there
         return Response(status_code=_GONE)
     except Exception as error:  # noqa: BLE001 - each becomes its wire's own
         return error_reply(refusal(dialect, error))
 
 
+async def _work(
+    server: Server,
+    dialect: Dialect,
+    answer: _Answer,
+    lines: _Answer | None,
+    request: Request,
+    place: Place,
+) -> tuple[Work, _Answer]:
+    """The body of a request, and what answers it."""
+    if lines is not None and request.headers.get("content-type", "").startswith(NDJSON):
+        place.spool = await spooled(dialect, request, server.settings, place.disk)
+        return Work(place.spool, dialect, server.threads, place.memory), lines
+    body = await whole(dialect, request, server.settings, place.memory)
+    return Work(body, dialect, server.threads, place.memory), answer
+
+
 class _Accepted(Response):
-    """The answer to an accepted request, which holds its place, and its model, until it is sent.
+    """The answer to an accepted request, which keeps its place until it is sent.
 
     ``rearmed``: the time for it begins anew with each part, for an answer may be long.
     """
 
-    def __init__(
-        self, response: Response, server: Server, release: Callable[[], None], *, rearmed: bool
-    ) -> None:
-        self._response, self._server = response, server
-        self._release, self._rearmed = release, rearmed
+    def __init__(self, response: Response, server: Server, place: Place, *, rearmed: bool) -> None:
+        self._response, self._timeout = response, server.settings.timeout
+        self._place, self._rearmed = place, rearmed
         self.status_code = response.status_code
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        timeout = self._server.settings.timeout
+        timeout = self._timeout
         try:
             # Who reads too slowly loses the rest: the connection ends without an end of the body.
             with suppress(TimeoutError):
@@ -169,8 +172,7 @@ class _Accepted(Response):
 
                     await self._response(scope, receive, sent)
         finally:
-            self._server.ended += 1
-            self._release()
+            self._place.leave()
 
 
 async def _while_connected(

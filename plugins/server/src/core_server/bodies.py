@@ -12,10 +12,10 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, Protocol, cast
 
-import msgspec
 from starlette.requests import Request
 
 from core.wires.errors import Dialect, WireError
+from core_server.allowance import Share
 from core_server.settings import Settings
 
 if sys.version_info >= (3, 14):
@@ -23,28 +23,38 @@ if sys.version_info >= (3, 14):
 else:
     from backports.zstd import ZstdDecompressor, ZstdError
 
+_IN_MEMORY = 1 << 18  # bytes of a body of lines; longer ones go to disk
 _PIECE = 1 << 16  # bytes that are decoded at once: little can become much
 _GZIP = b"\x1f"  # the first byte of a member
 
 
-async def parsed(dialect: Dialect, request: Request, settings: Settings) -> object:
-    """The JSON of a body. Raises `WireError`."""
+async def whole(dialect: Dialect, request: Request, settings: Settings, share: Share) -> bytearray:
+    """A body, each byte of it taken from the share. Raises `WireError`."""
     body = bytearray()
-    await _read(dialect, request, body.extend, settings.max_body, settings.body_timeout)
-    try:
-        return msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise dialect.invalid((), f"The body is no JSON: {error}", "json_invalid") from None
+
+    def write(piece: bytes) -> None:
+        share.take(len(piece))
+        body.extend(piece)
+
+    await _read(dialect, request, write, settings.max_body, settings.body_timeout)
+    return body
 
 
-async def spooled(dialect: Dialect, request: Request, settings: Settings) -> IO[bytes]:
+async def spooled(
+    dialect: Dialect, request: Request, settings: Settings, share: Share
+) -> IO[bytes]:
     """A body of lines, on disk where it is long: answers begin when all of it is there.
 
     Many clients send a whole body before they read; answered earlier, both sides would wait.
     """
-    spool = tempfile.SpooledTemporaryFile(settings.max_body)  # noqa: SIM115 - its answer closes it
+    spool = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - its answer closes it
+
+    def write(piece: bytes) -> None:
+        share.take(len(piece))
+        spool.write(piece)
+
     try:
-        await _read(dialect, request, spool.write, settings.max_lines, settings.timeout)
+        await _read(dialect, request, write, settings.max_lines, settings.timeout)
     except BaseException:
         spool.close()
         raise
@@ -73,6 +83,7 @@ async def _read(
                     if size > most:
                         raise _too_large(dialect, most)
                     write(piece)
+                    await asyncio.sleep(0)  # one chunk may be decoded to a great many
             decoder.end()
     except TimeoutError:
         told = f"The body was not there within {timeout:g} s."

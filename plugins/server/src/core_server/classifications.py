@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import IO, TYPE_CHECKING
 
 import msgspec
@@ -20,35 +18,45 @@ from core.tasks.task import Task
 from core.wires.errors import OPENAI, WireError, refusal
 from core.wires.usage import Usage
 from core_server import classify_wire
+from core_server.bounds import bytes_of_task, repeats, rows_at_once
 from core_server.classify_wire import ClassificationRequest
 from core_server.replies import NDJSON, reply
 from core_server.served import Served
+from core_server.work import Work
 
 if TYPE_CHECKING:
     from core_server.app import Server
 
 _BLOCK = 1024  # texts of a stream that are asked about at once: four rounds of the queue
+_SKIPPED = 1 << 16  # bytes of a line that is too long, which are passed over at once
+_Block = list[str | WireError]
 
 
-async def classify(server: Server, body: object) -> Response:
+async def classify(server: Server, work: Work) -> Response:
     """The decisions of one body, as one answer."""
-    request = classify_wire.read(body)
+    request = await work.read(classify_wire.read)
+    work.share.take(bytes_of_task(request.task, request.texts, request.level))
     served, task = await _task(server, request)
-    found = await _found(served, task, request.texts)
-    answers = [*found.answers(request.show_prompts)]
-    return reply(classify_wire.response(answers, model=served.name, usage=found.usage))
+    found = await _found(served, task, request.texts, work)
+
+    def told() -> Response:
+        answers = [*found.answers(request.show_prompts)]
+        return reply(classify_wire.response(answers, model=served.name, usage=found.usage))
+
+    return await work.run(told)
 
 
-async def classify_lines(server: Server, lines: IO[bytes]) -> Response:
+async def classify_lines(server: Server, work: Work) -> Response:
     """The decisions of a body of lines, a line each, in constant memory; see `classify_wire`."""
-    try:
-        request = classify_wire.read_head(lines.readline())
-        served, task = await _task(server, request)
-    except BaseException:
-        lines.close()
-        raise
-    answers = _lines(served, task, lines, request.show_prompts)
-    return StreamingResponse(answers, media_type=NDJSON)
+    most = server.settings.max_body
+    head = await work.run(lambda: work.lines.readline(most + 1))
+    if len(head) > most:
+        raise _too_long(most)
+    request = await work.run(lambda: classify_wire.read_head(head), len(head))
+    work.share.take(len(head) + bytes_of_task(request.task, (), request.level))
+    with server.models.held_meanwhile():
+        await _task(server, request)  # what is wrong with it has a status
+    return StreamingResponse(_lines(server, request, work), media_type=NDJSON)
 
 
 async def _task(server: Server, request: ClassificationRequest) -> tuple[Served, Task]:
@@ -59,7 +67,7 @@ async def _task(server: Server, request: ClassificationRequest) -> tuple[Served,
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A decision for each text, the prompts behind them, as many for each, and what they cost."""
+    """A decision for each text, the prompts of them, as many for each, and what they cost."""
 
     decisions: list[Decision]
     prompts: list[str]
@@ -72,42 +80,94 @@ class _Found:
             yield classify_wire.answer(decision, prompts)
 
 
-async def _found(served: Served, task: Task, texts: Sequence[str]) -> _Found:
-    labels = task.request(served.model).labels
-    prompts, tokens = await asyncio.to_thread(_prompts, served, task, texts)
+async def _found(served: Served, task: Task, texts: Sequence[str], work: Work) -> _Found:
+    labels, prompts = await work.run(
+        lambda: (task.request(served.model).labels, task.prompts(texts))
+    )
     asked = await served.questions.ask(prompts, labels)
-    usage = Usage(tokens, min(asked.cached_tokens, tokens), 0)
-    found = await asyncio.to_thread(lambda: [*task.decisions(served.model, prompts, asked.results)])
-    return _Found(found, prompts, usage)
 
+    def found() -> _Found:
+        decisions = [*task.decisions(served.model, prompts, asked.results)]
+        tokens = served.tokens(prompts, asked.results)
+        return _Found(decisions, prompts, Usage(tokens, min(asked.cached_tokens, tokens), 0))
 
-def _prompts(served: Served, task: Task, texts: Sequence[str]) -> tuple[list[str], int]:
-    prompts = task.prompts(texts)
-    return prompts, sum(map(served.length, prompts))
+    return await work.run(found, sum(map(len, prompts)))
 
 
 # --------------------------------------------------------------------------- lines
 
 
 async def _lines(
-    served: Served, task: Task, lines: IO[bytes], show_prompts: bool
+    server: Server, request: ClassificationRequest, work: Work
 ) -> AsyncIterator[bytes]:
-    """The answers of a stream, a block at a time; what is wrong with a line is its answer."""
+    """The answers of a stream, a block at a time; what is wrong with a line is its answer.
+
+    A block holds the model for itself alone: who reads slowly keeps none.
+    """
+    most, rows = server.settings.max_body, rows_at_once(request.task, _BLOCK)
+    weight = repeats(request.task)
     try:
-        while block := await asyncio.to_thread(_block, lines):
-            texts = [text for text in block if isinstance(text, str)]
-            found = (await _found(served, task, texts)).answers(show_prompts)
-            answers = [next(found) if isinstance(line, str) else _refused(line) for line in block]
-            yield b"".join(msgspec.json.encode(answer) + b"\n" for answer in answers)
+        while (block := await work.run(lambda: _block(work.lines, rows, most, weight))) is not None:
+            if not block:  # blank lines, as many bytes of them as a body may have
+                continue
+            with server.models.held_meanwhile():
+                answers = await _answers(server, request, work, block)
+            yield answers
     except Exception as error:  # noqa: BLE001 - the status is sent: told as the last line
         yield msgspec.json.encode(refusal(OPENAI, error).body) + b"\n"
-    finally:
-        lines.close()
 
 
-def _block(lines: IO[bytes]) -> list[str | WireError]:
-    filled = (line for line in lines if line.strip())
-    return [*map(_text, islice(filled, _BLOCK))]
+async def _answers(
+    server: Server, request: ClassificationRequest, work: Work, block: _Block
+) -> bytes:
+    """The lines that answer those of a block."""
+    size = 0
+    for place, text in enumerate(block):
+        try:
+            if isinstance(text, str):
+                size += bytes_of_task(request.task, [text])
+        except WireError as error:
+            block[place] = error
+    with work.part() as share:
+        await share.wait_for(size)
+        texts = [text for text in block if isinstance(text, str)]
+        served, task = await _task(server, request)
+        found = await _found(served, task, texts, work)
+
+        def told() -> bytes:
+            each = found.answers(request.show_prompts)
+            answers = [next(each) if isinstance(text, str) else _refused(text) for text in block]
+            return b"".join(msgspec.json.encode(answer) + b"\n" for answer in answers)
+
+        return await work.run(told, sum(map(len, texts)))
+
+
+def _block(lines: IO[bytes], rows: int, most: int, weight: int) -> _Block | None:
+    """The next texts: ``rows`` of them, or fewer of ``most`` bytes each of which counts as
+    ``weight``. None at the end."""
+    block: _Block = []
+    left = most
+    while len(block) < rows and left > 0:
+        line = lines.readline(most + 1)
+        if not line:
+            return block or None
+        left -= len(line) * (weight if line.strip() else 1)
+        if len(line) > most:
+            block.append(_too_long(most))
+            _skip(lines, line)
+        elif line.strip():
+            block.append(_text(line))
+    return block
+
+
+def _skip(lines: IO[bytes], line: bytes) -> None:
+    """Pass over the rest of a line."""
+    while line and not line.endswith(b"\n"):
+        line = lines.readline(_SKIPPED)
+
+
+def _too_long(most: int) -> WireError:
+    return OPENAI.failed(413, "request_too_large", f"A line has at most {most:,} bytes.")
 
 
 def _text(line: bytes) -> str | WireError:
@@ -124,31 +184,34 @@ def _refused(error: WireError) -> dict[str, object]:
 # --------------------------------------------------------------------------- vLLM's
 
 
-async def classify_as_vllm(server: Server, body: object) -> Response:
+async def classify_as_vllm(server: Server, work: Work) -> Response:
     """vLLM's answer: a label and the probabilities of all, in the order of ``labels``.
 
     Source: vLLM's docs/serving, "Classification API". There the labels are the model's own, here
     the request has them, as for ``/v1/classify``, with ``input`` for ``texts``.
     """
-    request = classify_wire.read(_renamed(body))
+    request = await work.read(lambda body: classify_wire.read(_renamed(body)))
+    work.share.take(bytes_of_task(request.task, request.texts, request.level))
     served, task = await _task(server, request)
-    found = await _found(served, task, request.texts)
+    found = await _found(served, task, request.texts, work)
+    return await work.run(lambda: reply(_as_vllm(served, task, found)))
+
+
+def _as_vllm(served: Served, task: Task, found: _Found) -> dict[str, object]:
     usage = found.usage
-    return reply(
-        {
-            "id": f"classify-{uuid.uuid4().hex}",
-            "object": "list",
-            "created": int(time.time()),
-            "model": served.name,
-            "data": [*_rows(task, found.decisions)],
-            "usage": {
-                "prompt_tokens": usage.input_tokens,
-                "completion_tokens": 0,
-                "total_tokens": usage.input_tokens,
-                "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-            },
-        }
-    )
+    return {
+        "id": f"classify-{uuid.uuid4().hex}",
+        "object": "list",
+        "created": int(time.time()),
+        "model": served.name,
+        "data": [*_rows(task, found.decisions)],
+        "usage": {
+            "prompt_tokens": usage.input_tokens,
+            "completion_tokens": 0,
+            "total_tokens": usage.input_tokens,
+            "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        },
+    }
 
 
 def _renamed(body: object) -> object:

@@ -11,13 +11,15 @@ from starlette.responses import Response
 from core.protocols import Capability
 from core.types import ClassifyResult
 from core.wires import decisions, systemone
-from core.wires.errors import OPENAI, SYSTEM_ONE
-from core.wires.questions import Answer
+from core.wires.errors import OPENAI, SYSTEM_ONE, Dialect
+from core.wires.questions import DecisionRequest
 from core.wires.reading import Reading, readings
 from core.wires.usage import Usage
+from core_server.bounds import MAX_CHARACTERS, refuse_beyond
 from core_server.questions import Asked
 from core_server.replies import reply
 from core_server.served import Served
+from core_server.work import Work
 
 if TYPE_CHECKING:
     from core_server.app import Server
@@ -25,33 +27,46 @@ if TYPE_CHECKING:
 _WIRES = {"systemone": (systemone, SYSTEM_ONE), "decisions": (decisions, OPENAI)}
 
 
-async def decide(wire: Literal["systemone", "decisions"], server: Server, body: object) -> Response:
+async def decide(wire: Literal["systemone", "decisions"], server: Server, work: Work) -> Response:
     """The answer to one request; raises what keeps it from one."""
     module, dialect = _WIRES[wire]
-    request = module.read(body)
+    request = await work.read(module.read)
+    work.share.take(_characters(request, dialect, work.size))
     served = await server.model(dialect, request.model)
     served.needs(Capability.LABELS, "decisions")
+    # Templates take milliseconds, in which the loop serves others.
+    asked, prompts = await work.run(lambda: _asked(served, request, server.settings.chat))
+    results, cached = await _results(served, asked, prompts)
+
+    def told() -> Response:
+        answers = [one.answer(result) for one, result in zip(asked, results, strict=True)]
+        tokens = served.tokens(prompts, results)
+        usage = Usage(tokens, min(cached, tokens), len(answers))
+        return reply(module.response(request, answers, model=served.name, usage=usage))
+
+    return await work.run(told, sum(map(len, prompts)))
+
+
+def _characters(request: DecisionRequest, dialect: Dialect, size: int) -> int:
+    """The most that the prompts have: the state for each question, and what is asked."""
+    factors = {"questions": len(request.questions), "characters of the state": len(request.state)}
+    return size + refuse_beyond(MAX_CHARACTERS, "characters of prompts", factors, dialect)
+
+
+def _asked(
+    served: Served, request: DecisionRequest, chat: bool
+) -> tuple[tuple[Reading, ...], list[str]]:
+    """The reading of each question, and its prompt."""
     asked = readings(request)
-    # Templates and tokenizers take milliseconds, in which the loop serves others.
-    prompts, tokens = await asyncio.to_thread(_prompts, served, asked, server.settings.chat)
-    answers, cached = await _answers(served, asked, prompts)
-    usage = Usage(tokens, min(cached, tokens), len(answers))
-    return reply(module.response(request, answers, model=served.name, usage=usage))
-
-
-def _prompts(served: Served, asked: Sequence[Reading], chat: bool) -> tuple[list[str], int]:
-    """The prompt of each question, and how many tokens all of them have."""
     if chat:
-        prompts = [served.label_prompts(one.as_messages(), one.opening) for one in asked]
-    else:
-        prompts = [one.as_text() for one in asked]
-    return prompts, sum(map(served.length, prompts))
+        return asked, [served.label_prompts(one.as_messages(), one.opening) for one in asked]
+    return asked, [one.as_text() for one in asked]
 
 
-async def _answers(
+async def _results(
     served: Served, asked: Sequence[Reading], prompts: Sequence[str]
-) -> tuple[list[Answer], int]:
-    """The answers in order, and their cached tokens; equal labels wait for one another."""
+) -> tuple[list[ClassifyResult], int]:
+    """The results in order, and their cached tokens; equal labels wait for one another."""
     places: dict[tuple[str, ...], list[int]] = {}
     for place, one in enumerate(asked):
         places.setdefault(one.labels, []).append(place)
@@ -68,5 +83,6 @@ async def _answers(
     found: dict[int, ClassifyResult] = {}
     for group, of_group in zip(places.values(), results, strict=True):
         found.update(zip(group, of_group.results, strict=True))
-    answers = [one.answer(found[place]) for place, one in enumerate(asked)]
-    return answers, sum(each.cached_tokens for each in results)
+    return [found[place] for place in range(len(asked))], sum(
+        each.cached_tokens for each in results
+    )

@@ -21,9 +21,11 @@ from core.wires.errors import OPENAI, refusal
 from core.wires.generation import GenerationRequest
 from core.wires.usage import Usage
 from core_server.beside import what_is_beside
+from core_server.bounds import bytes_of_stops
 from core_server.replies import event, reply
 from core_server.served import Served
 from core_server.texts import Ended
+from core_server.work import Work
 
 if TYPE_CHECKING:
     from core_server.app import Server
@@ -39,12 +41,14 @@ class _Facts:
     model: str
 
 
-async def complete(kind: Literal["chat", "completion"], server: Server, body: object) -> Response:
+async def complete(kind: Literal["chat", "completion"], server: Server, work: Work) -> Response:
     """The answer to one request; raises what keeps it from one, before anything is sent."""
-    request = (generation.read_chat if kind == "chat" else generation.read_completion)(body)
+    reader = generation.read_chat if kind == "chat" else generation.read_completion
+    request = await work.read(reader)
+    work.share.take(bytes_of_stops(request.options.get("stop", ()), request.n))
     served = await server.model(OPENAI, request.model)
     served.needs(Capability.CHAT if kind == "chat" else Capability.GENERATE, f"{kind}s")
-    beside, told = await what_is_beside(served, request)
+    beside, told = await what_is_beside(served, request, work)
     tokens = _tokens(served, request, server.settings.timeout, told)
     prefix = "chatcmpl" if kind == "chat" else "cmpl"
     facts = _Facts(f"{prefix}-{uuid.uuid4().hex}", int(time.time()), served.name)

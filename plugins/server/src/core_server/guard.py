@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hmac
+import re
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from core.secret import Secret
 from core.wires.errors import OPENAI, SYSTEM_ONE, WireError
 from core_server.page import PATHS
 from core_server.replies import error_reply
 from core_server.settings import Settings
 
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]]+))(?::[0-9]*)?")
 _FOREIGN = ("cross-site", "same-site")  # https://www.w3.org/TR/fetch-metadata/
 _OPEN = PATHS | {"/health"}  # the page asks for the key; others look whether the server lives
 
@@ -26,7 +29,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app, self._hosts = app, settings.hosts
-        self._key = settings.api_key.encode() if settings.api_key is not None else None
+        self._key = None if settings.api_key is None else Secret(settings.api_key)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it."""
@@ -47,7 +50,7 @@ class Guard:
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
         # A header is Latin-1. In constant time: how long it takes tells nothing of the key.
-        same = hmac.compare_digest(given.strip().encode("latin-1"), self._key)
+        same = hmac.compare_digest(given.strip().encode("latin-1"), self._key.reveal().encode())
         if same and scheme.lower() == "bearer":
             return None
         told = "Send the server's key: Authorization: Bearer KEY."
@@ -55,7 +58,6 @@ class Guard:
 
 
 def _name(host: str) -> str:
-    """The name in a Host header, without its port: ``[::1]:8000`` is ``::1``."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].lower()
+    """The name in a Host header, without its port: ``[::1]:8000`` is ``::1``; "" for no host."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else (found[1] or found[2]).lower()

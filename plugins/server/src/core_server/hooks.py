@@ -23,7 +23,13 @@ def core_register_commands(cli: click.Group) -> None:
     @click.argument("models", metavar="MODEL...", nargs=-1, required=True)
     @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
     @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
-    @click.option("--api-key", envvar="INFER_API_KEY", help="Or set INFER_API_KEY.")
+    @click.option(
+        "--api-key",
+        envvar="INFER_API_KEY",
+        help="Key that clients must send; or set INFER_API_KEY. On the command line, every user "
+        "of this machine can read it in the list of processes.",
+    )
+    @click.option("--api-key-file", metavar="FILE", help="File with that key, on one line.")
     @click.option(
         "--max-queue",
         type=click.IntRange(1),

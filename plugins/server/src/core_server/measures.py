@@ -45,12 +45,14 @@ class _Measures(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """All of them, as they stand."""
-        server = self._server
-        yield GaugeMetricFamily("core_requests", "Accepted, not answered yet.", server.accepted)
-        yield CounterMetricFamily("core_requests_begun", "Accepted until now.", server.begun)
-        yield CounterMetricFamily("core_requests_ended", "Those that ended.", server.ended)
+        server, places = self._server, self._server.places
+        yield GaugeMetricFamily("core_requests", "Accepted, not answered yet.", places.accepted)
+        yield CounterMetricFamily("core_requests_begun", "Accepted until now.", places.begun)
+        yield CounterMetricFamily("core_requests_ended", "Those that ended.", places.ended)
+        yield GaugeMetricFamily("core_memory_bytes", "Taken.", places.memory.taken)
+        yield GaugeMetricFamily("core_spooled_bytes", "On disk.", places.disk.taken)
         answered = CounterMetricFamily("core_answers", "Answers by status.", labels=["status"])
-        for status, count in sorted(server.answers.items()):
+        for status, count in sorted(places.answers.items()):
             answered.add_metric([str(status)], count)
         yield answered
         yield from self._of_models(server.models.shelves)

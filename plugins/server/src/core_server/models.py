@@ -1,9 +1,10 @@
 """The models of a server by name: loaded at first use, unloaded by least use under a limit.
 
-A request holds the models that it uses until all of its answer is sent, and what is held stays. To
-make room, the models that were used longest ago take no more requests, answer those that they have,
-and leave; who asks for one of them meanwhile waits until it is loaded again, in turn. All of this
-happens on the event loop, but for loading and closing, which take a thread each.
+A request holds the models that it uses while they work for it, and what is held stays. To make
+room, the models go that nobody holds, then those that were used longest ago. One that is held takes
+no more requests for a while, so that it comes to rest; where it does not, it serves on for as long,
+and then rests for twice the time: whoever asks for it waits no longer than who waits for its room.
+All of this happens on the event loop, but for loading and closing, which take a thread each.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from core.errors import CoreError
 from core.extensions import MemoryReporting
@@ -42,7 +44,8 @@ class Loadable:
 class Shelf:
     """One name: its model, if it is loaded, and the requests that hold it or wait for it.
 
-    ``counted`` is what the queues of its model counted that were closed with it.
+    ``leaving`` are those who wait for it to go; ``counted`` is what the queues of its model
+    counted that were closed with it.
     """
 
     name: str
@@ -52,7 +55,7 @@ class Shelf:
     served: Served | None = None
     bytes_: int = 0
     held: int = 0
-    leaving: bool = False
+    leaving: int = 0
     used: int = 0
     loads: int = 0
     loading: asyncio.Task[None] | None = None
@@ -66,6 +69,8 @@ class Shelf:
         return self.served is not None and not self.leaving
 
 
+_Leaving: TypeAlias = tuple[Shelf, Served]
+_PATIENCE = 1.0  # seconds for which a model is closed at first to those who ask for it
 _HELD: ContextVar[list[Shelf]] = ContextVar("models that this request holds")
 
 
@@ -79,9 +84,11 @@ class Models:
         if len(self.shelves) < len(offered):
             raise ValueError("Two of the models have one name.")
         self._limit = limit
-        self._turn = asyncio.Lock()  # one is loaded at a time, in the order that they were asked
+        self._turn = asyncio.Lock()  # one is loaded at a time; nobody waits for room with it
+        self._claimed = 0  # bytes of models that have room, and are not there yet
         self._freed = asyncio.Event()
         self._clock = itertools.count(1)
+        self._shrinking: set[asyncio.Task[None]] = set()
 
     @contextmanager
     def holding(self) -> Iterator[Callable[[], None]]:
@@ -92,6 +99,15 @@ class Models:
             yield lambda: self._release(held)
         finally:
             _HELD.reset(token)
+
+    @contextmanager
+    def held_meanwhile(self) -> Iterator[None]:
+        """What is taken in this context is held until its end."""
+        with self.holding() as release:
+            try:
+                yield
+            finally:
+                release()
 
     async def take(self, name: str) -> Served:
         """The model of this name, loaded. Raises KeyError, and what loading it raises."""
@@ -107,19 +123,23 @@ class Models:
         return served
 
     async def close(self) -> None:
-        """Close all models, behind those that are being loaded; nobody may hold one."""
+        """Close all models, after those that are being loaded; nobody may hold one."""
+        self._freed.set()
         for shelf in self.shelves.values():
             if shelf.loading is not None:
                 await shelf.loading
-            await self._unload(shelf)
+        for task in self._shrinking:
+            task.cancel()
+        await asyncio.gather(*self._shrinking, return_exceptions=True)
+        for shelf in self.shelves.values():
+            await self._unload(*self._taken_off([shelf]))
 
     # ------------------------------------------------------------------ who holds what
 
     async def _wait(self, shelf: Shelf) -> Served:
         waiter: asyncio.Future[Served] = asyncio.get_running_loop().create_future()
         shelf.waiting.append(waiter)
-        if shelf.loading is None:
-            shelf.loading = asyncio.create_task(self._load(shelf))
+        self._begin(shelf)
         try:
             return await waiter
         except asyncio.CancelledError:
@@ -134,29 +154,132 @@ class Models:
         held.clear()
         self._freed.set()
 
+    def _begin(self, shelf: Shelf) -> None:
+        """Have a model loaded that is waited for, unless it is there or on its way."""
+        if shelf.waiting and shelf.served is None and shelf.loading is None:
+            shelf.loading = asyncio.create_task(self._load(shelf))
+
+    def _hand_out(self, shelf: Shelf, error: Exception | None = None) -> None:
+        waiting, shelf.waiting = shelf.waiting, deque()
+        for waiter in waiting:
+            if waiter.done():
+                continue
+            if error is not None or shelf.served is None:
+                waiter.set_exception(error or RuntimeError("The model is not there."))
+            else:
+                shelf.held += 1
+                waiter.set_result(shelf.served)
+
     # ------------------------------------------------------------------ loading, unloading
 
     async def _load(self, shelf: Shelf) -> None:
         """Load a model, and hand it to all who wait. Does not raise: who waits is told."""
         error: Exception | None = None
+        needed = shelf.bytes_
+        try:
+            leaving = await self._room(needed, wanted=shelf)
+            if leaving is not None:
+                try:
+                    async with self._turn:
+                        await self._unload(*leaving)
+                        await self._take_in(shelf)
+                finally:
+                    self._claimed -= needed
+        except Exception as failed:  # noqa: BLE001 - it is theirs to hear who wait
+            error = failed
+        shelf.loading = None
+        self._hand_out(shelf, error)
+        self._freed.set()
+        if self._victims(0, shelf)[0]:  # it took more than was thought
+            task = asyncio.create_task(self._shrink(shelf))
+            self._shrinking.add(task)
+            task.add_done_callback(self._shrinking.discard)
+
+    async def _shrink(self, but: Shelf) -> None:
+        leaving = await self._room(0, but=but)
         async with self._turn:
-            try:
-                if shelf.served is None:
-                    await self._make_room(shelf.bytes_)
-                    await self._take_in(shelf)
-                    await self._make_room(0, but=shelf)  # where it took more than was thought
-            except Exception as failed:  # noqa: BLE001 - it is theirs to hear who wait
-                error = failed
-            shelf.loading = None
-            waiting, shelf.waiting = shelf.waiting, deque()
-            for waiter in waiting:
-                if waiter.done():
-                    continue
-                if error is not None or shelf.served is None:
-                    waiter.set_exception(error or RuntimeError("The model is not there."))
-                else:
-                    shelf.held += 1
-                    waiter.set_result(shelf.served)
+            await self._unload(*leaving or ())
+
+    async def _room(
+        self, needed: int, *, wanted: Shelf | None = None, but: Shelf | None = None
+    ) -> list[_Leaving] | None:
+        """The models that have to go for ``needed`` bytes, off their shelves, once they can.
+
+        The bytes are claimed then. None where nobody waits for the ``wanted`` one any more.
+        """
+        patience = _PATIENCE
+        while wanted is None or not all(waiter.done() for waiter in wanted.waiting):
+            for closed in (True, False):
+                leaving = await self._claim(needed, but, patience, closed)
+                if leaving is not None:
+                    return leaving
+            patience *= 2
+        return None
+
+    async def _claim(
+        self, needed: int, but: Shelf | None, patience: float, closed: bool
+    ) -> list[_Leaving] | None:
+        """The same within ``patience`` seconds, else None; ``closed`` ones come to rest."""
+        shut: set[Shelf] = set()
+        try:
+            async with asyncio.timeout(patience):
+                while True:
+                    victims, enough = self._victims(needed, but)
+                    rest = not any(shelf.held for shelf in victims)
+                    if rest and (enough or not self._claimed):
+                        self._claimed += needed
+                        return self._taken_off(victims)
+                    for shelf in set(victims) - shut if closed else ():
+                        shelf.leaving += 1
+                        shut.add(shelf)
+                    self._freed.clear()
+                    await self._freed.wait()
+        except TimeoutError:
+            return None
+        finally:
+            for shelf in shut:
+                self._open_again(shelf)
+
+    def _open_again(self, shelf: Shelf) -> None:
+        shelf.leaving -= 1
+        if shelf.open:
+            self._hand_out(shelf)
+        self._begin(shelf)
+
+    def _victims(self, needed: int, but: Shelf | None) -> tuple[list[Shelf], bool]:
+        """The models that have to go for ``needed`` bytes, and whether that makes room.
+
+        Where all of them are not enough, they all go: a model beyond the limit is served alone.
+        """
+        if self._limit is None:
+            return [], True
+        taken = self._claimed + sum(shelf.bytes_ for shelf in self._loaded())
+        found = []
+        for shelf in sorted(self._loaded(), key=lambda each: (each.held > 0, each.used)):
+            if taken + needed <= self._limit:
+                break
+            if shelf is not but and shelf.loadable is not None:
+                found.append(shelf)
+                taken -= shelf.bytes_
+        return found, taken + needed <= self._limit
+
+    def _loaded(self) -> list[Shelf]:
+        return [shelf for shelf in self.shelves.values() if shelf.served is not None]
+
+    @staticmethod
+    def _taken_off(shelves: Sequence[Shelf]) -> list[_Leaving]:
+        leaving = []
+        for shelf in shelves:
+            if shelf.served is not None:
+                leaving.append((shelf, shelf.served))
+                shelf.served = None
+        return leaving
+
+    @staticmethod
+    async def _unload(*leaving: _Leaving) -> None:
+        for shelf, served in leaving:
+            await asyncio.to_thread(served.close)
+            shelf.counted.update(served.counted())
 
     async def _take_in(self, shelf: Shelf) -> None:
         loadable = shelf.loadable
@@ -167,46 +290,6 @@ class Models:
         shelf.model_type = shelf.served.model.model_type
         shelf.loads += 1
         shelf.bytes_ = max(loadable.size_bytes, _reported(shelf) - before)
-
-    async def _make_room(self, needed: int, but: Shelf | None = None) -> None:
-        """Unload the models that were used longest ago, until ``needed`` bytes are free.
-
-        Where all of them are not enough, they all go: a model beyond the limit is served alone.
-        """
-        leaving = self._longest_unused(needed, but)
-        for shelf in leaving:
-            shelf.leaving = True
-        try:
-            while any(shelf.held for shelf in leaving):
-                self._freed.clear()
-                await self._freed.wait()
-            for shelf in leaving:
-                await self._unload(shelf)
-        finally:
-            for shelf in leaving:
-                shelf.leaving = False
-
-    def _longest_unused(self, needed: int, but: Shelf | None) -> list[Shelf]:
-        if self._limit is None:
-            return []
-        taken = sum(shelf.bytes_ for shelf in self._loaded())
-        found = []
-        for shelf in sorted(self._loaded(), key=lambda each: each.used):
-            if taken + needed <= self._limit:
-                break
-            if shelf is not but and shelf.loadable is not None:
-                found.append(shelf)
-                taken -= shelf.bytes_
-        return found
-
-    def _loaded(self) -> list[Shelf]:
-        return [shelf for shelf in self.shelves.values() if shelf.served is not None]
-
-    async def _unload(self, shelf: Shelf) -> None:
-        served, shelf.served = shelf.served, None
-        if served is not None:
-            await asyncio.to_thread(served.close)
-            shelf.counted.update(served.counted())
 
 
 def _shelf(offered: Served | Loadable) -> Shelf:

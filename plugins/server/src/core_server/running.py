@@ -19,10 +19,12 @@ from core.protocols import Capability
 from core.rendering import SWITCHES
 from core.support import offered, refuse_options
 from core_server.app import create_app
-from core_server.listening import configured
+from core_server.listening import configured, connections
 from core_server.models import Loadable
 from core_server.served import Served
 from core_server.settings import LOCAL_NAMES, Settings, is_local
+
+_MOST_KEY = 4096  # bytes
 
 
 def run(
@@ -31,6 +33,7 @@ def run(
     host: str,
     port: int,
     api_key: str | None,
+    api_key_file: str | None,
     max_queue: int,
     timeout: float,
     backend: str,
@@ -43,9 +46,10 @@ def run(
 ) -> None:
     """Serve until SIGTERM or SIGINT; what was accepted by then is answered first."""
     local = is_local(host)
+    api_key = api_key if api_key_file is None else _key_of(api_key_file, api_key)
     if not local and not api_key:
         raise click.UsageError(
-            f"{host} can be reached from other machines: give --api-key, or set INFER_API_KEY."
+            f"{host} can be reached from other machines: give --api-key-file, or set INFER_API_KEY."
         )
     hosts = LOCAL_NAMES | {host} if local else frozenset()
     settings = Settings(
@@ -67,7 +71,23 @@ def run(
     alone = len(models) == 1
     served = [load(m, backend) if alone else _loadable(m, backend, load) for m in models]
     app = create_app(served, settings)
-    uvicorn.Server(configured(app, host=host, port=port, log_level="info")).run()
+    most = connections(max_queue)
+    uvicorn.Server(configured(app, most=most, host=host, port=port, log_level="info")).run()
+
+
+def _key_of(file: str, given: str | None) -> str:
+    """Return the key that a file holds. Raises `click.UsageError`, which does not show it."""
+    if given:
+        raise click.UsageError("The key is given twice: in --api-key-file, and outside of it.")
+    try:
+        with open(file, "rb") as stream:
+            key = stream.read(_MOST_KEY + 1).decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise click.UsageError(f"--api-key-file {file} cannot be read: {reason}.") from None
+    if not key or len(key) > _MOST_KEY or not key.isprintable():
+        raise click.UsageError(f"--api-key-file {file} does not hold a key: give one line of text.")
+    return key
 
 
 def _loadable(model: str, backend: str, load: Callable[[str, str], Served]) -> Loadable:

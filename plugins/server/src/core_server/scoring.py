@@ -7,7 +7,6 @@ whichever comes first. What is longer than the context is refused, where vLLM cu
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 import uuid
@@ -25,8 +24,19 @@ from core.wires.completions import usage_body
 from core.wires.errors import OPENAI
 from core.wires.usage import Usage
 from core.wires.values import Value, bounded
-from core_server.calls import Scored
+from core_server.bounds import (
+    ID_BYTES,
+    MAX_ROWS,
+    MAX_TOKENS,
+    ROW_BYTES,
+    bytes_of_text,
+    refuse_beyond,
+)
+from core_server.calls import Pair, Scored
+from core_server.questions import Asked
 from core_server.replies import reply
+from core_server.served import Served
+from core_server.work import Work
 
 if TYPE_CHECKING:
     from core_server.app import Server
@@ -49,33 +59,47 @@ class _Request:
     special: bool
 
 
-async def score_items(server: Server, body: object) -> Response:
+async def score_items(server: Server, work: Work) -> Response:
     """A score for each item: the probability of the first label."""
-    request = bounded(body, OPENAI)
-    request.only(_FIELDS)
+    request = await work.read(_request)
     model = request.get("model")
     served = await server.model_or_first(model.text() if model else "")
     served.needs(Capability.TOKEN_PROMPTS, "scores of token ids")
-    asked = _read(request, served.model.info.vocab_size)
-    prompts = await asyncio.to_thread(lambda: [*_prompts(served.tokenizing(), asked)])
 
-    pairs = [(prompt, [label]) for prompt in prompts for label in asked.labels]
+    def asked() -> tuple[_Request, list[list[int]], list[Pair]]:
+        asked = _read(request, served.model.info.vocab_size)
+        factors = {"items": len(asked.items), "label_token_ids": len(asked.labels)}
+        work.share.take(refuse_beyond(MAX_ROWS, "rows", factors) * ROW_BYTES)
+        prompts = _prompts(served.tokenizing(), asked, work)
+        return asked, prompts, [(prompt, [label]) for prompt in prompts for label in asked.labels]
+
+    read, prompts, pairs = await work.run(asked)
     found = await served.questions.run(pairs, Scored())
+    return await work.run(lambda: reply(_response(served, read, prompts, found)))
+
+
+def _request(body: object) -> Value:
+    request = bounded(body, OPENAI)
+    request.only(_FIELDS)
+    return request
+
+
+def _response(
+    served: Served, asked: _Request, prompts: Sequence[Sequence[int]], found: Asked[Score]
+) -> dict[str, object]:
     tokens = sum(map(len, prompts))
     # A prompt stands in the call once for each label, and is computed once: that is no saving.
     computed = tokens * len(asked.labels) - found.cached_tokens
     usage = Usage(tokens, min(max(0, tokens - computed), tokens), 0)
-    scores = [*_scores(found.results, asked)]
-    return reply(
-        {
-            "id": f"generative-scoring-{uuid.uuid4().hex}",
-            "object": "list",
-            "created": int(time.time()),
-            "model": served.name,
-            "data": [{"index": n, "object": "score", "score": s} for n, s in enumerate(scores)],
-            "usage": usage_body(usage),
-        }
-    )
+    scores = enumerate(_scores(found.results, asked))
+    return {
+        "id": f"generative-scoring-{uuid.uuid4().hex}",
+        "object": "list",
+        "created": int(time.time()),
+        "model": served.name,
+        "data": [{"index": n, "object": "score", "score": score} for n, score in scores],
+        "usage": usage_body(usage),
+    }
 
 
 def _read(request: Value, vocab_size: int) -> _Request:
@@ -115,18 +139,22 @@ def _ids(value: Value, vocab_size: int) -> list[int]:
     return ids
 
 
-def _prompts(model: Tokenizing, asked: _Request) -> Iterator[list[int]]:
+def _prompts(model: Tokenizing, asked: _Request, work: Work) -> list[list[int]]:
+    """The ids of each item with the query, reckoned before they are put together."""
     leading = _leading(model)
 
     def ids(value: Value) -> list[int]:
         if not isinstance(value.data, str):
             return [each.integer() for each in value.items()]
-        return model.encode(value.data)[len(leading) :] if value.data else []
+        with work.part() as share:
+            share.take(bytes_of_text(value.data))
+            return model.encode(value.data)[len(leading) :] if value.data else []
 
-    query = ids(asked.query)
+    query, items = ids(asked.query), [ids(item) for item in asked.items]
     bos = leading if asked.special and isinstance(asked.query.data, str) else []
-    for item in asked.items:
-        yield bos + (ids(item) + query if asked.item_first else query + ids(item))
+    tokens = len(items) * (len(bos) + len(query)) + sum(map(len, items))
+    work.share.take(ID_BYTES * refuse_beyond(MAX_TOKENS, "tokens", {"tokens": tokens}))
+    return [bos + (item + query if asked.item_first else query + item) for item in items]
 
 
 def _leading(model: Tokenizing) -> list[int]:

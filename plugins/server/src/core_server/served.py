@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cached_property
 
 from core.errors import UnsupportedOperationError
@@ -11,6 +11,7 @@ from core.extensions import Tokenizing
 from core.options import GenerateConfig
 from core.protocols import Capability, TextModel
 from core.rendering import Rendering
+from core.types import ClassifyResult
 from core_server.questions import QuestionQueue
 from core_server.tasks import Tasks
 from core_server.texts import TextQueue
@@ -64,9 +65,16 @@ class Served:
         """
         return Rendering(self.tokenizing(), self.defaults, labels=True)
 
-    def length(self, text: str) -> int:
-        """The tokens of a prompt; 0 from a model that does not tell."""
-        return len(self.model.encode(text)) if isinstance(self.model, Tokenizing) else 0
+    def tokens(self, prompts: Sequence[str], results: Sequence[ClassifyResult]) -> int:
+        """The tokens of the prompts that were read; 0 from a model that does not tell.
+
+        They are counted afterwards: the model has refused by then what is much too long, which
+        would take seconds.
+        """
+        if not isinstance(self.model, Tokenizing):
+            return 0
+        pairs = zip(prompts, results, strict=True)
+        return sum(len(self.model.encode(prompt)) for prompt, row in pairs if row.error is None)
 
     def counted(self) -> Counter[tuple[str, str]]:
         """What the queues have counted, by the queue and the name of the counter."""
@@ -80,7 +88,8 @@ class Served:
         )
 
     def close(self) -> None:
-        """End the queues, then the model."""
+        """End the queues and fits, then the model."""
         self.questions.close()
         self.texts.close()
+        self.tasks.close()
         self.model.close()

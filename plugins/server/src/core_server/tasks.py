@@ -1,29 +1,80 @@
-"""The tasks of one model that were brought to a level, so that a prior is fitted once."""
+"""The tasks of one model that were brought to a level: equal ones are fitted once, and kept."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
+from core.kept import Kept
+from core.options import GenerateConfig
 from core.protocols import TextModel
 from core.tasks.task import Task
+from core_server.threads import Once
 
-_MOST = 256  # tasks that are kept
+_MOST = 16 << 20  # bytes of the tasks that are kept
+_SIDE_BY_SIDE = 4  # fits; others wait
+
+
+@dataclass(slots=True)
+class _Fit:
+    """A fit that runs or waits for its thread, and how many requests wait for it."""
+
+    done: asyncio.Future[Task]
+    work: Once[Task]
+    cancel: threading.Event
+    waiting: int = 0
 
 
 class Tasks:
-    """Tasks by what they ask, the oldest dropped first."""
+    """Fitted tasks by what they ask. A fit that nobody waits for any more is cancelled."""
 
     def __init__(self, model: TextModel) -> None:
         self._model = model
-        self._fitted: dict[Task, Task] = {}
+        self._kept: Kept[Task, Task] = Kept(_MOST)
+        self._fits: dict[Task, _Fit] = {}
+        self._threads = ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="core-server-fit")
 
     async def at_level(self, task: Task, level: str) -> Task:
         """The task, with the prior off that its prompt has without content where L0 is asked."""
         if level == "raw":
             return task
-        if task not in self._fitted:
-            fitted = await asyncio.to_thread(task.fit_prior, self._model, method="content-free")
-            while len(self._fitted) >= _MOST:
-                del self._fitted[next(iter(self._fitted))]
-            self._fitted[task] = fitted
-        return self._fitted[task]
+        kept = self._kept.get(task)
+        if kept is not None:
+            return kept
+        fit = self._fits.get(task) or self._begin(task)
+        fit.waiting += 1
+        try:
+            return await asyncio.shield(fit.done)
+        finally:
+            fit.waiting -= 1
+            if not fit.waiting:
+                self._end(task, fit)
+
+    def _begin(self, task: Task) -> _Fit:
+        cancel = threading.Event()
+
+        def fitting() -> Task:
+            config = GenerateConfig(cancel=cancel)
+            fitted = task.fit_prior(self._model, method="content-free", config=config)
+            self._kept.put(task, fitted)
+            return fitted
+
+        work = Once(fitting)
+        done = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        fit = self._fits[task] = _Fit(done, work, cancel)
+        return fit
+
+    def _end(self, task: Task, fit: _Fit) -> None:
+        fit.cancel.set()
+        fit.done.cancel()
+        fit.work.drop()
+        if self._fits.get(task) is fit:
+            del self._fits[task]
+
+    def close(self) -> None:
+        """Cancel what is fitted, and wait for its threads."""
+        for fit in [*self._fits.values()]:
+            fit.cancel.set()
+        self._threads.shutdown(cancel_futures=True)

@@ -13,6 +13,7 @@ from functools import partial
 from core.options import GenerateConfig
 from core.protocols import Capability, TokenStream
 from core.types import FinishReason, GenerateMetrics, Token
+from core_server.threads import Once
 
 _READERS = 256  # threads that read streams: more than any backend runs side by side
 
@@ -67,7 +68,8 @@ class TextQueue:
             except BaseException as error:  # noqa: BLE001 - raised where it is awaited
                 put(index, error)
 
-        reading = [self._pool.submit(read, *each) for each in enumerate(configs)]
+        works = [Once(partial(read, *each)) for each in enumerate(configs)]
+        reading = [self._pool.submit(work) for work in works]
         open_ = len(configs)
         try:
             while open_:
@@ -80,8 +82,9 @@ class TextQueue:
                 yield index, item
         finally:
             cancel.set()
-            for each in reading:
-                each.cancel()
+            for future, work in zip(reading, works, strict=True):
+                future.cancel()
+                work.drop()
 
     def _count(self, metrics: GenerateMetrics) -> None:
         self.texts += 1

@@ -7,17 +7,17 @@ a leading BOS included.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from core.extensions import Tokenizing
 from core.wires import generation
 from core.wires.errors import OPENAI
-from core.wires.values import Value, bounded
+from core.wires.values import MAX_VALUES, Value, bounded
+from core_server.bounds import bytes_of_text, refuse_beyond
 from core_server.replies import reply
 from core_server.served import Served
+from core_server.work import Work
 
 if TYPE_CHECKING:
     from core_server.app import Server
@@ -26,58 +26,81 @@ _ON = "add_special_tokens"  # what is done here is what it says
 _CHAT = ("messages", *generation.TEMPLATE)
 
 
-async def tokenize(server: Server, body: object) -> Response:
+async def tokenize(server: Server, work: Work) -> Response:
     """The ids of a prompt, or of a chat through the model's template."""
+    request = await work.read(_to_tokenize)
+    served = await server.model_or_first(_text(request, "model"))
+    return await work.run(lambda: reply(_tokenized(served, request, work)))
+
+
+def _to_tokenize(body: object) -> Value:
     request = bounded(body, OPENAI)
     request.only({"model", "prompt", "return_token_strs", _ON, *_CHAT})
     flag = request.get(_ON)
     if flag is not None and not flag.flag():
         raise flag.wrong("Ids are those that a prompt has, all of it.", "unsupported_value")
-    served = await server.model_or_first(_text(request, "model"))
-    model = served.tokenizing()
-
-    def work() -> list[int]:
-        if request.get("messages") is None:
-            return model.encode(request.need("prompt").text())
-        return model.encode(_rendered(served, request))
-
-    ids = await asyncio.to_thread(work)
-    shown = request.get("return_token_strs")
-    length = served.model.info.context_length
-    return reply(
-        {
-            "count": len(ids),
-            "max_model_len": length,
-            "tokens": ids,
-            "token_strs": [model.decode([id]) for id in ids] if shown and shown.flag() else None,
-        }
-    )
+    return request
 
 
-async def detokenize(server: Server, body: object) -> Response:
+def _tokenized(served: Served, request: Value, work: Work) -> dict[str, object]:
+    model, shown = served.tokenizing(), request.get("return_token_strs")
+    if request.get("messages") is None:
+        text = request.need("prompt").text()
+    else:
+        text = _rendered(served, request)
+    with work.part() as share:
+        share.take(bytes_of_text(text))
+        ids = model.encode(text)
+    refuse_beyond(MAX_VALUES, "tokens", {"tokens": len(ids)})
+    texts: dict[int, str] = {}
+    if shown and shown.flag():
+        texts = {id: model.decode([id]) for id in {*ids}}
+    return {
+        "count": len(ids),
+        "max_model_len": served.model.info.context_length,
+        "tokens": ids,
+        "token_strs": [texts[id] for id in ids] if shown and shown.flag() else None,
+    }
+
+
+async def detokenize(server: Server, work: Work) -> Response:
     """The text of ids, special tokens left out."""
+    request = await work.read(_to_detokenize)
+    served = await server.model_or_first(_text(request, "model"))
+    return await work.run(lambda: reply({"prompt": _detokenized(served, request)}))
+
+
+def _to_detokenize(body: object) -> Value:
     request = bounded(body, OPENAI)
     request.only({"model", "tokens"})
-    served = await server.model_or_first(_text(request, "model"))
-    model, tokens = served.tokenizing(), request.need("tokens")
-    size = served.model.info.vocab_size
-    ids = [each.integer() for each in tokens.items()]
-    for place, id in zip(tokens.items(), ids, strict=True):
+    return request
+
+
+def _detokenized(served: Served, request: Value) -> str:
+    model, size = served.tokenizing(), served.model.info.vocab_size
+    tokens = request.need("tokens").items()
+    ids = [each.integer() for each in tokens]
+    for place, id in zip(tokens, ids, strict=True):
         if not 0 <= id < size:
             raise place.wrong(f"The model has the ids 0 to {size - 1}.")
-    return reply({"prompt": await asyncio.to_thread(_decoded, model, ids)})
+    return model.decode(ids)
 
 
-async def apply_template(server: Server, body: object) -> Response:
+async def apply_template(server: Server, work: Work) -> Response:
     """The prompt that a chat's messages make, as text.
 
     Source: llama.cpp's ``tools/server/README.md``, "POST /apply-template".
     """
+    request = await work.read(_to_apply)
+    served = await server.model_or_first(_text(request, "model"))
+    # msgspec takes no other kind of str.
+    return await work.run(lambda: reply({"prompt": str(_rendered(served, request))}))
+
+
+def _to_apply(body: object) -> Value:
     request = bounded(body, OPENAI)
     request.only({"model", *_CHAT})
-    served = await server.model_or_first(_text(request, "model"))
-    rendered = await asyncio.to_thread(_rendered, served, request)
-    return reply({"prompt": str(rendered)})  # msgspec takes no other kind of str
+    return request
 
 
 def _rendered(served: Served, request: Value) -> str:
@@ -85,10 +108,6 @@ def _rendered(served: Served, request: Value) -> str:
     body = {name: request.fields().get(name) for name in _CHAT}
     chat = generation.read_chat({"model": "", **body})
     return served.tokenizing().render_chat(chat.messages, chat.config(served.defaults))
-
-
-def _decoded(model: Tokenizing, ids: list[int]) -> str:
-    return model.decode(ids)
 
 
 def _text(request: Value, name: str) -> str:

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 import core
 from core import validate
 from core.calibration import CONTENT_FREE, Adjustment, Level
+from core.secret import hidden
 from core.tasks.template import behind
 from core.tuning.methods import Method, Said
 from core_learn import FewShot
@@ -65,7 +66,7 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
         self.prior = prior
         self.method = method
         self.backend = backend
-        self.options = options
+        self.options = hidden(options)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the level on texts, and on their classes where it takes these.

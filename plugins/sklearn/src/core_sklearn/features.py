@@ -10,6 +10,7 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 import core
+from core.secret import hidden
 from core_sklearn.estimating import TextEstimator
 from core_sklearn.logprobs import Array, said
 
@@ -40,7 +41,7 @@ class LogProbFeatures(TransformerMixin, TextEstimator):  # type: ignore[misc]
         self.words = words
         self.label_prefix = label_prefix
         self.backend = backend
-        self.options = options
+        self.options = hidden(options)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn nothing: look at the texts and the labels. Raises what is wrong with them."""

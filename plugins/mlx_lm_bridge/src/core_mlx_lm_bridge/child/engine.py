@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from core_mlx_lm_bridge.child.blas import ensure_blas
@@ -20,6 +22,7 @@ from core_mlx_lm_bridge.child.failures import (
 from core_mlx_lm_bridge.child.prompts import family_template, token_ids
 from core_mlx_lm_bridge.child.rope_keys import repaired
 from core_mlx_lm_bridge.child.sampling import OwnLogprobs, penalties, sampler
+from core_mlx_lm_bridge.ignored import ignored, refusal_of
 from core_mlx_lm_bridge.protocol import Chat, Done, Generate, Load, Ok, Token
 
 
@@ -44,6 +47,7 @@ class MlxLmEngine:
         """Load a directory. Raises `Failure`."""
         self._import(request.cpu)
         self._model = None  # before the next one takes memory
+        window = self._ignored_window(request.path)
         try:
             self._model, self._tokenizer, config = self._loaded(request)
         except Exception as error:
@@ -53,6 +57,7 @@ class MlxLmEngine:
         self._prefill_step_size = request.prefill_step_size
         self._facts = facts(self._mx, self._model, config, request.context_len)
         self._facts.mlx_lm, self._facts.blas = str(self._lm.__version__), self._blas
+        self._facts.ignored_window = window
         return self._facts
 
     def info(self) -> Ok:
@@ -102,6 +107,17 @@ class MlxLmEngine:
             adapter_path=request.adapter_path,
             return_config=True,
         )
+
+    def _ignored_window(self, path: str) -> int:
+        """Return the sliding window that mlx-lm ignores. Raises `Failure` for other keys."""
+        try:
+            config = json.loads((Path(path) / "config.json").read_bytes())
+        except (OSError, ValueError):
+            return 0  # the load reports it
+        dropped = ignored(Path(self._lm.__file__).parent, path, config)
+        if dropped.keys:
+            raise Failure("UnsupportedModelError", refusal_of(dropped.keys))
+        return dropped.window
 
     def _check_loaded(self) -> None:
         if self._model is None:

@@ -27,7 +27,7 @@ from core_mlx_native.lora import evaluation
 from core_mlx_native.lora.perplexity import token_loss
 from core_mlx_native.lora.progress import Progress
 from core_mlx_native.model import MlxModel
-from core_mlx_native.train.data import Fields, read_examples, split_by_label
+from core_mlx_native.train.data import Fields, read_examples, shared_texts, split_by_label
 from core_mlx_native.train.notes import read_notes
 from core_mlx_native.train.rows import labels_of
 from core_mlx_native.train.training import LOSSES
@@ -131,7 +131,18 @@ def _all_examples(given: Mapping[str, Any]) -> tuple[Examples, Examples, Example
         raise TrainingError(
             "What is judged has to have labels, and not all of it has. Use lora eval."
         )
+    _warn_of_shared(test, learned, "learned")
+    _warn_of_shared(test, validation, "used for validation")
     return learned, validation, test
+
+
+def _warn_of_shared(test: Examples, others: Examples, use: str) -> None:
+    if count := shared_texts(test, others):
+        click.echo(
+            f"warning: {count} of {len(test)} rows that are judged have texts that are {use} too, "
+            "so that the accuracy is too high. Leave those texts out of one of the two.",
+            err=True,
+        )
 
 
 def _file(path: str, name: str) -> Path:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.agreement import Agreement
+from core.agreement.gaps import error_text
 from core.errors import CalibrationError
 from core.protocols import TextModel
 from core.tasks.task import Task
@@ -95,10 +96,8 @@ def _summary(report: Mapping[str, Any]) -> str:
 
 
 def _held(report: Mapping[str, Any]) -> str:
-    return (
-        f"calibration error {report['expected_calibration_error']:.3f}, "
-        f"Brier {report['brier']:.3f}, loss {report['nll']:.3f}"
-    )
+    error = error_text(report["calibration_error"], report["calibration_error_interval"])
+    return f"{error}, Brier {report['brier']:.3f}, loss {report['nll']:.3f}"
 
 
 def _confusion(report: Mapping[str, Any], width: int) -> list[str]:

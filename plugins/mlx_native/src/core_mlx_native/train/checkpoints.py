@@ -5,6 +5,7 @@ there whole or not at all, whatever the disk and the power do; the last two are 
 ``parameters/NAME``, ``optimiser/NAME/m`` and ``.../v``, and, where validation found one, the best
 adapter as ``best/NAME``; its metadata are a JSON table with a format number. Data order, dropout
 and the rate are functions of the seed and the step, so that no random state is left to be kept.
+All that a checkpoint holds is checked before a run goes on from it: the file may have been changed.
 """
 
 from __future__ import annotations
@@ -20,14 +21,21 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+from safetensors import SafetensorError, safe_open
 
-from core.errors import InvalidModelError, TrainingError
+from core.errors import TrainingError
 from core.system import outputs
-from core_mlx_native.checkpoint.files import read_header
+from core.system.fields import Fields, integer_in, items_in, number_in
+from core.system.limited_files import FileKind, Refused, check_format, json_value, open_regular
 from core_mlx_native.checkpoint.saving import kind_of, save_tensors
+from core_mlx_native.to_python import number
 
 FORMAT = 1
+READING = FileKind(
+    "a checkpoint of a training", TrainingError, "Remove it to resume from the one before it."
+)
 KEPT = 2
+_LARGEST = 3.5e38  # a loss is a float32
 _NAME = re.compile(r"checkpoint-(\d{7,})\.safetensors")
 _KEY = "core.training"
 _KIND = kind_of("a checkpoint", _KEY)
@@ -132,47 +140,29 @@ class Checkpoints:
     def _path(self, step: int) -> Path:
         return self.directory / f"checkpoint-{step:07d}.safetensors"
 
-    def load(self) -> Checkpoint:
-        """Read the last checkpoint; raises `TrainingError` for none, and for one of another run."""
+    def load(self, expected: Mapping[str, Mapping[str, mx.array]]) -> Checkpoint:
+        """Read the last checkpoint, with arrays like the ``expected`` ones by kind and name.
+
+        Raises `TrainingError` for none, for one of another run or model, and for a broken one.
+        """
         last = self.last()
         if last is None:
             raise TrainingError(
                 f"{self.directory} has no checkpoint to go on from. Train without resume first."
             )
         path = Path(last)
-        said = self._said(path)
-        self._check_run(path, said["run"])
-        arrays: dict[str, dict[str, mx.array]] = {}
-        try:
-            tensors = mx.load(str(path))
-        except RuntimeError as error:
-            raise TrainingError(f"{path} cannot be read: {error}.", checkpoint=last) from error
-        assert isinstance(tensors, dict)
-        for name, array in tensors.items():
-            kind, _, rest = name.partition("/")
-            arrays.setdefault(kind, {})[rest] = array
-        mx.eval(arrays)
-        return Checkpoint(path, _progress(said["progress"]), arrays)
+        with READING.errors(str(path)):
+            said = _facts(path, _size(expected) + READING.most_bytes)
+            progress = _progress(said.table("progress"))
+            if path != self._path(progress.step):
+                raise Refused(f"it is of step {progress.step}, and its name is of another")
+            self._check_run(path, said.table("run").values)
+            arrays = _arrays(path, expected)
+            if number(arrays["optimiser"]["step"]) != progress.step:
+                raise Refused(f"it is of step {progress.step}, and its optimiser of another")
+            return Checkpoint(path, progress, arrays)
 
-    def _said(self, path: Path) -> dict[str, Any]:
-        """The metadata. Raises `TrainingError` for another file, and for a newer format."""
-        try:
-            read_header([path])
-            said: dict[str, Any] = json.loads(_metadata(path)[_KEY])
-            version = int(said["format"])
-        except (InvalidModelError, KeyError, TypeError, ValueError, OSError) as error:
-            raise TrainingError(
-                f"{path} is no checkpoint of a training, or it is broken: {error}. Take it away to "
-                "go on from the one before it."
-            ) from error
-        if version > FORMAT:
-            raise TrainingError(
-                f"{path} is of format {version}, and this version reads formats up to {FORMAT}. "
-                "Install a newer core-mlx-native."
-            )
-        return said
-
-    def _check_run(self, path: Path, begun: Mapping[str, Any]) -> None:
+    def _check_run(self, path: Path, begun: Mapping[object, object]) -> None:
         changed = [
             f"{name} is {_short(self._run.get(name))} and was {_short(begun.get(name))}"
             for name in self._run
@@ -186,20 +176,87 @@ class Checkpoints:
             )
 
 
-def _progress(said: Mapping[str, Any]) -> Progress:
-    pairs = {
-        name: [(int(step), float(loss)) for step, loss in said[name]]
-        for name in ("losses", "measured")
-    }
-    return Progress(**{**said, **pairs})
+def _size(arrays: Mapping[str, Mapping[str, mx.array]]) -> int:
+    """Return the bytes that arrays take in a file."""
+    return sum(array.nbytes for named in arrays.values() for array in named.values())
 
 
-def _metadata(path: Path) -> Mapping[str, str]:
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-    found: Mapping[str, str] = header["__metadata__"]
+def _facts(path: Path, most_bytes: int) -> Fields:
+    """The metadata. Raises `Refused` for another file, `TrainingError` for a newer format."""
+    try:
+        with open_regular(path) as opened:  # the library waits for a pipe, and maps any size
+            if os.fstat(opened.fileno()).st_size > most_bytes:
+                raise Refused(f"it is larger than {most_bytes} bytes")
+        with safe_open(path, framework="np") as file:
+            text = (file.metadata() or {}).get(_KEY)
+    except (OSError, SafetensorError, ValueError) as error:
+        raise Refused(f"it cannot be read ({error})") from error
+    if text is None:
+        raise Refused(f"it has no {_KEY} in its metadata")
+    facts = Fields(json_value(text)).only(("format", "run", "progress"))
+    check_format(facts.values.get("format"), FORMAT)
+    return facts
+
+
+def _progress(data: Fields) -> Progress:
+    data.only(Progress.__dataclass_fields__)
+    step = data.integer("step", 1)
+    return Progress(
+        step,
+        _losses(data, "losses", step),
+        _losses(data, "measured", step),
+        data.number("best", -_LARGEST, _LARGEST) if data.given("best") else None,
+        data.integer("best_step", 0, step),
+        data.integer("waited", 0, step),
+    )
+
+
+def _losses(data: Fields, name: str, last: int) -> list[tuple[int, float]]:
+    """Pairs of a step and its loss."""
+    found = []
+    for value, place in data.items(name):
+        pair = [*items_in(value, place)]
+        if len(pair) != 2:
+            raise Refused(f"{place} is not a pair of a step and a loss")
+        step = integer_in(*pair[0], 1, last)
+        found.append((step, number_in(*pair[1], -_LARGEST, _LARGEST)))
     return found
+
+
+def _arrays(
+    path: Path, expected: Mapping[str, Mapping[str, mx.array]]
+) -> dict[str, dict[str, mx.array]]:
+    """The arrays by kind and name, like the expected ones; a kind ``best`` may be absent."""
+    wanted = {
+        f"{kind}/{name}": _kind(it)
+        for kind, named in expected.items()
+        for name, it in named.items()
+    }
+    try:
+        tensors = mx.load(str(path))  # no number yet
+    except RuntimeError as error:
+        raise Refused(f"it cannot be read ({error})") from error
+    assert isinstance(tensors, dict)
+    if not any(name.startswith("best/") for name in tensors):
+        wanted = {name: kind for name, kind in wanted.items() if not name.startswith("best/")}
+    held = {name: _kind(array) for name, array in tensors.items()}
+    if odd := sorted(held.items() ^ wanted.items())[:4]:
+        raise TrainingError(
+            f"{path} holds other parameters than this training has: "
+            f"{', '.join(f'{name} {kind}' for name, kind in odd)}. It belongs to another model or "
+            "adapter: give that, or another directory."
+        )
+    arrays: dict[str, dict[str, mx.array]] = {}
+    for name, array in tensors.items():
+        if not bool(mx.isfinite(array).all()):
+            raise Refused(f"{name} holds NaN or infinity")
+        kind, _, rest = name.partition("/")
+        arrays.setdefault(kind, {})[rest] = array
+    return arrays
+
+
+def _kind(array: mx.array) -> str:
+    return f"{array.dtype} {[*array.shape]}"
 
 
 def _short(value: object) -> str:

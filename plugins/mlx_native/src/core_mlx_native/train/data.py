@@ -15,9 +15,8 @@ from typing import Any
 
 from core.errors import CoreError, TrainingError
 from core.messages import checked_conversation
-from core.support import (
-    text_error,
-)
+from core.support import text_error
+from core.tasks.folds import main_labels, text_key
 from core.training import TrainingExample
 from core_mlx_native.train.rows import form_of
 
@@ -57,23 +56,43 @@ def split_by_label(
 ) -> tuple[list[TrainingExample], list[TrainingExample]]:
     """Examples to learn, and a share of them to hold out; of each label alike, drawn by the seed.
 
-    Raises `TrainingError` where a label, or all examples, would have none left to learn from.
+    What is drawn is texts, with all examples of each: a text that occurs twice is not both learned
+    and judged. Raises `TrainingError` where a label, or all examples, would have none left to
+    learn from.
     """
     import numpy as np
 
     draw = np.random.default_rng(seed)
-    held = set[int]()
-    for label in sorted({each.label or "" for each in examples}):
-        places = [place for place, each in enumerate(examples) if (each.label or "") == label]
-        count = max(1, round(share * len(places)))
-        if count >= len(places):
+    names = sorted({each.label or "" for each in examples})
+    labels = main_labels(
+        [_asked(each) for each in examples], [names.index(each.label or "") for each in examples]
+    )
+    held = set[str]()
+    for number, name in enumerate(names):
+        texts = [text for text, label in labels.items() if label == number]
+        count = max(1, round(share * len(texts)))
+        if count >= len(texts):
             raise TrainingError(
-                f"The label {label!r} has {len(places)} examples, of which {count} would be held "
-                "out: none is left to learn from. Give more, or hold out a smaller share."
+                f"The label {name!r} has {len(texts)} different texts, of which {count} would be "
+                "held out: none is left to learn from. Give more, or hold out a smaller share."
             )
-        held.update(draw.permutation(places)[:count].tolist())
-    kept = [each for place, each in enumerate(examples) if place not in held]
-    return kept, [each for place, each in enumerate(examples) if place in held]
+        held.update(texts[place] for place in draw.permutation(len(texts))[:count])
+    kept = [each for each in examples if text_key(_asked(each)) not in held]
+    return kept, [each for each in examples if text_key(_asked(each)) in held]
+
+
+def shared_texts(some: Sequence[TrainingExample], others: Sequence[TrainingExample]) -> int:
+    """Return how many of some examples have a text that others have as well."""
+    known = {text_key(_asked(each)) for each in others}
+    return sum(text_key(_asked(each)) in known for each in some)
+
+
+def _asked(example: TrainingExample) -> str:
+    """What the model reads of an example, without what it is to learn to answer."""
+    messages = example.messages
+    if messages and messages[-1].role == "assistant":
+        messages = messages[:-1]
+    return example.text or example.prompt or repr(messages)
 
 
 def _example(line: bytes, where: str, keys: Fields) -> TrainingExample:

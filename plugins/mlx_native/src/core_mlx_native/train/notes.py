@@ -5,12 +5,13 @@ So that `infer-cli lora eval` asks the labels as they were learned.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from core.errors import CoreError
+from core.models.files import read_json_object
 from core.training import TrainConfig
 
 _KEY = "core_training"
@@ -26,9 +27,10 @@ def notes_of(config: TrainConfig) -> dict[str, Any]:
 def read_notes(adapter: str | os.PathLike[str]) -> Mapping[str, Any]:
     """How labels are asked, as an adapter's directory says it; nothing where it does not."""
     try:
-        said = json.loads((Path(adapter) / "adapter_config.json").read_bytes()).get(_KEY, {})
-        noted = {name: said[name] for name in _ASKED if name in said}
+        said = read_json_object(Path(adapter) / "adapter_config.json").get(_KEY)
+        table = said if isinstance(said, dict) else {}
+        noted = {name: table[name] for name in _ASKED if name in table}
         TrainConfig(**noted)  # what is written there may be anything
         return noted
-    except (OSError, ValueError, TypeError, AttributeError):
+    except CoreError:
         return {}  # the load tells what is wrong with it

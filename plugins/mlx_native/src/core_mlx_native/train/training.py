@@ -121,7 +121,7 @@ class Training:
         if (losses := self._checkpoints.directory / LOSSES).exists():
             outputs.check(losses, DRAWING)
         if self._config.resume:
-            self._checkpoints.load()
+            self._checkpoints.load(self._expected())
         else:
             self._checkpoints.check_new()
 
@@ -255,22 +255,19 @@ class Training:
     def _resume(self) -> None:
         """Go on from the last checkpoint: the same parameters, by name and shape."""
         assert self._checkpoints is not None
-        found = self._checkpoints.load()
-        kept = found.arrays.get("parameters", {})
-        shapes = {name: value.shape for name, value in kept.items()}
-        wanted = {name: value.shape for name, value in self._steps.parameters.items()}
-        if shapes != wanted:
-            odd = sorted(set(shapes.items()) ^ set(wanted.items()))[:4]
-            raise TrainingError(
-                f"{found.path} holds other parameters than this training has: "
-                f"{', '.join(f'{name} {list(shape)}' for name, shape in odd)}. It belongs to "
-                "another model or adapter."
-            )
-        self._steps.parameters = {name: kept[name] for name in wanted}
+        found = self._checkpoints.load(self._expected())
+        self._steps.parameters = {
+            name: found.arrays["parameters"][name] for name in self._steps.parameters
+        }
         self._steps.optimiser.restore(found.arrays["optimiser"])
         self._best = dict(found.arrays.get("best", {}))
         self._progress = found.progress
         self._served.take(self._steps.parameters, self._dtype)
+
+    def _expected(self) -> dict[str, Mapping[str, mx.array]]:
+        """What arrays a checkpoint of this training holds, by kind."""
+        own = self._steps.parameters
+        return {"parameters": own, "optimiser": self._steps.optimiser.arrays(), "best": own}
 
     def _run(self, rows: Sequence[TokenRow]) -> dict[str, Any]:
         """What a run that goes on must have been begun with."""

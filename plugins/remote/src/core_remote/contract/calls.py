@@ -10,13 +10,15 @@ from uuid import uuid4
 import msgspec
 
 from core.clock import RequestClock
-from core.errors import CoreError, GenerationTimeout
+from core.errors import CoreError, GenerationCancelled, GenerationTimeout
 from core.options import CancelToken, GenerateConfig
-from core.types import FinishReason, GenerateMetrics, Token
+from core.types import FinishReason, GenerateMetrics, ModelInfo, Token
 from core.wires.contract import PREFIX, Call, End, options_of
 from core.wires.plain import plain, value_of
 from core_remote import failures
+from core_remote.address import Address
 from core_remote.connection import Connection
+from core_remote.contract import checking
 from core_remote.exchange import Exchange
 
 T = TypeVar("T")
@@ -26,22 +28,32 @@ _LEAST_SECONDS = 1e-9
 
 
 class Asked:
-    """One call of a model: sent, read event by event, and stopped by its id."""
+    """One call of a model: sent, read event by event, and stopped by its id.
+
+    ``info`` are the facts of the model.
+    """
 
     def __init__(
-        self, connection: Connection, operation: str, arguments: Mapping[str, object]
+        self,
+        connection: Connection,
+        operation: str,
+        arguments: Mapping[str, object],
+        info: ModelInfo,
     ) -> None:
-        self.connection, self.operation, self._arguments = connection, operation, arguments
-        self.id = uuid4().hex
+        self.connection, self.operation, self.arguments = connection, operation, arguments
+        self.info, self.id = info, uuid4().hex
 
-    def send(self, config: GenerateConfig, clock: RequestClock) -> Exchange:
-        """Send it, with the time that is left of its timeout. Raises `ModelClosedError`."""
+    def send(self, config: GenerateConfig, clock: RequestClock, most: int) -> Exchange:
+        """Send it, with the time that is left of its timeout, for about ``most`` events.
+
+        Raises `ModelClosedError`.
+        """
         timeout = config.timeout
         if timeout is not None:
             timeout = max(_LEAST_SECONDS, timeout - clock.seconds)
         options = options_of(replace(config, timeout=timeout, stop=_sound(config.stop)))
-        call = Call(self.connection.address.model, self.id, self._arguments, options)
-        return self.connection.ask(PREFIX + self.operation, plain(call))
+        call = Call(self.connection.address.model, self.id, self.arguments, options)
+        return self.connection.ask(PREFIX + self.operation, plain(call), most)
 
     def stop(self) -> None:
         """Have the server end the call as one whose cancel was set."""
@@ -66,6 +78,23 @@ class Asked:
         except (ValueError, CoreError) as error:
             raise self.nonsense(str(error)) from None
 
+    def end(self, data: object) -> End:
+        """Return the end of a call. Raises `core.BackendProcessError`."""
+        end = self.value(End, data)
+        self.check(checking.of_metrics(end.metrics))
+        return end
+
+    def token(self, data: object) -> Token:
+        """Return a generated token. Raises `core.BackendProcessError`."""
+        token = self.value(Token, data)
+        self.check(checking.of_token(token, self.info))
+        return token
+
+    def check(self, wrong: str | None) -> None:
+        """Raise `core.BackendProcessError` for an answer in which something is wrong."""
+        if wrong is not None:
+            raise self.nonsense(wrong)
+
     def nonsense(self, what: str) -> Exception:
         """The error for what is no answer to this call."""
         return failures.nonsense(self.connection.address, f"{what}, in answer to {self.operation}")
@@ -87,6 +116,8 @@ class RowReader(Generic[T]):
         """Take a line. True once the answer is whole. Raises the error of the call."""
         event = self._asked.event(line)
         if "result" in event:
+            if len(self.results) == self._rows:
+                raise self._asked.nonsense(f"more results than the {self._rows} rows")
             self.results.append(self._asked.value(self._kind, event["result"]))
             return False
         if "error" in event:
@@ -95,7 +126,7 @@ class RowReader(Generic[T]):
             raise self._asked.nonsense(f"an event of {sorted(event)}")
         if len(self.results) != self._rows:
             raise self._asked.nonsense(f"{len(self.results)} results for {self._rows} rows")
-        self.metrics = self._asked.value(End, event["end"]).metrics
+        self.metrics = self._asked.end(event["end"]).metrics
         return True
 
     def stop(self, error: CoreError) -> bool:
@@ -124,7 +155,7 @@ class ValueReader(Generic[T]):
             return False
         if "end" not in event or not self.found:
             raise self._asked.nonsense(f"an event of {sorted(event)}")
-        self.metrics = self._asked.value(End, event["end"]).metrics
+        self.metrics = self._asked.end(event["end"]).metrics
         return True
 
     def stop(self, error: CoreError) -> bool:
@@ -142,25 +173,34 @@ class StreamWire:
     ) -> None:
         self._asked, self._config, self._wrong = asked, config, wrong
         self._found = GenerateMetrics()
+        self._count = 0
         self.reason: FinishReason | None = None
 
     def begin(self, clock: RequestClock) -> Exchange:
         """Send it. Raises what is wrong with the prompt."""
         if self._wrong is not None:
             raise self._wrong
-        return self._asked.send(self._config, clock)
+        return self._asked.send(self._config, clock, self._config.max_tokens)
+
+    @property
+    def over(self) -> bool:
+        """True once the server has said why it ended."""
+        return self.reason is not None
 
     def feed(self, line: bytes | None) -> list[Token]:
         """The token of a line. Raises the error that it holds."""
         event = self._asked.event(line)
         if "token" in event:
-            return [self._asked.value(Token, event["token"])]
+            self._count += 1
+            if self._count > self._config.max_tokens:
+                raise self._asked.nonsense(checking.too_many(self._config))
+            return [self._asked.token(event["token"])]
         if "end" in event:
-            end = self._asked.value(End, event["end"])
+            end = self._asked.end(event["end"])
             self._found, self.reason = end.metrics, end.finish_reason or "stop"
         if "error" in event:
             error = failures.from_wire(self._asked.connection.address, event["error"])
-            raise in_own_time(error, self._config)
+            raise of_this_side(error, self._config, self._asked.connection.address)
         if "end" not in event:
             raise self._asked.nonsense(f"an event of {sorted(event)}")
         return []
@@ -190,10 +230,17 @@ class StreamWire:
         self._asked.connection.check_usable()
 
 
-def in_own_time(error: Exception, config: GenerateConfig) -> Exception:
-    """The error; a timeout is that of the request, of which the server got what was left."""
+def of_this_side(error: CoreError, config: GenerateConfig, address: Address) -> CoreError:
+    """Return the error as this side has it.
+
+    A timeout is that of the request, of which the server got what was left. A cancel that was not
+    set here is the server's: to the caller it is a request that failed.
+    """
     if isinstance(error, GenerationTimeout) and config.timeout is not None:
         return GenerationTimeout(config.timeout)
+    set_here = config.cancel is not None and config.cancel.is_set()
+    if isinstance(error, GenerationCancelled) and not set_here:
+        return failures.stopped_there(address, error)
     return error
 
 

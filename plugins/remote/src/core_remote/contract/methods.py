@@ -37,6 +37,7 @@ from core.types import (
     Token,
 )
 from core.wires.plain import prompt_of
+from core_remote.contract import checking
 from core_remote.contract.calls import Asked
 from core_remote.contract.model import (
     ContractModel,
@@ -80,7 +81,8 @@ class TokenizingMethods(ContractModel):
         checked_text("encode", text)
         if error := unicode_error(text):
             raise error
-        return Value(self.asked("encode", {"text": text}), list[int], _PLAIN)
+        check = partial(checking.of_ids, info=self.info)
+        return Value(self.asked("encode", {"text": text}), list[int], _PLAIN, check)
 
     def plan_decode(self, ids: Sequence[int]) -> Plan[str]:
         """``decode``, checked."""
@@ -282,7 +284,8 @@ class AttentionInspectorMethods(ContractModel):
         [text] = checked_prompts("inspect_attention", [prompt])
         if error := text_error(text):
             raise error
-        return Value(self.asked("inspect_attention", {"prompt": text}), AttentionSnapshot, request)
+        asked, check = self.asked("inspect_attention", {"prompt": text}), checking.of_attention
+        return Value(asked, AttentionSnapshot, request, check)
 
 
 class MemoryReportingMethods(ContractModel):

@@ -119,7 +119,7 @@ class ContractModel(RemoteModel):
 
     def asked(self, operation: str, arguments: Mapping[str, object]) -> Asked:
         """A call of this model that was not sent yet."""
-        return Asked(self._connection, operation, arguments)
+        return Asked(self._connection, operation, arguments, self.info)
 
     def stream(
         self,

@@ -18,6 +18,7 @@ from core.wires.plain import plain, value_of
 from core_remote import failures
 from core_remote.capabilities import of_description
 from core_remote.connection import Connection
+from core_remote.contract import checking
 from core_remote.contract.asynchronous import AsyncMethods
 from core_remote.contract.methods import METHODS
 from core_remote.contract.model import ContractModel
@@ -42,6 +43,9 @@ def describe(connection: Connection) -> Description | None:
         told = value_of(Description, found["value"] if isinstance(found, dict) else found)
     except (msgspec.DecodeError, CoreError, ValueError, KeyError, RecursionError) as error:
         raise failures.nonsense(connection.address, f"{error}, as a description") from None
+    wrong = checking.of_info(told.info)
+    if wrong is not None:
+        raise failures.nonsense(connection.address, f"{wrong}, as a description")
     if told.wire > VERSION:
         raise ProtocolMismatchError(
             f"The server at {connection.address.base} speaks version {told.wire} of core's wire, "

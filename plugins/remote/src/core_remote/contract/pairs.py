@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
 
 from core.clock import STOPPED, RequestClock
 from core.errors import CoreError, GenerationCancelled
 from core.options import GenerateConfig
 from core.types import GenerateMetrics, Token
-from core.wires.contract import End
 from core_remote import failures
-from core_remote.contract.calls import Asked, in_own_time, in_time
+from core_remote.contract import checking
+from core_remote.contract.calls import Asked, in_time, of_this_side
 from core_remote.waiting import TooLateError, patience
 
 Pair = tuple[int, Token]
@@ -32,7 +33,8 @@ class Pairs:
         self._record = record
         self._clock: RequestClock | None = None
         self._error: Exception | None = None
-        self._given, self._whole = 0, False
+        self._given, self._whole = Counter[int](), False
+        self._most = len(self._places) * config.max_tokens
         self.metrics = GenerateMetrics()
 
     def read(self) -> Iterator[Pair]:
@@ -40,7 +42,7 @@ class Pairs:
         clock = self._begun()
         try:
             if self._places:
-                exchange = self._asked.send(self._config, clock)
+                exchange = self._asked.send(self._config, clock, self._most)
                 try:
                     while not self._whole:
                         yield from self._pairs(exchange.next(self._check))
@@ -48,7 +50,7 @@ class Pairs:
                     self._stop()
                     late = patience()
                     while not self._whole:
-                        self._pairs(exchange.next(late), counted=False)
+                        self._pairs(exchange.next(late))
                     raise
                 finally:
                     if not self._whole:
@@ -64,7 +66,7 @@ class Pairs:
         clock = self._begun()
         try:
             if self._places:
-                exchange = self._asked.send(self._config, clock)
+                exchange = self._asked.send(self._config, clock, self._most)
                 try:
                     while not self._whole:
                         for pair in self._pairs(await exchange.anext(self._check)):
@@ -90,20 +92,22 @@ class Pairs:
         self._error = GenerationCancelled()
         self._asked.stop()
 
-    def _pairs(self, line: bytes | None, counted: bool = True) -> list[Pair]:
+    def _pairs(self, line: bytes | None) -> list[Pair]:
         asked = self._asked
         event = asked.event(line)
         if "token" in event:
             row = asked.value(int, event.get("row"))
             if not 0 <= row < len(self._places):
                 raise asked.nonsense(f"a token of row {row}")
-            self._given += counted
-            return [(self._places[row], asked.value(Token, event["token"]))]
+            self._given[row] += 1
+            if self._given[row] > self._config.max_tokens:
+                raise asked.nonsense(checking.too_many(self._config))
+            return [(self._places[row], asked.token(event["token"]))]
         if "end" in event:
-            self.metrics = asked.value(End, event["end"]).metrics
+            self.metrics = asked.end(event["end"]).metrics
         if "error" in event:
             error = failures.from_wire(asked.connection.address, event["error"])
-            self._error = in_own_time(error, self._config)
+            self._error = of_this_side(error, self._config, asked.connection.address)
         elif "end" not in event:
             raise asked.nonsense(f"an event of {sorted(event)}")
         self._whole = True

@@ -7,10 +7,13 @@ from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from core.clock import STOPPED, RequestClock
-from core.errors import CoreError, GenerationCancelled, GenerationTimeout
+from core.errors import CoreError, GenerationCancelled
 from core.options import GenerateConfig
 from core.types import BatchResult, GenerateMetrics, TokenSequence
-from core_remote.contract.calls import Asked, RowReader, ValueReader, in_own_time, in_time
+from core_remote import failures
+from core_remote.contract import checking
+from core_remote.contract.calls import Asked, RowReader, ValueReader, in_time, of_this_side
+from core_remote.exchange import Exchange
 from core_remote.waiting import read, read_async
 
 T = TypeVar("T")
@@ -61,11 +64,11 @@ class Rows(Generic[T]):
         try:
             self._check()
             if self._rows > len(self._wrong):
-                read(self._asked.send(self._config, self._clock), self._reader, self._check)
+                read(self._sent(), self._reader, self._check)
         except STOPPED as error:
             self._reader.stopped = error
         except CoreError as error:
-            raise in_own_time(error, self._config) from None
+            raise of_this_side(error, self._config, self._asked.connection.address) from None
         return self._results()
 
     async def run_async(self) -> list[T]:
@@ -73,32 +76,52 @@ class Rows(Generic[T]):
         try:
             self._check()
             if self._rows > len(self._wrong):
-                exchange = self._asked.send(self._config, self._clock)
-                await read_async(exchange, self._reader, self._check)
+                await read_async(self._sent(), self._reader, self._check)
         except STOPPED as error:
             self._reader.stopped = error
         except CoreError as error:
-            raise in_own_time(error, self._config) from None
+            raise of_this_side(error, self._config, self._asked.connection.address) from None
         return self._results()
+
+    def _sent(self) -> Exchange:
+        return self._asked.send(self._config, self._clock, self._rows)
 
     def _check(self) -> None:
         self._clock.check()
         self._asked.connection.check_usable()
 
     def _results(self) -> list[T]:
-        stopped, came = self._reader.stopped, iter(self._reader.results)
+        stopped, came = self._reader.stopped, enumerate(self._reader.results)
         self.metrics = in_time(self._reader.metrics, self._clock)
         found = list[Any]()
         for place in range(self._rows):
             error = self._wrong.get(place)
-            result = None if error is not None else next(came, None)
-            if result is None:
-                result = self._failed(place, error or stopped or GenerationCancelled())
-            found.append(_in_place(result, stopped, self._config))
+            row = None if error is not None else next(came, None)
+            if row is None:
+                found.append(self._failed(place, error or stopped or GenerationCancelled()))
+            else:
+                found.append(self._checked(place, *row, stopped))
         if stopped is not None and not any(row.error for row in found):
             # The server heard of it when its work was done; here nothing was there when it came.
             found = [self._undone(place, row, stopped) for place, row in enumerate(found)]
         return found
+
+    def _checked(self, place: int, sent: int, row: Any, stopped: CoreError | None) -> Any:
+        """Return a row that came; ``sent``: its place among those that were sent."""
+        asked, config = self._asked, self._config
+        address, error = asked.connection.address, row.error
+        wrong = checking.of_row(row, sent, config, asked.info, asked.arguments)
+        if wrong is not None:
+            return self._failed(place, failures.impossible(address, wrong))
+        if error is None:
+            return row
+        if isinstance(error, GenerationCancelled) and stopped is not None:
+            return replace(row, error=stopped)
+        error = of_this_side(failures.quoted(address, error), config, address)
+        if not isinstance(row, BatchResult | TokenSequence):
+            return self._failed(place, error)
+        cancelled = isinstance(error, GenerationCancelled)
+        return replace(row, error=error, finish_reason="cancelled" if cancelled else "error")
 
     def _undone(self, place: int, row: Any, stopped: CoreError) -> T:
         failed = self._failed(place, stopped)
@@ -109,10 +132,16 @@ class Rows(Generic[T]):
 
 
 class Value(Generic[T]):
-    """A call that has one value."""
+    """A call that has one value. ``check`` returns what is wrong with it, if anything is."""
 
-    def __init__(self, asked: Asked, kind: type[T], config: GenerateConfig) -> None:
-        self._asked, self._config = asked, config
+    def __init__(
+        self,
+        asked: Asked,
+        kind: type[T],
+        config: GenerateConfig,
+        check: Callable[[T], str | None] | None = None,
+    ) -> None:
+        self._asked, self._config, self._wrong = asked, config, check
         self._reader = ValueReader(asked, kind)
         self._clock = RequestClock(config)
         self.metrics = GenerateMetrics()
@@ -121,20 +150,22 @@ class Value(Generic[T]):
         """The value. Raises what keeps the call from one."""
         try:
             self._check()
-            read(self._asked.send(self._config, self._clock), self._reader, self._check)
+            read(self._sent(), self._reader, self._check)
         except CoreError as error:
-            raise in_own_time(error, self._config) from None
+            raise of_this_side(error, self._config, self._asked.connection.address) from None
         return self._value()
 
     async def run_async(self) -> T:
         """The same, for a task."""
         try:
             self._check()
-            exchange = self._asked.send(self._config, self._clock)
-            await read_async(exchange, self._reader, self._check)
+            await read_async(self._sent(), self._reader, self._check)
         except CoreError as error:
-            raise in_own_time(error, self._config) from None
+            raise of_this_side(error, self._config, self._asked.connection.address) from None
         return self._value()
+
+    def _sent(self) -> Exchange:
+        return self._asked.send(self._config, self._clock, 1)
 
     def _check(self) -> None:
         self._clock.check()
@@ -144,14 +175,6 @@ class Value(Generic[T]):
         if self._reader.stopped is not None:
             raise self._reader.stopped
         self.metrics = in_time(self._reader.metrics, self._clock)
-        return self._reader.found[0]
-
-
-def _in_place(result: Any, stopped: CoreError | None, config: GenerateConfig) -> Any:
-    """A row of a call that was stopped on this side: its error is what stopped it."""
-    error = result.error
-    if isinstance(error, GenerationCancelled) and stopped is not None:
-        return replace(result, error=stopped)
-    if isinstance(error, GenerationTimeout):
-        return replace(result, error=in_own_time(error, config))
-    return result
+        value = self._reader.found[0]
+        self._asked.check(self._wrong(value) if self._wrong is not None else None)
+        return value

@@ -108,6 +108,7 @@ class Classification:
         answer = await self._server.complete(body)
         if not answer.tokens:
             raise failures.nonsense(self._server.address, "no token")
+        self._tokenizer.vocabulary.known(answer.tokens, self._server)
         self.prompt_tokens += len(ids)
         self.drawn_tokens += 1
         self.cached_tokens += answer.timings.cache_n if answer.timings else 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from core.errors import CoreError, PromptTooLongError, RequestError
 from core_remote import failures
 from core_remote.address import Address
 from core_remote.failures import ServerError
+from core_remote.listing import LARGEST, SLACK
 
 T = TypeVar("T")
 
@@ -28,19 +29,24 @@ _TOO_LONG = "exceed_context_size_error"
 _FAULTS = (400, 413, 422)  # of the request
 
 
+_Id = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]  # an int32 there
+_Byte = Annotated[int, msgspec.Meta(ge=0, le=255)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+
+
 class Likely(msgspec.Struct, frozen=True):
     """A token and its natural-log probability, over the whole vocabulary, before any sampling.
 
     ``logprob`` is None where the server has computed NaN, for which JSON has null.
     """
 
-    id: int
+    id: _Id
     logprob: float | None
-    bytes: list[int] = []
+    bytes: list[_Byte] = []
 
     def value(self) -> float:
-        """Return the log-probability. Raises `core.RequestError` where it is not a number."""
-        if self.logprob is None:
+        """Return the log-probability. Raises `core.RequestError` where it cannot be one."""
+        if self.logprob is None or self.logprob > SLACK:
             raise failures.not_finite(f"token {self.id}", self.logprob)
         return self.logprob
 
@@ -54,7 +60,7 @@ class Reading(Likely, frozen=True):
 class Timings(msgspec.Struct, frozen=True):
     """``cache_n``: tokens of the prompt that were there from an earlier request."""
 
-    cache_n: int = 0
+    cache_n: _Count = 0
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -63,8 +69,8 @@ class Fault(msgspec.Struct, frozen=True):
     code: int = 500
     message: str = ""
     type: str = ""
-    n_prompt_tokens: int = 0
-    n_ctx: int = 0
+    n_prompt_tokens: _Count = 0
+    n_ctx: _Count = 0
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -73,10 +79,10 @@ class Event(msgspec.Struct, frozen=True):
     ``tokens_predicted`` counts all that were drawn until then, also those that no event has told.
     """
 
-    tokens: list[int] = []
+    tokens: list[_Id] = []
     stop: bool = False
     stop_type: str = "none"
-    tokens_predicted: int = 0
+    tokens_predicted: _Count = 0
     completion_probabilities: list[Reading] = []
     timings: Timings | None = None
     error: Fault | None = None
@@ -123,7 +129,8 @@ def fault_of(fault: Fault, address: Address, status: int = 0) -> CoreError:
     code = status or fault.code
     if fault.type == _TOO_LONG and fault.n_ctx:
         return PromptTooLongError(fault.n_prompt_tokens, fault.n_ctx - 1)
-    words = f"The server at {address.base} refuses the request ({code}: {fault.message[:300]})."
+    message = address.quoted(fault.message)[:300]
+    words = f"The server at {address.base} refuses the request ({code}: {message})."
     if code in _FAULTS:
         return RequestError(words)
     return ServerError(f"{words} The next call asks it again.", code)

@@ -46,7 +46,9 @@ class TokenizingMethods(LlamaModel):
         checked_text("encode", text)
         if error := unicode_error(text):
             raise error
-        return self._connection.run(self._tokenizer.encode(text), never_stop)
+        ids = self._connection.run(self._tokenizer.encode(text), never_stop)
+        self._tokenizer.vocabulary.known(ids, self._server)
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of these ids, special tokens left out."""

@@ -60,14 +60,22 @@ class Properties(msgspec.Struct):
 
 
 def describe(connection: Connection) -> Properties | None:
-    """What the server says of itself; None of one that is not llama.cpp's."""
+    """Return what the server says of itself; None of one that is not llama.cpp's.
+
+    Raises `core.BackendProcessError` for sizes that cannot be.
+    """
     status, body = connection.get("/props", never_stop)
     if status != 200:
         return None
     try:
-        return msgspec.json.decode(body, type=Properties)
+        told = msgspec.json.decode(body, type=Properties)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
+    context = told.default_generation_settings.n_ctx
+    if not (2 <= context < 2**31 and 0 <= told.total_slots < 2**16):
+        sizes = f"n_ctx {context} and total_slots {told.total_slots} in /props"
+        raise failures.nonsense(connection.address, sizes)
+    return told
 
 
 def open_model(

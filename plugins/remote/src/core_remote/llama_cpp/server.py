@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -22,7 +22,7 @@ _AT_ONCE = 16  # short requests: a thousand rows are not a thousand connections
 
 
 class _Ids(msgspec.Struct):
-    tokens: list[int]
+    tokens: list[Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]]
 
 
 class _Content(msgspec.Struct):
@@ -63,7 +63,10 @@ class Server:
     async def stream(self, body: Mapping[str, Any]) -> AsyncIterator[AsyncIterator[Event]]:
         """The events of a completion; who leaves early has the server stop it."""
         connection = self.connection
-        async with connection.turn(), connection.lines(COMPLETION, body) as lines:
+        async with (
+            connection.turn(),
+            connection.lines(COMPLETION, body, body["n_predict"]) as lines,
+        ):
             yield self._events(lines)
 
     async def _events(self, lines: AsyncIterator[bytes]) -> AsyncIterator[Event]:

@@ -76,6 +76,11 @@ class Speaking:
                     return self._ended(event, last, put)
                 if not event.tokens:
                     continue
+                self._vocabulary.known(event.tokens, self._server)
+                if self._step + (last is not None) >= self._most:
+                    raise failures.nonsense(
+                        self._server.address, f"more than the {self._most} tokens asked for"
+                    )
                 if last is not None:
                     self._tell_event(last, put)
                     last = None
@@ -102,10 +107,13 @@ class Speaking:
         before = list(self._ids)
         answer = await self._server.complete(self._body(min(_TOGETHER, self._most - self._step)))
         tokens = answer.tokens
+        self._vocabulary.known(tokens, self._server)
         if answer.stop_type == "eos":
             tokens = tokens[:-1]
         elif not tokens:
             raise failures.nonsense(self._server.address, "no tokens, and no end")
+        if len(tokens) > self._most - self._step:
+            raise failures.nonsense(self._server.address, f"{len(tokens)} tokens, asked for fewer")
         logprobs = self._logprobs(before, tokens, answer)
         for token in tokens:
             logprob = await anext(logprobs)

@@ -43,6 +43,7 @@ class TokenWire:
         self._first = 0.0
         self._prompt_tokens = self._cached_tokens = 0
         self.reason: FinishReason | None = None
+        self.over = False
 
     def begin(self, clock: RequestClock) -> Exchange:
         """Send it. What is wrong with the prompt is the answer."""
@@ -65,6 +66,7 @@ class TokenWire:
         if told.prompt_tokens is not None:
             self._prompt_tokens, self._cached_tokens = told.prompt_tokens, told.cached_tokens
         if told.reason is not None:
+            self.over = True
             return self._ended(told.reason)
         return [] if told.token is None else self._token(told.token, told.logprob)
 

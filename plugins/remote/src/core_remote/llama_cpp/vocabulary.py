@@ -59,6 +59,13 @@ class Vocabulary:
         """The texts of special tokens, by their ids."""
         return {id: text for text, id in self.special.items()}
 
+    def known(self, ids: Sequence[int], server: Server) -> None:
+        """Raise `core.BackendProcessError` for an id that is not one of these tokens."""
+        odd = next((id for id in ids if not 0 <= id < self.size), None)
+        if odd is not None:
+            told = f"the token id {odd}, of a vocabulary of {self.size}"
+            raise failures.nonsense(server.address, told)
+
     def bytes_of(self, token_id: int, first: bool) -> bytes | None:
         """A token's bytes, as `core.text_stream.TokenBytes`; None where there are none.
 
@@ -80,6 +87,9 @@ async def read(server: Server) -> Vocabulary:
     listed = readings[0].top_logprobs if readings else []
 
     pieces = _in_order(server, listed)
+    if not plain or max(*begun, *plain) >= len(pieces):
+        told = f"the ids {[*begun, *plain]} of {_TEXT!r}, of {len(pieces)} tokens"
+        raise failures.nonsense(server.address, told)
     hidden = [id for id, piece in enumerate(pieces) if not piece]
     special = dict(zip(await _texts(server, hidden), hidden, strict=True))
     lead = Lead(bos, pieces[plain[0]].startswith(b" "))

@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
-from core.errors import RequestError
 from core.types import FinishReason, Token
 from core_remote import failures
 from core_remote.address import Address
+from core_remote.listing import LARGEST, SLACK
 
 _DATA, _DONE = b"data:", b"[DONE]"
 _decoder = msgspec.json.Decoder()
@@ -90,7 +90,7 @@ def _piece(event: Any, address: Address) -> Piece:
     if "error" in event:
         words = event["error"]
         told = words.get("message", "") if isinstance(words, Mapping) else str(words)
-        raise RequestError(f"The server at {address.base} gave up: {told[:300]}")
+        raise failures.gave_up(address, str(told))
     usage = event.get("usage") or {}
     counted = Piece(
         prompt_tokens=_count(usage.get("prompt_tokens")),
@@ -113,7 +113,7 @@ def _piece(event: Any, address: Address) -> Piece:
 
 
 def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and value >= 0 else None
+    return value if isinstance(value, int) and 0 <= value <= LARGEST else None
 
 
 def _reason(said: object) -> FinishReason | None:
@@ -153,6 +153,6 @@ def tokens_of(piece: Piece, asked: bool) -> Sequence[Token]:
 
 
 def _finite(text: str, value: float | None) -> float:
-    if value is None or not math.isfinite(value):
+    if value is None or not math.isfinite(value) or value > SLACK:
         raise failures.not_finite(f"the token {text!r:.60}", value)
     return value

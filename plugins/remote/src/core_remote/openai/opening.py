@@ -152,8 +152,8 @@ def _info(listed: list[dict[str, Any]], wanted: str, config: LoadConfig) -> Mode
     known = next((each for each in listed if not wanted or each.get("id") == wanted), {})
     meta = known.get("meta") if isinstance(known.get("meta"), dict) else {}
     assert isinstance(meta, dict)
-    told = known.get("max_model_len") or meta.get("n_ctx") or meta.get("n_ctx_train") or _CONTEXT
-    given = config.options.get("context_length", told)
+    listed_sizes = (known.get("max_model_len"), meta.get("n_ctx"), meta.get("n_ctx_train"))
+    given = config.options.get("context_length", size_of(*listed_sizes, unknown=_CONTEXT))
     name = str(known.get("id") or wanted or "unknown").rstrip("/").rpartition("/")[2]
     return ModelInfo(
         architecture=name.removesuffix(".gguf") or "unknown",

@@ -49,6 +49,7 @@ class SpeechWire:
         self._clock: RequestClock | None = None
         self._any = False
         self._came = self._made = 0
+        self.over = False
         self.reason: FinishReason | None = None
 
     def begin(self, clock: RequestClock) -> Exchange:
@@ -57,7 +58,7 @@ class SpeechWire:
         path, body = self._request = self._prepare()
         if self._speech.counts_first or self._may_be_too_long(body):
             self._count(path, body, clock)
-        return self._connection.ask(path, body)
+        return self._connection.ask(path, body, self._config.max_tokens)
 
     def _may_be_too_long(self, body: dict[str, Any]) -> bool:
         """Whether prompt and answer might not fit: a token has a byte at least."""
@@ -96,6 +97,9 @@ class SpeechWire:
             self._cached_tokens, self._made = piece.cached_tokens, piece.generated_tokens
         ready: list[Token] = []
         for token in tokens_of(piece, self._config.return_logprobs):
+            if self._came == self._config.max_tokens:  # the server goes on: leave it
+                self.reason = "length"
+                return [*ready, *self._buffer.release()]
             if token.id in self._stops:
                 self.reason = "stop"
                 return [*ready, *self._buffer.release()]
@@ -138,7 +142,7 @@ class SpeechWire:
         """The rest, if the server has said that it is the end."""
         if self._said is None:
             raise failures.died(self._connection.address) if self._any else self._why()
-        self.reason = self._said
+        self.reason, self.over = self._said, True
         if self.reason == "length":
             # Tokens whose text came with another's piece: the server counts them.
             short = min(self._made, self._config.max_tokens) - self._came

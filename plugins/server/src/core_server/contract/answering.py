@@ -17,19 +17,22 @@ from starlette.responses import Response, StreamingResponse
 
 from core.errors import CoreError, RequestError
 from core.options import GenerateConfig
-from core.wires.contract import Call, config_of
+from core.wires.contract import ROWS, Call, config_of
 from core.wires.errors import OPENAI
 from core.wires.plain import plain, value_of
 from core_server.contract.calls import Event, events, with_stop
 from core_server.contract.describing import describe
+from core_server.contract.sizes import bytes_of_call
 from core_server.replies import NDJSON, reply
 from core_server.served import Served
+from core_server.work import Work
 
 if TYPE_CHECKING:
     from core_server.app import Server
 
-_END = object()
-_Item = Event | BaseException | object
+_END = b""
+_WAITING = 256  # lines of rows that are made before their reader takes them
+_AT_ONCE = 1024  # lines that make one piece
 
 
 class Contract:
@@ -38,9 +41,9 @@ class Contract:
     def __init__(self) -> None:
         self._running: dict[str, threading.Event] = {}
 
-    async def answer(self, operation: str, server: Server, body: object) -> Response:
+    async def answer(self, operation: str, server: Server, work: Work) -> Response:
         """The answer to one request; raises what keeps it from one."""
-        call = _call(body)
+        call = await work.read(_call)
         if operation == "cancel":
             return self._cancelled(call.id)
         served = await server.model_or_first(call.model)
@@ -49,6 +52,7 @@ class Contract:
             return reply({"value": plain(found)})
         cancel = threading.Event()
         config = with_stop(_config(call.options), cancel, server.settings.timeout)
+        work.share.take(bytes_of_call(operation, call, config, served.model.info))
         lines = self._lines(served, operation, call, config, cancel)
         return StreamingResponse(lines, media_type=NDJSON)
 
@@ -67,48 +71,56 @@ class Contract:
         cancel: threading.Event,
     ) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
-        made: asyncio.Queue[_Item] = asyncio.Queue()
+        made: asyncio.Queue[bytes] = asyncio.Queue()
+        waiting, gone = threading.Semaphore(_WAITING), threading.Event()
 
-        def put(item: _Item) -> None:
+        def put(line: bytes) -> None:
+            # Rows are all there: as lines, they wait for their reader. Tokens are taken as they
+            # come, for those of other requests are made beside them.
+            while operation in ROWS and not gone.is_set() and not waiting.acquire(timeout=1.0):
+                pass
             try:
-                loop.call_soon_threadsafe(made.put_nowait, item)
+                loop.call_soon_threadsafe(made.put_nowait, line)
             except RuntimeError:  # the loop has ended
                 cancel.set()
 
         def work() -> None:
             try:
                 for event in events(served, operation, call, config):
-                    put(event)
+                    put(_line(event))
+                    if gone.is_set():
+                        break
             except BaseException as error:  # noqa: BLE001 - told as the last line
-                put(error)
+                put(_line(error))
             put(_END)
 
         if call.id:
             self._running[call.id] = cancel
         try:
             threading.Thread(target=work, name="core-server-call", daemon=True).start()
-            async for items in _gathered(made):
-                yield b"".join(map(_line, items))
+            async for lines in _gathered(made):
+                waiting.release(len(lines))
+                yield b"".join(lines)
         finally:
+            gone.set()
             cancel.set()
             if self._running.get(call.id) is cancel:
                 del self._running[call.id]
 
 
-async def _gathered(made: asyncio.Queue[_Item]) -> AsyncIterator[list[_Item]]:
+async def _gathered(made: asyncio.Queue[bytes]) -> AsyncIterator[list[bytes]]:
     """What is there, as soon as anything is: a slow reader gets fewer, larger pieces."""
     while True:
-        items = [await made.get()]
+        lines = [await made.get()]
         with suppress(asyncio.QueueEmpty):
-            while items[-1] is not _END:
-                items.append(made.get_nowait())
-        over = items[-1] is _END
-        yield items[:-1] if over else items
-        if over:
+            while lines[-1] != _END and len(lines) < _AT_ONCE:
+                lines.append(made.get_nowait())
+        yield lines
+        if lines[-1] == _END:
             return
 
 
-def _line(item: _Item) -> bytes:
+def _line(item: Event | BaseException) -> bytes:
     if isinstance(item, BaseException):
         # What a wrong body is told of is the client's own; other words stay inside.
         known = isinstance(item, CoreError)

@@ -1,0 +1,116 @@
+"""From states and classes to a head, and to what it is worth on texts that it has not seen.
+
+The best of many trials looks better than it is on the rows that it was chosen by. So its accuracy
+is that of nested cross-validation (S. Varma, R. Simon, Bias in error estimation when using
+cross-validation for model selection, BMC Bioinformatics 7:91, 2006): layer, kind, strength and
+scale are chosen again without each fold, and judged on it.
+
+Shapes: n rows, H features, K classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from core.tasks.folds import FOLDS, text_key
+from core_learn.crossvalidation import Trial, best, early_exit, folds, trials
+from core_learn.errors import TrainingDataError
+from core_learn.heads import KINDS, Array, Classes, Linear, log_probabilities
+
+_DEFAULT = "ridge", 1.0, 10.0  # kind, strength and scale where nothing can be left out
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """The rows of each layer, [n, H], with the numbers of their classes and of their texts."""
+
+    states: Mapping[int, Array]
+    classes: Classes
+    texts: Classes
+    count: int  # of classes
+
+    @classmethod
+    def of(
+        cls, states: Mapping[int, Array], texts: Sequence[str], classes: Classes, count: int
+    ) -> Examples:
+        """Make examples of rows in the order in which they are given; equal texts have a number."""
+        keys = [text_key(text) for text in texts]
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        return cls(states, classes, np.array([numbers[key] for key in keys], np.intp), count)
+
+    def some(self, rows: Classes) -> Examples:
+        """Return these rows, by their numbers."""
+        _, texts = np.unique(self.texts[rows], return_inverse=True)
+        states = {layer: each[rows] for layer, each in self.states.items()}
+        return Examples(states, self.classes[rows], texts, self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What trials are made, and whether a lower layer may do."""
+
+    kinds: Sequence[str]
+    early_exit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """A head, the trial that it comes from, and all trials."""
+
+    linear: Linear
+    trial: Trial
+    trials: list[Trial]
+
+
+def learn(examples: Examples, choice: Choice) -> Learned:
+    """Choose a head by cross-validation and make it of all rows."""
+    states, classes, count = examples.states, examples.classes, examples.count
+    tried = list(trials(states, classes, examples.texts, count, choice.kinds))
+    if tried:
+        different = int(examples.texts.max()) + 1
+        sooner = early_exit(tried, different) if choice.early_exit else None
+        chosen = sooner or best(tried, different)
+    else:  # without two texts of each class nothing can be left out, and nothing be chosen
+        kind, strength, scale = _DEFAULT
+        chosen = Trial(max(states), kind, strength, math.nan, math.nan, scale)
+    path, _ = KINDS[chosen.kind]
+    [linear] = path(states[chosen.layer], classes, count, [chosen.strength])
+    return Learned(linear, chosen, tried)
+
+
+def unseen(examples: Examples, choice: Choice, left_out: Sequence[Classes]) -> Array:
+    """Return each row's probabilities from a head chosen and made without its fold: [n, K].
+
+    Raises `TrainingDataError` where the other folds lack a class, or are all alike.
+    """
+    found = np.empty((len(examples.classes), examples.count))
+    for fold in left_out:
+        rest = np.setdiff1d(np.arange(len(found)), fold)
+        if len(np.unique(examples.classes[rest])) < examples.count:
+            raise TrainingDataError(
+                "A label has all its texts in one fold, so that nothing is learned of it from the "
+                "others. Give more texts, or fewer folds."
+            )
+        learned = learn(examples.some(rest), choice)
+        scores = learned.linear.scores(examples.states[learned.trial.layer][fold])
+        found[fold] = np.exp(log_probabilities(scores, learned.trial.scale))
+    return found
+
+
+def nested_accuracy(examples: Examples, choice: Choice) -> float | None:
+    """Return the share of the rows that is right by `unseen`; None where no text can be left out.
+
+    That is where a class has a single text, or where the other rows would be all alike.
+    """
+    left_out = folds(examples.classes, examples.texts, FOLDS)
+    if not left_out:
+        return None
+    try:
+        found = unseen(examples, choice, left_out)
+    except TrainingDataError:
+        return None
+    return float((found.argmax(axis=1) == examples.classes).mean())

@@ -1,0 +1,112 @@
+"""Tasks at level L0: equal ones are fitted once, and not for who has left."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from core_server import Served, Settings, create_app
+from core_server.tasks import Tasks
+from starlette.testclient import TestClient
+
+import core
+from core.errors import GenerationCancelled
+from core.testing import FakeModel
+from core.types import ClassifyResult
+
+TASK = core.Task("{text} This is a", ("lion", "tiger"))
+
+
+class Slow(FakeModel):
+    """A model whose calls wait until they are let go, or cancelled."""
+
+    def __init__(self) -> None:
+        even: Any = lambda prompt, labels: dict.fromkeys(labels, 0.5 / len(labels))  # noqa: E731
+        super().__init__("x", labels=even)
+        self.begun, self.let_go = threading.Event(), threading.Event()
+        self.asked = self.cancelled = 0
+
+    def classify(self, prompts: Any, config: Any = None, /, **options: Any) -> Any:
+        self.asked += 1
+        self.begun.set()
+        while not self.let_go.wait(0.001):
+            if config.cancel is not None and config.cancel.is_set():
+                self.cancelled += 1
+                return [ClassifyResult(error=GenerationCancelled()) for _ in prompts]
+        return super().classify(prompts, config, **options)
+
+
+async def begun(model: Slow) -> None:
+    while not model.begun.is_set():
+        await asyncio.sleep(0.001)
+
+
+def test_equal_tasks_are_fitted_once() -> None:
+    model = Slow()
+
+    async def scenario() -> list[core.Task]:
+        tasks = Tasks(model)
+        asking = [asyncio.create_task(tasks.at_level(TASK, "L0")) for _ in range(20)]
+        await begun(model)
+        asking[0].cancel()  # the others wait for the same
+        model.let_go.set()
+        fitted = await asyncio.gather(*asking[1:])
+        assert await tasks.at_level(TASK, "L0") == fitted[0]
+        assert await tasks.at_level(TASK, "raw") is TASK
+        tasks.close()
+        return fitted
+
+    fitted = asyncio.run(scenario())
+    assert model.asked == 1
+    assert {each.level for each in fitted} == {"L0"}
+
+
+def test_a_fit_that_nobody_waits_for_is_cancelled() -> None:
+    model = Slow()
+
+    async def scenario() -> None:
+        tasks = Tasks(model)
+        asking = [asyncio.create_task(tasks.at_level(TASK, "L0")) for _ in range(2)]
+        await begun(model)
+        asking[0].cancel()
+        await asyncio.sleep(0.02)
+        assert model.cancelled == 0
+        asking[1].cancel()
+        ends = await asyncio.gather(*asking, return_exceptions=True)
+        assert all(isinstance(end, asyncio.CancelledError) for end in ends)
+        tasks.close()  # which waits for the thread
+        assert model.cancelled == 1
+        assert not tasks._fits
+
+    asyncio.run(scenario())
+
+
+def test_a_fit_that_fails_is_tried_again() -> None:
+    model = Slow()
+    model.let_go.set()
+
+    def failing(*_: Any, **__: Any) -> Any:
+        raise core.OutOfMemoryError("It needs 9 GB.")
+
+    async def scenario() -> None:
+        tasks = Tasks(model)
+        classify, model.classify = model.classify, failing  # type: ignore[method-assign]
+        with pytest.raises(core.OutOfMemoryError):
+            await tasks.at_level(TASK, "L0")
+        model.classify = classify  # type: ignore[method-assign]
+        assert (await tasks.at_level(TASK, "L0")).level == "L0"
+        tasks.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_fit_has_the_time_of_its_request() -> None:
+    model = Slow()
+    body = {"texts": ["a"], "labels": ["lion", "tiger"], "level": "L0"}
+    with TestClient(create_app([Served("m", model)], Settings(timeout=0.5))) as client:
+        reply = client.post("/v1/classify", json=body)
+        assert reply.status_code == 504
+        assert "core_requests 0.0" in client.get("/metrics").text
+    assert model.cancelled == model.asked  # the models are closed: its thread has ended
