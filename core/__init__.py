@@ -24,9 +24,10 @@ _HOMES = {
         "BackendUnavailableError CalibrationError ChatTemplateError ConversionError CoreError "
         "EmptyPromptError EvaluationError GenerationCancelled GenerationTimeout InvalidModelError "
         "InvalidOptionError LabelError ModelAccessError ModelBusyError ModelClosedError "
-        "ModelError ModelNotFoundError OptionError OutOfMemoryError PromptTooLongError "
-        "ProtocolMismatchError RequestError TaskError TokenizerError TrainingError "
-        "UnknownBackendError UnsupportedModelError UnsupportedOperationError UnsupportedOptionError"
+        "ModelError ModelNotFoundError OptionError OutOfMemoryError OutputError "
+        "PromptTooLongError ProtocolMismatchError RequestError TaskError TokenizerError "
+        "TrainingError UnknownBackendError UnsupportedModelError UnsupportedOperationError "
+        "UnsupportedOptionError"
     ),
     "core.evaluation.evaluate": "evaluate",
     "core.evaluation.items": "Item",

@@ -36,6 +36,7 @@ from core.errors import ModelError as ModelError
 from core.errors import ModelNotFoundError as ModelNotFoundError
 from core.errors import OptionError as OptionError
 from core.errors import OutOfMemoryError as OutOfMemoryError
+from core.errors import OutputError as OutputError
 from core.errors import PromptTooLongError as PromptTooLongError
 from core.errors import ProtocolMismatchError as ProtocolMismatchError
 from core.errors import RequestError as RequestError
@@ -175,6 +176,7 @@ __all__ = [
     "ModelProbe",
     "OptionError",
     "OutOfMemoryError",
+    "OutputError",
     "PromptTooLongError",
     "Prompting",
     "ProtocolMismatchError",

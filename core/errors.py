@@ -28,6 +28,7 @@
     ├── EvaluationError (ValueError)         an item cannot be asked, marked or compared
     ├── TrainingError (ValueError)           nothing can be learned, or learning had to stop
     ├── ConversionError                      a model could not be converted
+    ├── OutputError (OSError)                a file is not this program's to write or replace
     └── RequestError                         one prompt failed; others are not touched
         ├── EmptyPromptError
         ├── PromptTooLongError
@@ -206,6 +207,13 @@ class ModelClosedError(ModelError):
 
 class ConversionError(CoreError):
     """A model could not be converted to another format."""
+
+
+class OutputError(CoreError, OSError):
+    """A place where nothing is written: what is there was written by others, or is no plain file.
+
+    Nothing was changed.
+    """
 
 
 class TaskError(CoreError, ValueError):

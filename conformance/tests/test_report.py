@@ -133,10 +133,15 @@ def test_the_name_people_know() -> None:
 
 
 def test_a_file_that_cannot_be_written_is_named_before_the_run(tmp_path: Path) -> None:
-    report.writable(None, str(tmp_path / "r.json"))
-    for file in (tmp_path / "no" / "r.json", tmp_path):
-        with pytest.raises(UsageError, match="cannot be written"):
-            report.writable(str(file))
+    file, mine = tmp_path / "r.json", tmp_path / "mine.json"
+    mine.write_text('{"verdict": "mine"}')
+    report.writable((None, report.BADGE), (str(file), report.REPORT))
+    refused = {tmp_path / "no" / "r.json": "cannot be written", tmp_path: "is a folder"}
+    for place, message in {**refused, mine: "is not a conformance report that this"}.items():
+        with pytest.raises(UsageError, match=message):
+            report.writable((str(place), report.REPORT))
+    with pytest.raises(UsageError, match="Two outputs have one name"):
+        report.writable((str(file), report.REPORT), (str(file), report.BADGE))
 
 
 def test_the_list_of_clauses_is_current() -> None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from core.calibration.adjustment import Adjustment
 from core.errors import CalibrationError
+from core.system import outputs
 from core.system.fields import MOST, Fields, items_in, number_in
 from core.system.limited_files import FileKind, Refused, check_format, json_value, shown
 
@@ -23,6 +25,7 @@ a head that learned from the model's hidden states, which no calibration is."""
 FORMAT = 1
 READING = FileKind("a calibration", CalibrationError, "Restore its file, or fit it again.")
 _KIND = "core.calibration"
+_FILE = outputs.Kind("a calibration", re.compile(rb'\{\s*"kind": "%b"' % _KIND.encode()))
 _KEYS = (
     *("kind", "format", "level", "method", "rows", "model", "template", "label_prefix"),
     *("labels", "questions", "words", "adjustments"),
@@ -188,10 +191,11 @@ class Calibration:
 
 
 def save_calibration(calibration: Calibration, path: str | os.PathLike[str]) -> None:
-    """Write the calibration's file; what was there is replaced in one step."""
-    from core.system.whole_file import write_whole
+    """Write the calibration's file, in one step in the place of an earlier calibration's.
 
-    write_whole(path, READING.writable(calibration.to_json()))
+    Raises `OutputError` for a file of anything else, and OSError.
+    """
+    outputs.write(path, READING.writable(calibration.to_json()), _FILE)
 
 
 def load_calibration(path: str | os.PathLike[str]) -> Calibration:

@@ -27,8 +27,8 @@ TERMINATED = 143
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (Terminated, TERMINATED),
     (KeyboardInterrupt, INTERRUPTED),
-    (errors.GenerationCancelled, INTERRUPTED),
     (errors.OptionError, USAGE),
+    (errors.OutputError, USAGE),
     (errors.ModelNotFoundError, MODEL_NOT_FOUND),
     (errors.BackendProcessError, RUNTIME),
     (errors.BackendError, BACKEND),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core.system.stdout import stream, terminal_size
+from core.system.stdout import stream, terminal_size, write
 from core.system.visible import visible, visible_json, visible_lines
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def check_reader() -> None:
 
 def write_json(*values: object) -> None:
     """One line per value; floats that JSON cannot hold become null."""
-    _write(json_lines(values))
+    write(json_lines(values))
 
 
 def write_table(
@@ -113,7 +113,7 @@ def columns() -> int:
 
 def write_bytes(data: bytes) -> None:
     """Write what is a file's content rather than something to look at."""
-    _write(data)
+    write(data)
 
 
 def indented(text: str) -> str:
@@ -193,16 +193,7 @@ def _table(columns: Sequence[str], cells: list[list[str]], room: int | None, hea
 
 
 def _write_encoded(text: str) -> None:
-    _write(text.encode(stream().encoding or "utf-8", "backslashreplace"))
-
-
-def _write(data: bytes) -> None:
-    stdout = stream()
-    stdout.flush()
-    rest = memoryview(data)
-    while rest:  # under PYTHONUNBUFFERED a signal may leave a part unwritten
-        rest = rest[stdout.buffer.write(rest) :]
-    stdout.buffer.flush()
+    write(text.encode(stream().encoding or "utf-8", "backslashreplace"))
 
 
 def json_lines(values: Iterable[object]) -> bytes:

@@ -20,6 +20,16 @@ def stream() -> TextIO:
     return _private or sys.stdout
 
 
+def write(data: bytes) -> None:
+    """Write all of the data to `stream`, after the text that it has kept back."""
+    target = stream()
+    target.flush()
+    rest = memoryview(data)
+    while rest:  # under PYTHONUNBUFFERED a signal may leave a part unwritten
+        rest = rest[target.buffer.write(rest) :]
+    target.buffer.flush()
+
+
 def take() -> None:
     """Keep stdout for `stream`, and send to stderr what anything else prints.
 

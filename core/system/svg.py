@@ -5,10 +5,16 @@ Nothing is behind a drawing, so that it stands on a light page as on a dark one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from html import escape
 
+from core.system.outputs import Kind
 from core.system.visible import visible
+
+_MARK = "<!-- drawn by core -->"
+KIND = Kind("a drawing", re.compile(rb"<svg [^>]*>" + _MARK.encode()), private=False)
+"""How a file with a drawing is known to be one of this program's."""
 
 _BLUE = "#3b82f6"
 _STYLE = """<style>
@@ -24,7 +30,7 @@ line, rect.frame { stroke: #6b7280; fill: none }
 def document(width: float, height: float, drawn: Iterable[str]) -> str:
     """All that was drawn, as one file; sizes are pixels, here and in what follows."""
     size = f"viewBox='0 0 {width} {height}' width='{width}' height='{height}'"
-    head = f"<svg xmlns='http://www.w3.org/2000/svg' {size}>"
+    head = f"<svg xmlns='http://www.w3.org/2000/svg' {size}>{_MARK}"
     return "\n".join([head, _STYLE, *drawn, "</svg>\n"])
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from core.calibration import Calibration
 from core.errors import OptionError, TaskError
+from core.system import outputs
 from core.system.fields import Fields
 from core.system.limited_files import FileKind, Refused, check_format, toml_table
 from core.tasks.task import Task
 
 FORMAT = 1
 READING = FileKind("a task", TaskError, "Restore its file, or write it again.")
+_MARK = "# Written by core.\n"
+FILE = outputs.Kind("a task", re.compile(re.escape(_MARK).encode()))
+"""How the file of a task is known to be one of this program's, and not a person's."""
 _FIELDS = {
     *("format", "model", "template", "mode", "labels", "label_prefix", "threshold"),
     *("words", "calibration"),
@@ -30,6 +35,11 @@ def load_task(path: str | os.PathLike[str]) -> Task:
     data = READING.read(path)
     with READING.named(path):
         return from_toml(data)
+
+
+def save_task(task: Task, path: str | os.PathLike[str]) -> None:
+    """Write a task's file; raises like `Task.save`."""
+    outputs.write(path, READING.writable(_MARK + to_toml(task)), FILE)
 
 
 def to_toml(task: Task) -> str:

@@ -252,11 +252,14 @@ class Task:
     # ----------------------------------------------------------------------- files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the task, its calibration included, as TOML; see `core.load_task`."""
-        from core.system.whole_file import write_whole
-        from core.tasks.files import READING, to_toml
+        """Write the task, its calibration included, as TOML; see `core.load_task`.
 
-        write_whole(path, READING.writable(to_toml(self)))
+        It takes the place of a task that was saved before. Raises `OutputError` for a file of
+        anything else, a task that was written by hand among them, and OSError.
+        """
+        from core.tasks.files import save_task
+
+        save_task(self, path)
 
 
 def _all_words(

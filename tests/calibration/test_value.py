@@ -20,7 +20,7 @@ from core.calibration import (
     pmi_prior,
     save_calibration,
 )
-from core.errors import CalibrationError
+from core.errors import CalibrationError, OutputError
 
 WORDS = {"finance": ("finance", "money"), "sports": ("sports",)}
 KEY = Key("ab12", "{text} This is about", WORDS)
@@ -85,13 +85,13 @@ def test_the_order_of_labels_and_words_is_of_no_account(calibration: Calibration
 
 def test_its_file_brings_it_back_bit_by_bit(calibration: Calibration, tmp_path: Path) -> None:
     file = tmp_path / "news.json"
-    file.write_text("before")
+    file.write_text(replace(calibration, rows=1).to_json())
     file.chmod(0o640)
     save_calibration(calibration, file)
     assert load_calibration(file) == calibration
     assert os.listdir(tmp_path) == ["news.json"]
     assert file.stat().st_mode & 0o777 == 0o640
-    with pytest.raises(OSError, match="nowhere"):
+    with pytest.raises(OutputError, match="nowhere"):
         save_calibration(calibration, tmp_path / "nowhere" / "news.json")
 
 

@@ -94,7 +94,7 @@ def test_one_model_twice_is_told_apart(infer_cli: InferCli, model: tuple[str, ..
         (("--only", "speed"), "'speed' is not one of"),
         (("--repetitions", "0"), "0 is not in the range"),
         (("--compare", "speed=3"), "give a model, or one of model="),
-        (("-o", "nowhere/out.json"), "there is no nowhere"),
+        (("-o", "nowhere/out.json"), "there is no folder"),
     ],
 )
 def test_what_makes_no_sense_is_told(

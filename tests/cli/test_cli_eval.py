@@ -171,7 +171,7 @@ def test_two_evaluations_are_compared(
     assert below.exit_code == 1
     assert "11.1 % are answered alike, and --fail-under asks for 50 %" in below.stderr
     told = json.loads(below.stdout)
-    assert told == json.loads(report.read_text())
+    assert {"kind": "core.report", "format": 1, **told} == json.loads(report.read_text())
     assert (told["mcnemar_p"], len(told["flips"])) == (pytest.approx(2 / 2**8), 8)
     assert told["speed"]["first"]["items_per_second"] > 0
 

@@ -147,12 +147,24 @@ def folder(job: Job) -> None:
     job.journal.mkdir()
 
 
+def linked(job: Job) -> None:
+    """As others would put it into a folder that they may write to."""
+    job.journal.rename(job.journal.with_name("elsewhere"))
+    job.journal.symlink_to("elsewhere")
+
+
+EVER: tuple[tuple[str, ...], ...] = ((), ("--resume",), ("--overwrite",))
 REFUSED: dict[str, tuple[Callable[[Job], object], str]] = {
     "none": (lambda job: job.journal.unlink(), "has no journal"),
-    "binary": (lambda job: job.journal.write_bytes(b"\x7fELF\0\xff" * 99), "is no journal"),
-    "text": (lambda job: job.journal.write_text("my diary\n"), "is no journal"),
-    "huge": (sparse, "is no journal"),
-    "folder": (folder, "cannot be written (Is a directory)"),
+    "binary": (lambda job: job.journal.write_bytes(b"\x7fELF\0\xff" * 99), "is not the journal"),
+    "text": (lambda job: job.journal.write_text("my diary\n"), "is not the journal"),
+    "JSON": (
+        lambda job: job.journal.write_text('{"job": {"my": 1}}\n'),
+        "is not the journal",
+    ),
+    "huge": (sparse, "is not the journal"),
+    "folder": (folder, "is a link or not a regular file"),
+    "link": (linked, "is a link or not a regular file"),
     "another version": (of_another_version, "its core was '0.0.1'"),
 }
 
@@ -164,7 +176,7 @@ def test_a_journal_that_tells_nothing_is_refused(job: Job, how: str) -> None:
     spoil(job)
     before = job.out.read_bytes()
     kept = job.journal.read_bytes() if job.journal.is_file() and how != "huge" else None
-    for flags in ((), ("--resume",)):
+    for flags in ((), ("--resume",)) if how == "another version" else EVER:
         refused = job(*flags)
         assert refused.exit_code == 2, refused.stderr
     assert told in refused.stderr
@@ -201,27 +213,28 @@ def test_a_journal_that_no_job_writes_is_not_read(job: Job) -> None:
     os.mkfifo(job.journal)
     refused = job("--overwrite")
     assert refused.exit_code == 2
-    assert f"{job.journal} cannot be written" in refused.stderr
+    assert f"{job.journal} is a link or not a regular file" in refused.stderr
     for make, reason in (
-        (lambda path: path.symlink_to("/dev/zero"), "it is a pipe or a device, not a file"),
-        (a_tebibyte, "it is larger than 134217728 bytes"),
+        (lambda path: path.symlink_to("/dev/zero"), "is a link or not a regular file"),
+        (a_tebibyte, "is not the journal of a job: it is larger than 134217728 bytes"),
     ):
         job.journal.unlink()
         make(job.journal)
         for flag in ("--overwrite", "--resume"):
             refused = job(flag)
             assert refused.exit_code == 2
-            assert f"{job.journal} is no journal: {reason}. Give another -o." in refused.stderr
+            assert f"{job.journal} {reason}" in refused.stderr
     assert not job.out.exists()
 
 
 def test_a_file_of_the_journals_name_is_not_written_over(job: Job) -> None:
     job.journal.write_text("my diary\n")
-    refused = job()
-    assert refused.exit_code == 2
-    assert "is no journal: give another -o" in refused.stderr
+    for flags in EVER:
+        refused = job(*flags)
+        assert refused.exit_code == 2
+        assert "is not the journal of a job. Give another -o" in refused.stderr
     assert job.journal.read_text() == "my diary\n"
-    assert job("--overwrite").exit_code == 0
+    assert not job.out.exists()
 
 
 def test_a_finished_output_that_is_gone_is_written_again(job: Job) -> None:
@@ -251,9 +264,9 @@ def test_a_finished_output_with_one_byte_changed_is_not_finished(job: Job) -> No
     refused = job("--resume")
     assert refused.exit_code == 2
     assert f"{job.out} was finished with other bytes than it has now" in refused.stderr
+    assert job("--overwrite").exit_code == 2
     assert job.out.read_bytes() == mine
-    assert job("--overwrite").exit_code == 0
-    assert job.out.read_bytes() == whole
+    job.out.write_bytes(whole)
     assert "is finished; nothing is left to do" in job("--resume").stderr
 
 
@@ -297,11 +310,25 @@ def test_a_link_is_followed_to_the_one_output(job: Job, tmp_path: Path) -> None:
 def test_lines_that_a_finished_table_was_made_of_go(job: Job, tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
     assert job(out=out).exit_code == 0
-    left = tmp_path / "out.parquet.rows"
-    left.write_text("{}\n")  # as a kill right behind the journal's last line leaves them
+    left, whole = tmp_path / "out.parquet.rows", tmp_path / "whole"
+    journal = tmp_path / "out.parquet.journal"
+
+    # As a kill right after the journal's last line leaves them.
+    out.rename(whole)
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:-1]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("core.cli.jobs.job.Job.tidy", lambda self: None)
+        assert job("--resume", out=out).exit_code == 0
+    assert left.exists()
     done = job("--resume", out=out)
     assert "is finished; nothing is left to do" in done.stderr
     assert not left.exists()
+
+    left.write_text("my own rows\n")
+    assert job("--resume", out=out).exit_code == 0
+    assert job("--overwrite", out=out).exit_code == 2
+    assert left.read_text() == "my own rows\n"
 
 
 def test_a_job_does_not_read_a_pipe(infer_cli: InferCli, job: Job, tmp_path: Path) -> None:
@@ -361,13 +388,14 @@ def test_what_is_written_at_the_end_is_refused_before_the_work(
     gold = () if flag == "--report" else ("--gold", "text")
     nowhere = job(*gold, flag, tmp_path / "none" / "file")
     assert nowhere.exit_code == 2
-    assert f"{flag} {tmp_path / 'none' / 'file'} cannot be written." in nowhere.stderr
+    assert f"{flag} {tmp_path / 'none' / 'file'} cannot be written: there is" in nowhere.stderr
     assert not job.out.exists()
     for other, name in ((job.out, "--output"), (job.rows, "-i")):
         before = job.rows.read_bytes()
         same = job(*gold, flag, other)
         assert same.exit_code == 2
-        assert f"{flag} and {name} are the same file" in same.stderr
+        told = "is not a" if other == job.rows else f"{flag} and {name} are the same file"
+        assert told in same.stderr
         assert not job.out.exists()
         assert job.rows.read_bytes() == before
 
@@ -433,6 +461,57 @@ def test_a_number_that_parquet_has_no_type_for_is_a_text(job: Job, tmp_path: Pat
     assert done.exit_code == 0, done.output
     numbers = [row["n"] for row in pyarrow.parquet.read_table(job.out).to_pylist()]
     assert numbers == ["18446744073709551615", "1"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([1.5, 2**53 + 1], ["1.5", "9007199254740993"]),
+        ([1.5, -(2**63) + 1], ["1.5", "-9223372036854775807"]),
+        ([1.5, 2**53], [1.5, 2.0**53]),
+        ([1.5, 2**60], [1.5, 2.0**60]),
+        ([1.5, None, -3], [1.5, None, -3.0]),
+        ([2**53 + 1, 2, None], [2**53 + 1, 2, None]),
+        ([True, 1], ["true", "1"]),
+    ],
+)
+def test_a_column_of_numbers_holds_each_as_it_is(
+    job: Job, tmp_path: Path, given: list[object], expected: list[object]
+) -> None:
+    import pyarrow.parquet
+
+    job.rows, job.out = tmp_path / "rows.jsonl", tmp_path / "out.parquet"
+    rows = [{"text": "a", "n": number} for number in given]
+    job.rows.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert job().exit_code == 0
+    columns = {"out": pyarrow.parquet.read_table(job.out)["n"].to_pylist()}
+
+    # Parts have types of their own.
+    parts = [tmp_path / f"part{number}.parquet" for number in range(1, len(given) + 1)]
+    for number, part in enumerate(parts, 1):
+        assert job("--shard", f"{number}/{len(given)}", out=part).exit_code == 0
+    merged = tmp_path / "merged.parquet"
+    assert job._infer_cli("merge", merged, *parts).exit_code == 0
+    columns["merged"] = pyarrow.parquet.read_table(merged)["n"].to_pylist()
+    assert columns == {"out": expected, "merged": expected}
+    for column in columns.values():
+        assert [*map(type, column)] == [*map(type, expected)]
+
+
+def test_an_error_of_a_library_says_how_to_resume(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*_: object) -> None:
+        raise ArithmeticError("a library's own words")
+
+    job.out = tmp_path / "out.parquet"
+    with monkeypatch.context() as patch:
+        patch.setattr("core.cli.writing.parquet.write", write)
+        broken = job()
+    assert broken.exit_code == 1
+    assert "Broken off: " in broken.stderr
+    assert "ArithmeticError: a library's own words" in broken.stderr
+    assert job("--resume").exit_code == 0
 
 
 def test_a_broken_first_row_does_not_hide_that_the_field_is_missing(

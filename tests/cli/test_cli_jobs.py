@@ -238,16 +238,18 @@ def test_an_existing_output_is_refused(job: Job, rows: Path, tmp_path: Path) -> 
     out.write_text("mine\n")
     refused = job("-i", rows, "-o", out)
     assert refused.exit_code == 2
-    assert "out.jsonl exists. --overwrite writes it anew." in refused.stderr
-    unknown = job("-i", rows, "-o", out, "--resume")
-    assert unknown.exit_code == 2
-    assert "has no journal" in unknown.stderr
+    assert "out.jsonl exists, and has no journal" in refused.stderr
+    for flag in ("--resume", "--overwrite"):
+        unknown = job("-i", rows, "-o", out, flag)
+        assert unknown.exit_code == 2
+        assert "has no journal" in unknown.stderr
     assert out.read_text() == "mine\n"
     assert not out.with_name("out.jsonl.journal").exists()
+    out.write_bytes(b"")  # nothing to lose
     assert job("-i", rows, "-o", out, "--overwrite", "--limit", "2").exit_code == 0
     assert len(written(out)) == 2
     there = job("-i", rows, "-o", out, "--limit", "2")
-    assert "It is part of a job: --resume goes on with it." in there.stderr
+    assert "It is part of a job: --resume continues it. --overwrite replaces it." in there.stderr
 
 
 def test_what_is_to_be_overwritten_stays_until_the_work_begins(
@@ -425,10 +427,10 @@ def test_a_place_that_cannot_be_written(job: Job, rows: Path, tmp_path: Path) ->
     assert "cannot be written (No such file or directory)" in nowhere.stderr
     folder = job("-i", rows, "-o", tmp_path)
     assert folder.exit_code == 2
-    assert "is no file. To write to stdout, leave -o away." in folder.stderr
+    assert "is a directory" in folder.stderr
     itself = job("-i", rows, "-o", rows, "--overwrite")
     assert itself.exit_code == 2
-    assert "is the input" in itself.stderr
+    assert "-o and -i are the same file" in itself.stderr
 
 
 def test_parquet_without_pyarrow_is_refused_before_the_work(

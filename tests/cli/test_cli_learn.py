@@ -75,7 +75,7 @@ def test_what_is_tried_can_be_said(run: Run, gold: Path, tmp_path: Path) -> None
     assert run("learn", "-i", gold, "--gold", "topic", *flags).exit_code == 0
     assert (load_head(file).kind, load_head(file).layer) == ("lda", 2)
     again = run("learn", "-i", gold, "--gold", "topic", *flags)
-    assert "exists. --overwrite writes it anew." in again.output
+    assert "exists. Replace it (--overwrite" in again.output
     assert run("learn", "-i", gold, "--gold", "topic", *flags, "--overwrite").exit_code == 0
 
 

@@ -177,7 +177,7 @@ REFUSED = [
     ("classify", ("--task", "{r}", "x"), "This is not a task"),
     ("calibrate", ("-i", "{r}", "-o", "{o}"), "Give --template and --labels, or a --task"),
     ("calibrate", (*ASKED, "-o", "{o}"), "No rows. Give them with -i FILE."),
-    ("calibrate", ("-i", "{r}", *ASKED, "-o", "{t}"), "exists. --overwrite writes it anew."),
+    ("calibrate", ("-i", "{r}", *ASKED, "-o", "{t}"), "exists. Replace it (--overwrite"),
     (
         "calibrate",
         ("-i", "{r}", *ASKED, "-o", "{o}", "--method", "batch", "--method", "pmi"),

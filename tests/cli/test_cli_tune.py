@@ -121,8 +121,13 @@ def test_a_file_of_templates_that_is_no_text_is_told(run: Run, rows: Path, tmp_p
 def test_an_existing_task_is_not_written_over(run: Run, rows: Path, tmp_path: Path) -> None:
     file = tmp_path / "task.toml"
     file.write_text("mine")
-    assert "--overwrite writes it anew" in run("tune", "-i", rows, *ASKED, "-o", file).output
+    for flags in ((), ("--overwrite",)):
+        refused = run("tune", "-i", rows, *ASKED, "-o", file, *flags)
+        assert "is not a task that this program wrote" in refused.output
     assert file.read_text() == "mine"
+    file.unlink()
+    assert run("tune", "-i", rows, *ASKED, "-o", file).exit_code == 0
+    assert "exists. Replace it" in run("tune", "-i", rows, *ASKED, "-o", file).output
     assert run("tune", "-i", rows, *ASKED, "-o", file, "--overwrite").exit_code == 0
 
 

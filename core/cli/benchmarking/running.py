@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,11 +19,20 @@ from core.benchmarking.measuring import Measurement, measured
 from core.cli import exits, output, settings
 from core.cli.loading import explain, load
 from core.cli.sides import with_side
+from core.system import outputs, svg
 
 if TYPE_CHECKING:
     from core.cli.loading import Loaded
 
 _COMPARED = ("model", "backend", "adapter_path")
+# Measurements as JSON, JSON lines, CSV and Markdown: each form begins with our own names.
+_FILE = outputs.Kind(
+    "a file of measurements",
+    re.compile(
+        rb'\[?\{"model_filename": ?"|model_filename,backend,test,|\| model \| backend \| test \|'
+    ),
+    private=False,
+)
 _STEADY = {"prefix_cache": 0}
 """What is kept of earlier prompts would be measured instead of the machine."""
 
@@ -30,15 +40,11 @@ _STEADY = {"prefix_cache": 0}
 def run(flags: Mapping[str, Any]) -> None:
     """Load, measure in turns, show.
 
-    Raises `click.UsageError` for a file that exists, and `CommandFailed` where nothing could be
-    measured.
+    Raises `OutputError` for a file that something else wrote, and `CommandFailed` where nothing
+    could be measured.
     """
     settings.need_model(flags)
-    for name in ("output", "plot"):
-        place = os.path.dirname(flags[name] or "") or "."
-        if flags[name] and not os.path.isdir(place):
-            raise click.UsageError(f"{flags[name]} cannot be written: there is no {place}.")
-
+    _check_outputs(flags)
     sides = [dict(flags), *(with_side(side, flags, _COMPARED) for side in flags["compare"])]
     chosen = cases(flags["only"] or KINDS, flags["pp"], flags["tg"], flags["batch_size"])
     with ExitStack() as stack:
@@ -61,6 +67,16 @@ def run(flags: Mapping[str, Any]) -> None:
     _show(found, flags)
     if not any(each.samples for each in found):
         raise exits.CommandFailed("Nothing could be measured.")
+
+
+def _check_outputs(flags: Mapping[str, Any]) -> None:
+    """Raise `OutputError` before the work for what may not be written, or twice."""
+    for name, kind in (("output", _FILE), ("plot", svg.KIND)):
+        if flags[name]:
+            outputs.check(flags[name], kind)
+    named = [os.path.realpath(flags[name]) for name in ("output", "plot") if flags[name]]
+    if len(set(named)) < len(named):
+        raise click.UsageError("-o and --plot are the same file. Give two names.")
 
 
 def _loaded(stack: ExitStack, side: Mapping[str, Any], verbose: bool) -> Contestant:
@@ -92,11 +108,11 @@ def _show(found: Sequence[Measurement], flags: Mapping[str, Any]) -> None:
     else:
         data = _encoded(form, found)
         if flags["output"]:
-            Path(flags["output"]).write_bytes(data)
+            outputs.write(flags["output"], data, _FILE)
         else:
             output.write_bytes(data)
     if flags["plot"]:
-        Path(flags["plot"]).write_text(tables.svg(found), encoding="utf-8")
+        outputs.write(flags["plot"], tables.svg(found), svg.KIND)
 
     peaks: dict[str, int] = {}
     for each in found:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from core.cli import settings
-from core.cli.rows.flags import Numbers
+from core.cli.rows.flags import OUTPUT_FILE, Numbers
 
 _KINDS = ("pp", "tg", "sampling", "ttft", "classify", "generate")
 
@@ -24,8 +24,8 @@ _KINDS = ("pp", "tg", "sampling", "ttft", "classify", "generate")
 @click.option("--warmup", type=click.IntRange(0), default=1, help="That do not: 1.")
 @click.option("--only", type=click.Choice(_KINDS), multiple=True, help="These tests; repeatable.")
 @click.option("--to", type=click.Choice(["table", "json", "jsonl", "csv", "md"]))
-@click.option("-o", "--output", type=click.Path(dir_okay=False), metavar="OUT", help="A file.")
-@click.option("--plot", type=click.Path(dir_okay=False), help="An SVG of it.")
+@click.option("-o", "--output", type=OUTPUT_FILE, metavar="OUT", help="A file.")
+@click.option("--plot", type=OUTPUT_FILE, metavar="FILE", help="An SVG of it.")
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr what was chosen, and why.")
 @settings.load_options
 def bench(**given: Any) -> None:

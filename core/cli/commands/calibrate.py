@@ -35,8 +35,8 @@ METHODS = ("batch", "content-free", "pmi", "temperature", "isotonic")
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help="Accept labels of which, with 95 % confidence, no larger share is wrong.",
 )
-@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, metavar="TASK")
-@click.option("--overwrite", is_flag=True, help="Write an existing TASK anew.")
+@click.option("-o", "--output", type=flags.OUTPUT_FILE, required=True, metavar="TASK")
+@click.option("--overwrite", is_flag=True, help="Replace a TASK that was written before.")
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr what was chosen, and why.")
 @settings.load_options
 def calibrate(**given: Any) -> None:

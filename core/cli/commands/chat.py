@@ -81,7 +81,7 @@ class Talk:
         """Write the answer to a message as it comes, and keep both; False if Ctrl-C ended it.
 
         What was said until then is kept. Of a message that fails, or that is answered by nothing,
-        nothing is. Raises `CoreError`.
+        nothing is, and of one that the model's side cancels, neither. Raises `CoreError`.
         """
         from core.cli.interrupts import Stop, noted
         from core.errors import GenerationCancelled
@@ -98,7 +98,8 @@ class Talk:
                     said += token.text
                     output.write_text(token.text)
             except GenerationCancelled:
-                pass
+                if not stop.asked.is_set():
+                    raise  # a server's word, and not the user's
             finally:
                 if said:
                     output.write_text("\n")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--gold", metavar="FIELD", help="The field with the right label, or labels: how many agree."
 )
-@click.option("--plot", type=click.Path(dir_okay=False), help="An SVG of that.")
+@click.option("--plot", type=flags.OUTPUT_FILE, metavar="FILE", help="An SVG of that.")
 @flags.of_output
 @settings.sampling_options
 @settings.load_options

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from core.errors import OptionError, RequestError
 from core.messages import checked_messages
+from core.system import outputs
 from core.types import Message
 
+_KIND = "core.conversation"
+_FILE = outputs.Kind("a conversation", re.compile(rb'\{"kind":"%b"' % _KIND.encode()))
 _LARGEST = 64 * 2**20  # bytes
 _UNREAD = (TypeError, OptionError)
 
@@ -34,16 +38,17 @@ class Conversation:
     def save(self, file: str) -> None:
         """Write it as one line of JSON, such as ``generate -i`` reads.
 
-        Raises `ConversationError` for a text that is no Unicode, and OSError.
+        It takes the place of a conversation that was saved before. Raises `OutputError` for a file
+        of anything else, `ConversationError` for a text that is not Unicode, and OSError.
         """
         import msgspec
 
         try:
             turns = [message.to_dict() for message in self.messages()]
-            data = msgspec.json.encode({"messages": turns})
+            data = msgspec.json.encode({"kind": _KIND, "messages": turns})
         except UnicodeEncodeError as error:
             raise ConversationError(f"A message cannot be saved: {error}.") from error
-        _path(file).write_bytes(data + b"\n")
+        outputs.write(_path(file), data + b"\n", _FILE)
 
     def load(self, file: str) -> None:
         """Go on with the conversation in a file. Raises `ConversationError` and OSError."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from core.cli import output, settings
+from core.cli import output, reports, settings
 from core.cli.reading.forms import FORMS
 from core.cli.rows import flags
 
@@ -90,13 +90,13 @@ def _reckon(given: dict[str, Any]) -> None:
 
     if given["file"] or given["output"]:
         raise click.UsageError("--from reads what was asked already: leave -i and -o away.")
+    reports.check(given["report"])
     marks = reckon(given["saved"], given["pass_at"])
     if given["as_json"]:
         output.write_json(marks.to_dict())
     else:
         marks.tell()
     if given["report"]:
-        with open(given["report"], "wb") as file:
-            file.write(output.json_lines([marks.to_dict()]))
+        reports.save(given["report"], marks.to_dict())
     if given["fail_under"] is not None:
         check_accuracy(marks, given["fail_under"])

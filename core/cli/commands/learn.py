@@ -24,8 +24,8 @@ from core.cli.rows import flags
 )
 @click.option("--kind", "kinds", type=click.Choice(["ridge", "lda"]), multiple=True)
 @click.option("--early-exit", is_flag=True, help="A lower layer, where that costs nothing.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, metavar="HEAD")
-@click.option("--overwrite", is_flag=True, help="Write an existing HEAD anew.")
+@click.option("-o", "--output", type=flags.OUTPUT_FILE, required=True, metavar="HEAD")
+@click.option("--overwrite", is_flag=True, help="Replace a HEAD that was written before.")
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr what was tried.")
 @settings.load_options
 def learn(**given: Any) -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 
 from core.cli import output
+from core.cli.rows.flags import OUTPUT_FILE
 
 
 @click.command()
-@click.argument("out", type=click.Path(dir_okay=False))
+@click.argument("out", type=OUTPUT_FILE)
 @click.argument("parts", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
-@click.option("--overwrite", is_flag=True, help="Write an existing OUT anew.")
+@click.option("--overwrite", is_flag=True, help="Replace an OUT that a job has written.")
 def merge(out: str, parts: tuple[str, ...], overwrite: bool) -> None:
     """Make one output of the parts of a job.
 
@@ -20,7 +21,5 @@ def merge(out: str, parts: tuple[str, ...], overwrite: bool) -> None:
     """
     from core.cli.jobs import merging
 
-    if Path(out).exists() and not overwrite:
-        raise click.UsageError(f"{out} exists. --overwrite writes it anew.")
-    count = merging.merge(Path(out), [Path(part) for part in parts])
+    count = merging.merge(Path(out), [Path(part) for part in parts], overwrite)
     output.say(f"{output.counted(count, 'row')} of {output.counted(len(parts), 'part')} in {out}.")

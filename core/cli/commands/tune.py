@@ -35,8 +35,8 @@ from core.cli.rows import flags
     help="Accept labels of which, with 95 % confidence, no larger share is wrong; half of the "
     "rows are set aside to find the threshold.",
 )
-@click.option("-o", "--output", type=click.Path(dir_okay=False), metavar="TASK")
-@click.option("--overwrite", is_flag=True, help="Write an existing TASK anew.")
+@click.option("-o", "--output", type=flags.OUTPUT_FILE, metavar="TASK")
+@click.option("--overwrite", is_flag=True, help="Replace a TASK that was written before.")
 @click.option("--json", "as_json", is_flag=True, help="The table as JSON.")
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr what was chosen, and why.")
 @settings.load_options

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core.cli import exits, output, settings
+from core.cli import exits, output, reports, settings
 from core.cli.evaluation.asker import share
 from core.cli.evaluation.saved import records, speed_of
 from core.cli.sides import with_side
@@ -32,6 +32,7 @@ def compare(flags: Mapping[str, Any]) -> None:
     from core.evaluation.comparison import compare as compared
 
     sides = flags["compare"]
+    reports.check(flags["report"])
     with tempfile.TemporaryDirectory(prefix="infer-cli-") as directory:
         files = [
             _written(side, flags, Path(directory) / f"{number}.jsonl")
@@ -45,7 +46,7 @@ def compare(flags: Mapping[str, Any]) -> None:
         "speed": dict(zip(("first", "second"), speeds, strict=True)),
     }
     if flags["report"]:
-        Path(flags["report"]).write_bytes(output.json_lines([told]))
+        reports.save(flags["report"], told)
     if flags["as_json"]:
         output.write_bytes(output.json_lines([told]))
     else:

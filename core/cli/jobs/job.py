@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core.cli.jobs import identity
-from core.cli.jobs.journal import Block, Journal
+from core.cli.jobs import identity, owned
+from core.cli.jobs.journal import Block, Journal, journal_of
 from core.cli.jobs.target import Target, rows_of_a_job
 from core.cli.reading.forms import FORMS, form_of_name
 from core.cli.reading.parquet_rows import pyarrow_parquet
@@ -24,6 +24,7 @@ from core.cli.rows.identities import Identities
 from core.cli.secret_arguments import public_arguments
 from core.cli.writing import parquet
 from core.cli.writing.encoders import Encoder
+from core.system import outputs
 
 if TYPE_CHECKING:
     from core.cli.jobs.summary import Summary
@@ -50,24 +51,36 @@ class Job:
         """Whether an earlier run has written all of it."""
         return self._journal.done is not None and not self._fresh
 
-    def check(self) -> None:
-        """Raise `click.UsageError` where it cannot go on; where it began nowhere, it begins."""
-        journal, anew = self._journal, "--overwrite writes it anew."
-        if journal.foreign:
-            raise click.UsageError(f"{journal.path} is no journal: give another -o. {anew}")
-        if journal.job is None and self.path.exists():
-            raise click.UsageError(
-                f"{self.path} has no journal ({journal.path.name}), so that nobody knows where it "
-                f"ends. {anew}"
-            )
-        # Where somebody took the output away, there is nothing to go on with, and nothing to lose.
-        if journal.job is None or not (self.path.exists() or self.lines.exists()):
-            self._fresh = True
-            return
+    def check(self, *, resume: bool) -> None:
+        """Raise where it may not be written, or cannot be resumed; where it never began, begin.
 
-        identity.check(journal.job, self._facts, str(self.path))
-        if self.finished and (changed := journal.changed()):
-            raise click.UsageError(f"{self.path} {changed}. {anew}")
+        Raises `OutputError` for files that are not the job's, and `click.UsageError`.
+        """
+        self._refuse_foreign()
+        journal = self._journal
+        if self._fresh:
+            return
+        if self.path.exists() and not resume:
+            begun = " It is part of a job: --resume continues it." if journal.job else ""
+            raise click.UsageError(f"{self.path} exists.{begun} --overwrite replaces it.")
+
+        # Where somebody took the output away, there is nothing to resume, and nothing to lose.
+        if journal.job is None or not self._begun:
+            self._fresh = True
+        else:
+            identity.check(journal.job, self._facts, str(self.path))
+
+    def _refuse_foreign(self) -> None:
+        owned.refuse_foreign(self.path, self._journal)
+        if self.form == "parquet" and not self.finished:
+            owned.refuse_foreign_rows(self.path, self._journal)
+
+    @property
+    def _begun(self) -> bool:
+        """Whether there is something of what the journal knows."""
+        if self._journal.done is not None:
+            return self.path.exists() and self.path.stat().st_size == self._journal.done
+        return self.path.exists() or self.lines.exists()
 
     def know(self, loaded: Loaded) -> None:
         """Add which model it is. Raises `click.UsageError` where it was another one before."""
@@ -78,6 +91,7 @@ class Job:
     @contextmanager
     def opened(self, encoder: Encoder) -> Iterator[Writer]:
         """Open the output, to write what is missing."""
+        self._refuse_foreign()  # the model took its time to load
         if self._fresh:
             self._journal.begin_anew(self._facts)
             if self.lines != self.path:
@@ -88,9 +102,7 @@ class Job:
     @property
     def lines(self) -> Path:
         """Where the rows go: the output; for Parquet a file of lines, of which it is made."""
-        return (
-            self.path if self.form != "parquet" else self.path.with_name(f"{self.path.name}.rows")
-        )
+        return self.path if self.form != "parquet" else owned.rows_of(self.path)
 
     def finish(self, columns: tuple[str, ...] = ()) -> None:
         """All rows are written."""
@@ -102,7 +114,7 @@ class Job:
     def tidy(self) -> None:
         """Take away the lines of which a finished output was made."""
         if self.lines != self.path:
-            self.lines.unlink(missing_ok=True)
+            owned.remove_rows(self.path, self._journal)
 
 
 class Writer:
@@ -163,32 +175,38 @@ class Writer:
 
 @contextmanager
 def opened(flags: Mapping[str, Any], facts: dict[str, Any]) -> Iterator[Job]:
-    """The job that the flags ask for, locked. Raises `click.UsageError` for one that must not be.
+    """Yield the job that the flags ask for, locked.
 
-    An output that exists is refused, unless it goes on (``resume``) or begins anew (``overwrite``).
+    An output that exists is refused, unless ``resume`` continues it or ``overwrite`` replaces it.
+    Raises `OutputError` for files that something else wrote, and `click.UsageError`.
     """
     path, form = _target(flags["output"]), form_of_output(flags)
     if form == "parquet":
         pyarrow_parquet()  # or it would be missed when all the work is done
-    if path.exists() and not path.is_file():
-        raise click.UsageError(f"{path} is no file. To write to stdout, leave -o away.")
-    if os.path.exists(flags["file"]) and path.exists() and path.samefile(flags["file"]):
-        raise click.UsageError(f"{path} is the input. Give another name with -o.")
+    for file in (path, journal_of(path), owned.rows_of(path)):
+        if os.path.exists(flags["file"]) and file.exists() and file.samefile(flags["file"]):
+            raise click.UsageError(
+                f"{flags['file']} is the input, and -o would write to it. Give another name with "
+                "-o."
+            )
     if path.exists() and not os.access(path, os.W_OK):
         raise click.UsageError(f"{path} may not be written. Give another name with -o.")
     with Journal(path) as journal:
-        there = path.exists()
-        if there and not (flags["resume"] or flags["overwrite"]):
-            begun = " It is part of a job: --resume goes on with it." if journal.job else ""
-            raise click.UsageError(f"{path} exists.{begun} --overwrite writes it anew.")
         job = Job(path, form, journal, facts, flags["overwrite"])
-        if not flags["overwrite"]:
-            job.check()
+        job.check(resume=flags["resume"])
         yield job
 
 
 def _target(name: str) -> Path:
-    """The file that is written: of a link the one that it leads to, which has one journal."""
+    """Return the file that is written: of a link the one that it leads to, which has one journal.
+
+    Raises `click.UsageError` for a folder, and for a pipe, a device or a descriptor.
+    """
+    if outputs.is_stream(name) or os.path.isdir(name):
+        raise click.UsageError(
+            f"{name} is not a regular file, and a job has a journal beside its output. To write to "
+            "stdout, leave -o away."
+        )
     return Path(os.path.realpath(name)) if os.path.islink(name) else Path(name)
 
 

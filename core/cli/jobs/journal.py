@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import stat
 import zlib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -22,6 +21,8 @@ from typing import IO, Any, Self, cast
 import click
 
 from core.cli.rows.bulk import Cost
+from core.errors import OutputError
+from core.system import outputs
 from core.system.fields import Fields, integer_in
 from core.system.limited_files import Refused, json_value
 from core.system.visible import visible
@@ -37,6 +38,11 @@ _COSTS = len(fields(Cost))
 _MOST_CRC = 2**32 - 1
 _MOST_SECONDS = 1e9
 _PIECE = 2**20
+
+
+def journal_of(target: Path) -> Path:
+    """Return the name of the journal of an output."""
+    return target.with_name(f"{target.name}.journal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class Journal:
 
     def __init__(self, target: Path) -> None:
         self._target = target
-        self.path = target.with_name(f"{target.name}.journal")
+        self.path = journal_of(target)
         self._forget()
         self._file = self._locked(target)
         self._read()
@@ -74,7 +80,7 @@ class Journal:
         traceback: TracebackType | None,
     ) -> None:
         # While it is locked, or it might be the first line of another job that goes.
-        if os.fstat(self._file.fileno()).st_size == 0:
+        if self._created and os.fstat(self._file.fileno()).st_size == 0:
             with contextlib.suppress(OSError):
                 self.path.unlink()
         self._file.close()
@@ -137,9 +143,13 @@ class Journal:
         if self.foreign or not first.endswith(b"\n"):
             return
         with contextlib.suppress(Refused):
-            job = Fields(json_value(first)).table("job").values
-            self.job = cast("dict[str, Any]", dict(job))
-            self._ends.append(len(first))
+            job = dict(Fields(json_value(first)).table("job").values)
+            self.job = cast("dict[str, Any]", job) if "command" in job else None
+        if self.job is None:
+            self.foreign = True
+            return
+        self._ends.append(len(first))
+        with contextlib.suppress(Refused):
             while (line := self._file.readline(_LONGEST)).endswith(b"\n"):
                 self._take(Fields(json_value(line)))
 
@@ -172,16 +182,22 @@ class Journal:
         """The file, opened for this process alone. Raises `click.UsageError` for a second one."""
         # The one that finishes first may take its file away: then another is made.
         while True:
+            self._created = not os.path.lexists(self.path)
             try:
-                file = open(self.path, "a+b")  # noqa: SIM115 - held as long as the journal
+                file = os.fdopen(outputs.opened(self.path, os.O_APPEND), "a+b")
+            except OutputError:
+                raise
             except OSError as error:
                 raise click.UsageError(
                     f"{self.path} cannot be written ({error.strerror or error}). A job keeps its "
                     "journal beside its output: give -o a place that can be written."
                 ) from None
-            if reason := _unlike_a_journal(file):
+            if os.fstat(file.fileno()).st_size > _MOST_BYTES:
                 file.close()
-                raise click.UsageError(f"{self.path} is no journal: {reason}. Give another -o.")
+                raise OutputError(
+                    f"{self.path} is not the journal of a job: it is larger than {_MOST_BYTES} "
+                    "bytes. Give another -o, or move it away."
+                )
             if fcntl is None:
                 return file
 
@@ -201,14 +217,6 @@ class Journal:
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
                     return file
             file.close()
-
-
-def _unlike_a_journal(file: IO[bytes]) -> str:
-    """Return why a file cannot be a journal, by its kind and its size; empty where it can be."""
-    facts = os.fstat(file.fileno())
-    if not stat.S_ISREG(facts.st_mode):
-        return "it is a pipe or a device, not a file"
-    return f"it is larger than {_MOST_BYTES} bytes" if facts.st_size > _MOST_BYTES else ""
 
 
 def _crc_of(file: Path) -> int:

@@ -5,47 +5,57 @@ from __future__ import annotations
 import csv
 import heapq
 import json
-import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 import click
 
-from core.cli.jobs.journal import Journal
+from core.cli.jobs import owned
+from core.cli.jobs.journal import Journal, journal_of
 from core.cli.jobs.target import rows_of_a_job
 from core.cli.reading.forms import form_of_name
 from core.cli.reading.parquet_rows import pyarrow_parquet
-from core.cli.writing.parquet import fitted
+from core.cli.writing import parquet
 from core.cli.writing.records import LINE
 from core.cli.writing.tables import LONGEST_CELL, table_lines
+from core.system import outputs
 from core.system.fields import integer_in, items_in
 from core.system.limited_files import Refused
 
+_OUTPUT = outputs.Kind("the output of a job", re.compile(b""))  # its journal tells whose it is
 _SEPARATORS = {"csv": ",", "tsv": "\t"}
 Numbered = tuple[int, Any]
 
 
-def merge(output: Path, parts: Sequence[Path]) -> int:
-    """Write the rows of all parts to ``output``; gives their number.
+def merge(output: Path, parts: Sequence[Path], overwrite: bool = False) -> int:
+    """Write the rows of all parts to ``output``, which gets a journal; gives their number.
 
-    Raises `click.UsageError` for parts that are not finished, not of one job, or not all of it.
+    Raises `click.UsageError` for parts that are not finished, not of one job, or not all of it, and
+    for an output that exists; `OutputError` for one that no job has written.
     """
-    parts, form = _checked(parts)
+    parts, job = _checked(parts)
+    form = str(job["to"])
     if form_of_name(str(output)) not in (form, None):
         raise click.UsageError(f"The parts are {form}, and so has {output} to be.")
-    if output.exists() and any(output.samefile(part) for part in parts):
-        raise click.UsageError(f"{output} is one of the parts. Give another name.")
-    target = Path(os.path.realpath(output))
-    partial = target.with_name(f"{target.name}.partial")
-    columns = _columns(parts[0], form)
-    merged = heapq.merge(
-        *(_sound(part, _rows(part, form, columns)) for part in parts), key=lambda row: row[0]
-    )
-    rows = _Counted(merged)
-    _write(partial, form, columns, parts, rows)
-    partial.replace(target)
+    outputs.check_file(output)
+    target = outputs.check(output, _OUTPUT)
+    for part in parts:
+        for file in (part, journal_of(part)):
+            if target.exists() and target.samefile(file):
+                raise click.UsageError(f"{output} is one of the parts. Give another name.")
+    with Journal(target) as journal:
+        owned.refuse_foreign(target, journal)
+        if target.exists() and not overwrite:
+            raise click.UsageError(f"{output} exists. --overwrite replaces it.")
+        columns = _columns(parts[0], form)
+        sorted_rows = (_sound(part, _rows(part, form, columns)) for part in parts)
+        rows = _Counted(heapq.merge(*sorted_rows, key=lambda row: row[0]))
+        _write(target, form, columns, parts, rows)
+        journal.begin_anew({**job, "shard": None})
+        journal.finish(target.stat().st_size)
     return rows.count
 
 
@@ -62,8 +72,8 @@ class _Counted:
             yield row
 
 
-def _checked(parts: Sequence[Path]) -> tuple[list[Path], str]:
-    """The parts from the first to the last, and their form."""
+def _checked(parts: Sequence[Path]) -> tuple[list[Path], dict[str, Any]]:
+    """The parts from the first to the last, and their job without the shard."""
     found: dict[int, Path] = {}
     first: dict[str, Any] | None = None
     whole = 1
@@ -89,7 +99,7 @@ def _checked(parts: Sequence[Path]) -> tuple[list[Path], str]:
     if missing is not None:
         raise click.UsageError(f"Of these, part {missing} of {whole} is missing.")
     assert first is not None
-    return [found[number] for number in sorted(found)], str(first.get("to"))
+    return [found[number] for number in sorted(found)], first
 
 
 def _shard(part: Path, job: dict[str, Any]) -> tuple[int, int]:
@@ -148,14 +158,16 @@ def _write(
     output: Path, form: str, columns: Sequence[str], parts: Sequence[Path], rows: Iterable[Any]
 ) -> None:
     if form == "parquet":
-        _write_parquet(output, parts, rows)
-    elif form in ("csv", "tsv"):
-        with open(output, "w", newline="", encoding="utf-8") as table:
-            lines = (table_lines([row], _SEPARATORS[form]) for row in chain([columns], rows))
-            table.writelines(lines)
-    else:
-        with open(output, "wb") as stream:
-            _write_lines(stream, form == "json", rows)
+        parquet.write_records(output, _schema(parts), rows)
+        return
+    with outputs.draft(output, _OUTPUT) as partial:
+        if form in ("csv", "tsv"):
+            with open(partial, "w", newline="", encoding="utf-8") as table:
+                lines = (table_lines([row], _SEPARATORS[form]) for row in chain([columns], rows))
+                table.writelines(lines)
+        else:
+            with open(partial, "wb") as stream:
+                _write_lines(stream, form == "json", rows)
 
 
 def _write_lines(stream: IO[bytes], array: bool, rows: Iterable[bytes]) -> None:
@@ -169,29 +181,32 @@ def _write_lines(stream: IO[bytes], array: bool, rows: Iterable[bytes]) -> None:
     stream.write(b"[]\n" if before == b"[\n" else b"\n]\n")
 
 
-def _write_parquet(output: Path, parts: Sequence[Path], rows: Iterable[dict[str, Any]]) -> None:
-    import pyarrow
-
-    library, source, schema = pyarrow_parquet(), iter(rows), _schema(parts)
-    with library.ParquetWriter(output, schema) as writer:
-        while batch := [fitted(row, schema) for row in islice(source, 16_384)]:
-            writer.write_table(pyarrow.Table.from_pylist(batch, schema))
-
-
 def _schema(parts: Sequence[Path]) -> Any:
     """The columns of the first part, each with a type that holds what all parts have in it."""
     import pyarrow
 
     files = [pyarrow_parquet().ParquetFile(part) for part in parts]
-    text, number = pyarrow.string(), {pyarrow.int64(), pyarrow.float64()}
+    text, integer, number = pyarrow.string(), pyarrow.int64(), pyarrow.float64()
     types = {}
     for name in files[0].schema_arrow.names:
-        found = {file.schema_arrow.field(name).type for file in files if _tells(file, name)}
-        if found == number:
-            types[name] = pyarrow.float64()
+        having = [file for file in files if _tells(file, name)]
+        found = {file.schema_arrow.field(name).type for file in having}
+        if found == {integer, number}:
+            integers = [f for f in having if f.schema_arrow.field(name).type == integer]
+            exact = all(_is_exact(file, name) for file in integers)
+            types[name] = number if exact else text
         else:
             types[name] = found.pop() if len(found) == 1 else text
     return pyarrow.schema(types)
+
+
+def _is_exact(file: Any, name: str) -> bool:
+    """Whether a double holds every integer of a column as it is."""
+    for batch in file.iter_batches(columns=[name]):
+        values = batch.column(0).drop_null().to_pylist()
+        if not all(map(parquet.is_exact, values)):
+            return False
+    return True
 
 
 def _tells(file: Any, name: str) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.cli import output
+from core.cli import reports
 from core.cli.jobs.gold import Gold
+from core.system import outputs, svg
 
 if TYPE_CHECKING:
     from core.cli.jobs.run import Task
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def write(flags: Mapping[str, Any], task: Task, asker: RowAsker, summary: Summary) -> None:
-    """Write the report to the file that ``--report`` names, and whole or not at all."""
+    """Write the report to the file that ``--report`` names, in the place of an earlier one."""
     facts = {
         "command": task.command,
         "model": flags["model"],
@@ -27,17 +26,10 @@ def write(flags: Mapping[str, Any], task: Task, asker: RowAsker, summary: Summar
         "labels": list(task.config.labels),
         **summary.to_dict(),
     }
-    _write(flags["report"], output.json_lines([facts]))
+    reports.save(flags["report"], facts)
 
 
 def draw(name: str, summary: Summary) -> None:
     """Write the picture that ``--plot`` names."""
     assert isinstance(summary.gold, Gold)  # a plot of many labels a row is refused
-    _write(name, summary.gold.picture().encode())
-
-
-def _write(name: str, data: bytes) -> None:
-    target = Path(name)
-    partial = target.with_name(f"{target.name}.partial")
-    partial.write_bytes(data)
-    os.replace(partial, target)
+    outputs.write(name, summary.gold.picture(), svg.KIND)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from core.cli import exits, interrupts, output, settings
 from core.cli.jobs import identity, job, report
 from core.cli.jobs.doubts import mending
@@ -27,7 +29,6 @@ from core.cli.rows.bulk import Answered, Ask, Asker, Cost, Known, RowAsker
 from core.cli.rows.identities import Identities
 from core.cli.writing.encoders import encoder
 from core.cli.writing.records import Layout
-from core.errors import CoreError
 
 if TYPE_CHECKING:
     from core.cli.jobs.summary import Marks
@@ -213,7 +214,9 @@ class _Run:
         with self._progress:
             try:
                 self._to_stdout() if self._job is None else self._to_file(self._job)
-            except (KeyboardInterrupt, OSError, CoreError) as error:
+            except (click.ClickException, exits.CommandFailed):
+                raise  # of what was asked for: the same again would end the same
+            except (KeyboardInterrupt, Exception) as error:
                 self._progress.clear()
                 if not isinstance(error, BrokenPipeError):
                     self._say_how_to_go_on()
@@ -228,13 +231,21 @@ class _Run:
             with interrupts.noted(self._stop):
                 start = time.perf_counter()
                 found, cost = self._asker.answered(block, self._stop.asked)
-                # Rows run by length: where it is stopped, what is done ends at the first hole.
-                done = list(takewhile(lambda row: not row.cancelled, found))
+                done = self._done(found)
                 self._progress.clear()
                 sink.write(done)
                 self._note(done, cost, time.perf_counter() - start)
             self._stop.raise_asked()
         sink.end()
+
+    def _done(self, rows: list[Answered]) -> list[Answered]:
+        """Return what was answered before the user stopped it; nobody else's stop cuts it off.
+
+        Rows run by length: where it is stopped, what is done ends at the first hole.
+        """
+        if not self._stop.asked.is_set():
+            return rows
+        return list(takewhile(lambda row: not row.cancelled, rows))
 
     def _to_file(self, work: Job) -> None:
         """Write whole blocks only: a signal waits for the block's end, a second one drops it."""

@@ -14,16 +14,19 @@ from typing import Self
 import click
 
 from core.errors import described
+from core.system import outputs
 
 
 class Target:
-    """A file that grows by blocks. ``end`` is where its last whole block ends."""
+    """A file that grows by blocks. ``end`` is where its last whole block ends.
+
+    Raises `OutputError` for a link and for a file with a second name.
+    """
 
     def __init__(self, path: Path) -> None:
         self.end = 0
         self.path = path
-        path.touch()
-        self._file = open(path, "r+b", buffering=0)  # noqa: SIM115 - closed on exit
+        self._file = os.fdopen(outputs.opened(path), "r+b", buffering=0)
 
     def __enter__(self) -> Self:
         return self

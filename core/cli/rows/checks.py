@@ -9,10 +9,14 @@ from typing import Any
 
 import click
 
-from core.cli import settings
+from core.cli import reports, settings
 from core.cli.rows.template import TEXT, Template
+from core.errors import OutputError
+from core.system import outputs, svg
 
 _OF_JOBS = ("resume", "overwrite", "shard")
+_INPUTS = ("file", "template_file", "labels_file", "task", "head", "few_shot", "saved")
+_KINDS = {"report": reports.FILE, "plot": svg.KIND}
 _ONE_OF = (
     ("resume", "overwrite"),
     ("template", "template_file"),
@@ -115,19 +119,23 @@ def _refuse_output(flags: Mapping[str, Any]) -> None:
         raise click.UsageError(
             "-o OUT wants its rows from a file, -i IN: a job that goes on reads them once more."
         )
+    for name in _INPUTS:
+        if flags["output"] and flags.get(name) and _same(flags["output"], flags[name]):
+            raise click.UsageError(
+                f"-o and {_flag(name)} are the same file, {flags['output']}. Give another -o."
+            )
 
 
 def _refuse_file(name: str, flags: Mapping[str, Any]) -> None:
-    """Before the work: a file that is written behind it, and cannot be, or is another one too."""
+    """Before the work: a file that is written after it, and cannot be, or is another one too."""
     given = flags.get(name)
     if not given:
         return
-    place = os.path.dirname(given) or "."
-    if not os.path.isdir(place) or not os.access(
-        given if os.path.exists(given) else place, os.W_OK
-    ):
-        raise click.UsageError(f"{_flag(name)} {given} cannot be written.")
-    for other in ("file", "output", "report", "template_file", "labels_file"):
+    try:
+        outputs.check(given, _KINDS[name])
+    except OutputError as error:
+        raise click.UsageError(f"{_flag(name)} {error}") from None
+    for other in ("output", "report", *_INPUTS):
         if other != name and flags.get(other) and _same(given, flags[other]):
             raise click.UsageError(f"{_flag(name)} and {_flag(other)} are the same file, {given}.")
 

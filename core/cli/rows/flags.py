@@ -8,7 +8,9 @@ import click
 
 from core.cli import settings
 from core.cli.reading.forms import FORMS
+from core.system.outputs import output_type
 
+OUTPUT_FILE = output_type(click.Path(dir_okay=False))
 FILE = click.Path(exists=True, dir_okay=False, readable=True)
 FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True)
 
@@ -85,7 +87,10 @@ _ROWS = [
 ]
 _OUTPUT = [
     click.option(
-        "-o", "--output", type=click.Path(), metavar="OUT", help="A file; its suffix says the form."
+        *("-o", "--output"),
+        type=OUTPUT_FILE,
+        metavar="OUT",
+        help="A file; its suffix says the form.",
     ),
     click.option("--to", type=click.Choice(FORMS), help="The form that is written."),
     click.option("--json", "as_json", is_flag=True, help="The same as --to jsonl."),
@@ -96,9 +101,9 @@ _OUTPUT = [
         help="What of the input goes along; default: all.",
     ),
     click.option("--resume", is_flag=True, help="Go on with a job that was broken off."),
-    click.option("--overwrite", is_flag=True, help="Write an existing OUT anew."),
+    click.option("--overwrite", is_flag=True, help="Replace an OUT that a job has written."),
     click.option("--shard", type=Shard(), help="This part of the rows only; see merge."),
-    click.option("--report", type=click.Path(dir_okay=False), help="The summary as JSON."),
+    click.option("--report", type=OUTPUT_FILE, metavar="FILE", help="The summary as JSON."),
     click.option("--progress/--no-progress", default=None, help="Default: on a terminal."),
     click.option("--show-prompt", is_flag=True, help="Show the first row's prompt, and end."),
     click.option("--dry-run", is_flag=True, help="Say what it would cost, and end."),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +26,9 @@ from core.cli.tasks.asking import task_of
 from core.cli.tasks.gold_rows import Texts
 from core.labels import softmax
 from core.protocols import Capability, TextModel
+from core.system import outputs
 from core.tasks import Task
+from core.tasks.files import FILE
 from core.tasks.folds import FOLDS, folds_of
 from core.tuning.judging import left_out
 
@@ -58,8 +59,7 @@ def run(flags: Mapping[str, Any]) -> None:
     methods = _methods(flags, task)
     given = {**flags, "model": flags["model"] or task.model or None}
     settings.need_model(given)
-    if os.path.exists(given["output"]) and not given["overwrite"]:
-        raise click.UsageError(f"{given['output']} exists. --overwrite writes it anew.")
+    outputs.check(given["output"], FILE, overwrite=given["overwrite"])
     rows = gold_rows.read(given, task.labels, many=task.mode == "many")
 
     from core.cli.loading import explain, load

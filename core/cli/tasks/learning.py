@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import click
 
 from core.cli import output, settings
 from core.cli.jobs.job import quoted
 from core.cli.rows import checks
 from core.cli.tasks import gold_rows
 from core.protocols import Capability
+from core.system import outputs
 from core.tasks.heads import learner
 
 _SHOWN = 20
@@ -30,8 +28,7 @@ def run(flags: Mapping[str, Any]) -> None:
     learn = learner()
 
     settings.need_model(flags)
-    if os.path.exists(flags["output"]) and not flags["overwrite"]:
-        raise click.UsageError(f"{flags['output']} exists. --overwrite writes it anew.")
+    outputs.check(flags["output"], learn.HEAD_KIND, overwrite=flags["overwrite"])
     template = _template(flags)
     rows = gold_rows.read(flags)
     assert rows.gold is not None  # --gold is required

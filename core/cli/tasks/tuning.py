@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,9 @@ from core.cli.tasks import accepting, gold_rows
 from core.cli.tasks.gold_rows import Texts
 from core.errors import PromptTooLongError
 from core.protocols import Capability
+from core.system import outputs
 from core.tasks import Task, load_task
+from core.tasks.files import FILE
 from core.tasks.heads import installed_learner, learner
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def run(flags: Mapping[str, Any]) -> None:
     tasks = _tasks(flags)
     given = {**flags, "model": flags["model"] or tasks[0].model or None}
     settings.need_model(given)
-    if given["output"] and os.path.exists(given["output"]) and not given["overwrite"]:
-        raise click.UsageError(f"{given['output']} exists. --overwrite writes it anew.")
+    if given["output"]:
+        outputs.check(given["output"], FILE, overwrite=given["overwrite"])
     levels = _levels(flags)
     rows = gold_rows.read(given, tasks[0].labels)
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from core.errors import OutputError
 from core_learn import Head, HeadFileError, load_head, save_head
 from core_learn.fewshot import _probabilities
 from core_learn.files import MOST
@@ -217,6 +218,17 @@ def _in_format(version: str) -> Change:
 
 def test_a_head_that_cannot_be_written_leaves_nothing(head: Head, tmp_path: Path) -> None:
     (tmp_path / "head").mkdir()
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(OutputError, match="is a folder"):
         save_head(head, tmp_path / "head")
     assert [path.name for path in tmp_path.iterdir()] == ["head"]
+
+
+def test_a_head_takes_the_place_of_a_head_alone(head: Head, tmp_path: Path) -> None:
+    file, mine = tmp_path / "head", tmp_path / "model.safetensors"
+    for _ in range(2):
+        save_head(head, file)
+    assert file.stat().st_mode & 0o777 == 0o600  # it was learned from texts
+    mine.write_bytes(struct.pack("<Q", 2) + b"{}")
+    with pytest.raises(OutputError, match="is not a head that this program wrote"):
+        save_head(head, mine)
+    assert mine.read_bytes() == struct.pack("<Q", 2) + b"{}"

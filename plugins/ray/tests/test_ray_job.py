@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,24 @@ from typing import Any
 import click
 import pyarrow.fs
 import pytest
+from click.testing import CliRunner
 
-from core_ray.job import _finished, _note
+from core.cli.app import build
+from core_ray import folders, job
+from core_ray.job import _finished
 
 FILES = pyarrow.fs.LocalFileSystem()
 SAMPLE = Path(__file__).parent / "data" / "job_1.json"
 RESUME = {"resume": True, "overwrite": False}
 
 
-def finished(out: Path, job: str = "3f2a", **flags: Any) -> bool:
-    return _finished(FILES, str(out), job, {**RESUME, **flags})
+TASK = f"{'0a' * 16}_000003"  # a write and a task of it, as Ray names files by them
+ANSWERS = ("_job.json.new", f"{TASK}.parquet", f"7_{TASK}-12.parquet")
+IDS = (f"{TASK}.parquet", f"7_{TASK}.pending.parquet")
+
+
+def finished(out: Path, name: str = "3f2a", **flags: Any) -> bool:
+    return _finished(FILES, str(out), name, {**RESUME, **flags})
 
 
 @pytest.fixture
@@ -40,9 +49,10 @@ def test_a_stored_note_is_read(out: Path) -> None:
 def test_a_note_is_read_again(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for done in (False, True):
-        _note(FILES, str(out), "job", finished=done)
+        folders.note(FILES, str(out), "job", finished=done)
         assert finished(out, "job") is done
     assert [file.name for file in out.iterdir()] == ["_job.json"]
+    assert out.stat().st_mode & 0o777 == 0o700  # what was asked, and the answers
 
 
 def test_where_nothing_was_begun_a_job_begins(tmp_path: Path) -> None:
@@ -50,11 +60,52 @@ def test_where_nothing_was_begun_a_job_begins(tmp_path: Path) -> None:
     assert not finished(tmp_path / "out", resume=False)
 
 
-def test_what_is_there_is_gone_with_overwrite_alone(out: Path) -> None:
-    with pytest.raises(click.UsageError, match="--resume goes on with it"):
+def test_what_a_job_wrote_is_removed_and_nothing_else(out: Path) -> None:
+    checkpoint = out.with_name("out.checkpoint")
+    for folder, names in ((out, ANSWERS), (checkpoint, IDS)):
+        for name in names:
+            (folder / name).touch()
+    with pytest.raises(click.UsageError, match="--resume continues it, --overwrite replaces it"):
         finished(out, resume=False)
     assert not finished(out, resume=False, overwrite=True)
-    assert not out.exists()
+    assert len(os.listdir(out)) == 1 + len(ANSWERS)  # until the work begins
+
+    (out / "mine.parquet").touch()  # it came after the job was checked
+    (checkpoint / "mine.parquet").touch()
+    folders.clear(FILES, str(out))
+    assert os.listdir(out) == os.listdir(checkpoint) == ["mine.parquet"]
+    (checkpoint / "mine.parquet").unlink()
+    folders.clear(FILES, str(out))
+    assert not checkpoint.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["out/notes.txt", "out/thesis/1.tex", "out.checkpoint/mine.parquet"]
+)
+def test_a_folder_with_anything_else_is_not_replaced(out: Path, name: str) -> None:
+    mine = out.parent / name
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine")
+    with pytest.raises(click.UsageError, match="which no job has written"):
+        finished(out, resume=False, overwrite=True)
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("given", "source"),
+    [("out", "out"), ("out", "out/rows.parquet"), ("rows", "rows.checkpoint/a"), ("link", "out")],
+)
+def test_an_output_that_holds_the_input_is_refused(
+    out: Path, monkeypatch: pytest.MonkeyPatch, given: str, source: str
+) -> None:
+    (out.parent / "link").symlink_to(out)
+    monkeypatch.chdir(out.parent)
+    monkeypatch.setattr(job, "_connect", lambda flags: pytest.fail("it goes to the cluster"))
+    arguments = f"classify --ray -m m -i {source} -o {given} --labels a,b --overwrite"
+    refused = CliRunner().invoke(build(), arguments.split())
+    assert refused.exit_code == 2
+    assert "holds the input" in refused.output
+    assert (out / "_job.json").exists()
 
 
 def test_another_job_and_a_later_version_are_refused(out: Path) -> None:
@@ -65,5 +116,5 @@ def test_another_job_and_a_later_version_are_refused(out: Path) -> None:
         finished(out)
     (out / "_job.json").unlink()
     (out / "mine.parquet").touch()
-    with pytest.raises(click.UsageError, match="is the output of no job of this kind"):
+    with pytest.raises(click.UsageError, match="is not the output of a job"):
         finished(out)

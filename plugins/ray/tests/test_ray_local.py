@@ -135,12 +135,22 @@ def test_a_job_writes_each_row_once_and_is_finished(news: Path, tmp_path: Path, 
 
     # What is there is not touched, unless it is said to be.
     before = {file.name: file.read_bytes() for file in out.iterdir()}
-    assert "--resume goes on with it" in job(news, out, *flags, model=model).stderr
+    assert "--resume continues it" in job(news, out, *flags, model=model).stderr
     again = job(news, out, *flags, "--resume", model=model)
     assert (again.exit_code, "nothing is left to do" in again.stderr) == (0, True)
     other = job(news, out, "--labels", "good,other", "--resume", model=model)
     assert (other.exit_code, "is of another input" in other.stderr) == (2, True)
     assert {file.name: file.read_bytes() for file in out.iterdir()} == before
+
+    # With --overwrite, what Ray wrote is known by its names and goes; nothing else does.
+    (out / "mine.parquet").write_text("mine")
+    kept = job(news, out, *flags, "--overwrite", model=model)
+    assert (kept.exit_code, "holds mine.parquet" in kept.stderr) == (2, True)
+    (out / "mine.parquet").unlink()
+    replaced = job(news, out, *flags, "--overwrite", model=model)
+    assert replaced.exit_code == 0, replaced.stderr
+    assert [row["id"] for row in written(out)] == [*range(120)]
+    assert not before.keys() - {"_job.json"} & {file.name for file in out.iterdir()}
 
 
 @pytest.mark.slow

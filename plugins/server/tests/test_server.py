@@ -552,6 +552,41 @@ def test_a_body_that_is_compressed(name: str) -> None:
         assert post(whole, "br") == 415
 
 
+ROWS = [b'{"labels": ["x", "y"]}\n"one"\n', b"", b'"two"\n"thr', b'ee"\n' + b'"four"\n' * 9000]
+SKIPPED = b"\x50\x2a\x4d\x18" + (3).to_bytes(4, "little") + b"any"  # a frame without content
+
+
+@pytest.mark.parametrize("name", ["gzip", "zstd"])
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+def test_a_body_of_several_members_is_read_whole(name: str, size: int) -> None:
+    """As ``cat a.gz b.gz``, bgzip and pzstd make it, wherever the connection cuts it."""
+    parts = [encoded(name, part) for part in ROWS]
+    body = b"".join([*parts[:1], *([SKIPPED] if name == "zstd" else []), *parts[1:]])
+    headers = {"content-type": "application/x-ndjson", "content-encoding": name}
+
+    model = FakeModel(labels=lambda prompt, labels: {"x": 0.6, "y": 0.4})
+    with TestClient(create_app([Served("m", model)])) as client:
+
+        def post(data: bytes) -> tuple[int, int]:
+            pieces = (data[at : at + size] for at in range(0, len(data), size))
+            reply = client.post("/v1/classify", content=pieces, headers=headers)
+            return reply.status_code, len(reply.text.splitlines())
+
+        assert post(body) == (200, 9003)
+        assert post(body + parts[1][:-3])[0] == 400
+        assert post(body + b"rubbish")[0] == 400
+
+
+@pytest.mark.parametrize("name", ["gzip", "zstd"])
+def test_members_that_hold_nothing_are_counted(name: str) -> None:
+    app = create_app([Served("fake", FakeModel("x"))], Settings(max_body=2000))
+    body = encoded(name, b"") * 20_000
+    with TestClient(app) as client:
+        headers = {"content-encoding": name}
+        reply = client.post("/v1/chat/completions", content=body, headers=headers)
+    assert reply.status_code == 413
+
+
 def test_a_key_beyond_ascii() -> None:
     app = create_app([Served("fake", FakeModel("x"))], Settings(api_key="clé"))
     with TestClient(app) as client:

@@ -157,7 +157,11 @@ def run_command(flags: dict[str, Any]) -> None:
         if flags["selftest"]:
             _selftest()
         else:
-            report.writable(flags["report"], flags["badge"], flags["html"])
+            report.writable(
+                (flags["report"], report.REPORT),
+                (flags["badge"], report.BADGE),
+                (flags["html"], page.PAGE),
+            )
             _whole_or_parts(flags)
             _check(flags, Run(_settings(flags)))
     except UsageError as error:
@@ -267,13 +271,13 @@ def _write(flags: dict[str, Any], run: Run, threads: tuple[str, ...]) -> None:
     if flags["report"] or flags["html"] or flags["as_json"]:
         made = report.report_of(run, certify=flags["certify"], threads_left=threads)
         if flags["report"]:
-            report.write(made, flags["report"])
+            report.write(made, flags["report"], report.REPORT)
         if flags["html"]:
             page.write(made, flags["html"])
         if flags["as_json"]:
             click.echo(visible_json(report.encoded(made)))
     if flags["badge"]:
-        report.write(report.badge_of(run), flags["badge"])
+        report.write(report.badge_of(run), flags["badge"], report.BADGE)
 
 
 def _conclude(flags: dict[str, Any], run: Run, threads: tuple[str, ...]) -> None:

@@ -22,7 +22,9 @@ def core_register_commands(cli: click.Group) -> None:
     """Add ``infer-cli conformance``."""
     import click
 
-    file = click.Path(dir_okay=False)
+    from core.system.outputs import output_type
+
+    file, output = click.Path(dir_okay=False), output_type(click.Path(dir_okay=False))
 
     @cli.command()
     @click.argument("name", required=False, metavar="[BACKEND]")
@@ -35,9 +37,9 @@ def core_register_commands(cli: click.Group) -> None:
     @click.option("--seed", type=click.IntRange(0), metavar="N", help="Of generated inputs.")
     @click.option("--deep", type=float, metavar="S", help=DEEP)
     @click.option("--certify", is_flag=True, help="Fail unless every check ran and passed.")
-    @click.option("--report", metavar="FILE", type=file, help="Write a JSON report.")
-    @click.option("--badge", metavar="FILE", type=file, help="Write a badge for shields.io.")
-    @click.option("--html", metavar="FILE", type=file, help="Write the report as a page.")
+    @click.option("--report", metavar="FILE", type=output, help="Write a JSON report.")
+    @click.option("--badge", metavar="FILE", type=output, help="Write a badge for shields.io.")
+    @click.option("--html", metavar="FILE", type=output, help="Write the report as a page.")
     @click.option("--json", "as_json", is_flag=True, help="The report on stdout.")
     @click.option("-q", "--quiet", is_flag=True, help="Only what did not pass, and the verdict.")
     @click.option("--selftest", is_flag=True, help="Prove that each check finds its violation.")

@@ -32,7 +32,9 @@ class Session:
         self._names: tuple[str, ...] = ()
         try:
             self._runs = self._planned(config, items)
-            report.writable(self._option.core_report, self._option.core_badge)
+            report.writable(
+                (self._option.core_report, report.REPORT), (self._option.core_badge, report.BADGE)
+            )
         except (UsageError, CoreError) as error:
             raise pytest.UsageError(str(error)) from error
         items[:] = [item for item in items if self._applies(item)]
@@ -103,9 +105,9 @@ class Session:
             if self._option.core_report:
                 certify = self._option.core_certify
                 made = report.report_of(run, certify=certify, threads_left=self._names)
-                report.write(made, self._option.core_report)
+                report.write(made, self._option.core_report, report.REPORT)
             if self._option.core_badge:
-                report.write(report.badge_of(run), self._option.core_badge)
+                report.write(report.badge_of(run), self._option.core_badge, report.BADGE)
 
 
 def _of_command_line(config: pytest.Config) -> Settings:

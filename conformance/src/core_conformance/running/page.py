@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+from core.system import outputs
 from core_conformance.checking.registry import all_checks
-from core_conformance.running.known import UsageError
-from core_conformance.running.report import Report
+from core_conformance.running.report import Report, write_bytes
 
+PAGE = outputs.Kind(
+    "a page of a conformance report",
+    re.compile(rb'<!doctype html>.{0,200}<meta name="generator" content="core-conformance">', re.S),
+    private=False,
+)
 _TEMPLATE = Path(__file__).with_name("page.html.jinja")
 
 
 def write(report: Report, file: str) -> None:
     """Write a report as a page; raises `UsageError`."""
-    try:
-        Path(file).write_text(text(report), encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}.") from error
+    write_bytes(text(report).encode(errors="backslashreplace"), file, PAGE)
 
 
 def text(report: Report) -> str:

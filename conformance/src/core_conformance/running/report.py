@@ -8,8 +8,10 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,10 +23,17 @@ import core
 from core import PROTOCOL_VERSION
 from core.registry import REGISTRY
 from core.secret import is_secret
+from core.system import outputs
 from core_conformance.running.known import UsageError
 from core_conformance.running.result import Result, Status
 from core_conformance.running.run import Run
 
+REPORT = outputs.Kind(
+    "a conformance report", re.compile(rb'\{\s*"verdict": "[^\n]*,\s*"certified": '), private=False
+)
+BADGE = outputs.Kind(
+    "a badge", re.compile(rb'\{\s*"schemaVersion": 1,\s*"label": "core protocol '), private=False
+)
 _COLOURS = {"conformant": "brightgreen", "not conformant": "red", "incomplete": "lightgrey"}
 
 
@@ -165,18 +174,34 @@ def badge_of(run: Run) -> dict[str, object]:
     }
 
 
-def writable(*files: str | None) -> None:
-    """Raise `UsageError` for a file that cannot be written: better now than after the run."""
-    for file in filter(None, files):
-        folder = Path(file).parent
-        if not folder.is_dir() or Path(file).is_dir() or not os.access(folder, os.W_OK):
-            raise UsageError(f"{file} cannot be written: name a file in a folder that is there.")
+def writable(*files: tuple[str | None, outputs.Kind]) -> None:
+    """Raise `UsageError` for a file that may not be written: better now than after the run."""
+    places = []
+    for file, kind in files:
+        if file is not None:
+            with _refused(file):
+                places.append(outputs.check(file, kind))
+    if len(set(places)) < len(places):
+        raise UsageError(f"Two outputs have one name, {places[-1]}. Name a file for each.")
 
 
-def write(value: object, file: str) -> None:
+def write(value: object, file: str, kind: outputs.Kind) -> None:
     """Write a report or a badge as indented JSON; raises `UsageError`."""
+    write_bytes(encoded(value) + b"\n", file, kind)
+
+
+def write_bytes(data: bytes, file: str, kind: outputs.Kind) -> None:
+    """Write a file that a run was asked for; raises `UsageError`."""
+    with _refused(file):
+        outputs.write(file, data, kind)
+
+
+@contextmanager
+def _refused(file: str) -> Iterator[None]:
     try:
-        Path(file).write_bytes(encoded(value) + b"\n")
+        yield
+    except core.OutputError as error:
+        raise UsageError(str(error)) from None
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}.") from error
 

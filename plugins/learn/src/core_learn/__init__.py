@@ -9,9 +9,10 @@
 
 from core_learn.errors import ForeignHeadError, HeadFileError, LearnError, TrainingDataError
 from core_learn.fewshot import FewShot
-from core_learn.files import Head, load_head, save_head
+from core_learn.files import HEAD_KIND, Head, load_head, save_head
 
 __all__ = [
+    "HEAD_KIND",
     "FewShot",
     "ForeignHeadError",
     "Head",

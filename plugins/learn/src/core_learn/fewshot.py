@@ -165,7 +165,11 @@ class FewShot:
             yield from self.classify(block, config)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what was learned to a safetensors file; see `load`."""
+        """Write what was learned to a safetensors file; see `load`.
+
+        It takes the place of a head that was saved before. Raises `core.OutputError` for a file of
+        anything else, and OSError.
+        """
         save_head(self.head, path)
 
     @classmethod

@@ -12,14 +12,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import struct
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from core.system import outputs
 from core.system.fields import Fields, integer_in, number_in, text_in
 from core.system.limited_files import FileKind, Refused, check_format, json_value
 from core_learn.errors import HeadFileError
@@ -37,6 +37,10 @@ MOST = 1e100
 
 _LENGTH = struct.Struct("<Q")
 _MOST_HEADER = 1 << 24  # bytes: the labels of any task, and no attack on the memory
+HEAD_KIND = outputs.Kind(
+    "a head", re.compile(rb'.{8}\{"__metadata__": \{"core_learn\.format": ', re.DOTALL)
+)
+"""How the file of a head is known to be one that `save_head` wrote."""
 _TENSORS = ("weights", "bias", "probes")
 
 
@@ -71,9 +75,9 @@ class Head:
 
 
 def save_head(head: Head, path: str | os.PathLike[str]) -> None:
-    """Write a head to a file, which is there whole or not at all.
+    """Write a head to a file, in one step in the place of an earlier head's.
 
-    Raises OSError where it cannot be written.
+    Raises `core.OutputError` for a file of anything else, OSError where it cannot be written.
     """
     arrays = {name: np.ascontiguousarray(getattr(head, name), "<f8") for name in _TENSORS}
     facts = {
@@ -91,18 +95,7 @@ def save_head(head: Head, path: str | os.PathLike[str]) -> None:
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     data = [_LENGTH.pack(len(text)), text, *(array.tobytes() for array in arrays.values())]
-    _write(Path(path), b"".join(data))
-
-
-def _write(path: Path, data: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    outputs.write(path, b"".join(data), HEAD_KIND)
 
 
 def load_head(path: str | os.PathLike[str]) -> Head:

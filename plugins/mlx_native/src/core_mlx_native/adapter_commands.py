@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from core.system.outputs import output_type
 from core.system.visible import visible
 from core_mlx_native.progress_bar import progress_bar
 
@@ -46,8 +47,8 @@ def _merge_command() -> click.Command:
 
     @click.command("merge")
     @click.argument("adapter", metavar="ADAPTER")
-    @click.argument("out_dir", metavar="OUT_DIR")
-    @click.option("--overwrite", is_flag=True, help="Replace a model that is in OUT_DIR.")
+    @click.argument("out_dir", metavar="OUT_DIR", type=output_type(click.Path()))
+    @click.option("--overwrite", is_flag=True, help="Replace a model that was merged before.")
     def command(model: str, adapter: str, out_dir: str, overwrite: bool) -> None:
         """Make a model directory of a model and an adapter, which needs no adapter any more.
 
@@ -69,7 +70,7 @@ def _export_command() -> click.Command:
 
     @click.command("export")
     @click.argument("adapter", metavar="ADAPTER")
-    @click.argument("out", metavar="OUT")
+    @click.argument("out", metavar="OUT", type=output_type(click.Path()))
     @click.option("--gguf", "form", flag_value="gguf", help="A GGUF file, for llama_cpp.")
     @click.option("--peft", "form", flag_value="peft", help="A directory as PEFT lays it out.")
     @click.option("--mlx-lm", "form", flag_value="mlx-lm", help="A directory as mlx-lm does.")
@@ -80,7 +81,7 @@ def _export_command() -> click.Command:
         show_default=True,
         help="Of the numbers in a GGUF file.",
     )
-    @click.option("--overwrite", is_flag=True, help="Replace an adapter that is OUT.")
+    @click.option("--overwrite", is_flag=True, help="Replace an adapter that was exported before.")
     def command(
         model: str, adapter: str, out: str, form: str | None, dtype: str, overwrite: bool
     ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pluggy
 
+from core.system.outputs import output_type
 from core.system.visible import visible
 from core_mlx_native.progress_bar import progress_bar
 
@@ -29,7 +30,13 @@ def core_register_commands(cli: click.Group) -> None:
     add_adapter_commands(cli)
 
     @cli.command()
-    @click.argument("words", metavar="[MODEL] OUT_DIR", nargs=-1, required=True)
+    @click.argument(
+        "words",
+        metavar="[MODEL] OUT_DIR",
+        nargs=-1,
+        required=True,
+        type=output_type(click.Path()),
+    )
     @click.option(
         *("-m", "--model"),
         envvar="INFER_MODEL",
@@ -52,7 +59,7 @@ def core_register_commands(cli: click.Group) -> None:
         help="Weights per scale, with --bits.",
     )
     @click.option("--sha256", metavar="HEX", help="The checksum that MODEL.gguf must have.")
-    @click.option("--overwrite", is_flag=True, help="Replace a model that is in OUT_DIR.")
+    @click.option("--overwrite", is_flag=True, help="Replace a model that was converted before.")
     def convert(
         words: tuple[str, ...],
         model: str | None,

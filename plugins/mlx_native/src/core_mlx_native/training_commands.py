@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from core.system.outputs import output_type
 from core_mlx_native.adapter_commands import lora_group
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _train_command() -> click.Command:
     import click
 
     @click.command("train")
-    @click.argument("out_dir", metavar="OUT_DIR")
+    @click.argument("out_dir", metavar="OUT_DIR", type=output_type(click.Path(file_okay=False)))
     @_model_flags
     @click.option(
         *("-i", "--data"),
@@ -74,7 +75,12 @@ def _train_command() -> click.Command:
     @click.option("--targets", metavar="A,B", help="q_proj, ..., down_proj; default: all-linear.")
     @click.option("--betas", metavar="A,B", help="AdamW's; default: 0.9,0.999.")
     @click.option("--no-mask-prompt", is_flag=True, help="Learn the prompts as well.")
-    @click.option("--plot", metavar="FILE", help="The losses as SVG; default: OUT_DIR/losses.svg.")
+    @click.option(
+        "--plot",
+        metavar="FILE",
+        type=output_type(click.Path(dir_okay=False)),
+        help="The losses as SVG in FILE as well as in OUT_DIR/losses.svg.",
+    )
     @_config_flags
     def train(out_dir: str, **given: Any) -> None:
         """Train a LoRA adapter, and write it to OUT_DIR.

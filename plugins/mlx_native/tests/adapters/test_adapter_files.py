@@ -314,7 +314,8 @@ def test_a_full_disk_leaves_the_adapter_that_was_there(
 ) -> None:
     path = checkpoint()
     config = load_config(path)
-    adapter = lora(drawn(path))
+    adapter = path.parent / "mine"
+    write_adapter(adapter, read_adapter(lora(drawn(path)), config).layers, config)
     before = {file.name: file.read_bytes() for file in adapter.iterdir()}
     layers = read_adapter(lora(drawn(path, 7), "other"), config).layers
 
@@ -326,6 +327,30 @@ def test_a_full_disk_leaves_the_adapter_that_was_there(
     with pytest.raises(OSError, match="could not be written"):
         write_adapter(adapter, layers, config)
     assert {file.name: file.read_bytes() for file in adapter.iterdir()} == before
+
+
+@pytest.mark.parametrize("spoil", ["another's", "a file", "no weights", "a link"])
+def test_an_adapter_that_others_wrote_is_not_replaced(
+    checkpoint: Checkpoint, lora: Write, spoil: str
+) -> None:
+    path = checkpoint()
+    config, adapter, mine = load_config(path), lora(drawn(path)), path.parent / "mine.json"
+    layers = read_adapter(adapter, config).layers
+    weights, settings = adapter / "adapters.safetensors", adapter / "adapter_config.json"
+    if spoil == "a file":
+        adapter = mine
+        mine.write_text("mine")
+    elif spoil == "no weights":
+        weights.unlink()
+    elif spoil == "a link":  # beside weights that this program wrote
+        write_adapter(path.parent / "own", layers, config)
+        (path.parent / "own" / "adapters.safetensors").replace(weights)
+        settings.replace(mine)
+        settings.symlink_to(mine)
+    before = {file: file.read_bytes() for file in path.parent.rglob("*") if file.is_file()}
+    with pytest.raises(core.OutputError):
+        write_adapter(adapter, layers, config)
+    assert {file: file.read_bytes() for file in path.parent.rglob("*") if file.is_file()} == before
 
 
 def test_the_names_of_a_multimodal_model_are_read(checkpoint: Checkpoint, lora: Write) -> None:

@@ -19,6 +19,7 @@ from core_mlx_native.convert import convert
 from core_mlx_native.convert.staging import staged
 
 MakeGguf = Callable[..., Any]
+LEFT_OVER = ".out.partial-1-89abcdef"
 
 _HANG_IN_THE_MIDDLE = """
 import sys, time
@@ -79,10 +80,13 @@ def test_what_only_has_the_name_of_a_leftover_is_left_alone(
     source = tiny_gguf().write(tmp_path / "m.gguf")
     other = tmp_path / "other"
     (other / "replaced").mkdir(parents=True)
-    (tmp_path / ".out.partial-1-link").symlink_to(other)
-    os.mkfifo(tmp_path / ".out.partial-1-pipe")  # opening it would wait for a writer
+    (tmp_path / LEFT_OVER).symlink_to(other)
+    os.mkfifo(tmp_path / ".out.partial-1-0123abcd")  # opening it would wait for a writer
     convert(source, tmp_path / "out")
-    assert names(tmp_path) >= {".out.partial-1-link", ".out.partial-1-pipe", "out", "other"}
+    (tmp_path / ".out.partial-notes").mkdir()  # the name of no process
+    convert(source, tmp_path / "out", overwrite=True)
+    kept = {LEFT_OVER, ".out.partial-1-0123abcd", ".out.partial-notes"}
+    assert names(tmp_path) == {"m.gguf", "out", "other", *kept}
     assert names(other) == {"replaced"}
 
 
@@ -103,7 +107,7 @@ def test_what_a_dead_process_left_goes_whatever_the_name(
     tmp_path: Path, tiny_gguf: MakeGguf
 ) -> None:
     source, target = tiny_gguf().write(tmp_path / "m.gguf"), tmp_path / "out[1]"
-    (tmp_path / ".out[1].partial-1-0" / "part").mkdir(parents=True)
+    (tmp_path / ".out[1].partial-1-ffffffff" / "part").mkdir(parents=True)
     convert(source, target)
     assert names(tmp_path) == {"m.gguf", "out[1]"}
 
@@ -113,7 +117,7 @@ def test_a_model_comes_back_whose_replacement_died_halfway(
 ) -> None:
     tiny, target = tiny_gguf(), tmp_path / "out"
     convert(tiny.write(tmp_path / "m.gguf"), target)
-    partial = tmp_path / ".out.partial-1-0"
+    partial = tmp_path / LEFT_OVER
     partial.mkdir()
     target.rename(partial / "replaced")
     tiny.tensors["blk.1.ffn_down.weight"][0, 0] = float("inf")
@@ -134,21 +138,46 @@ def test_a_target_with_files_is_refused(tmp_path: Path, tiny_gguf: MakeGguf) -> 
 def test_overwrite_replaces_a_model(tmp_path: Path, tiny_gguf: MakeGguf) -> None:
     source, target = tiny_gguf().write(tmp_path / "m.gguf"), tmp_path / "out"
     convert(source, target)
-    (target / "old").touch()
     convert(source, target, dtype="float16", overwrite=True)
     assert json.loads((target / "config.json").read_bytes())["torch_dtype"] == "float16"
-    assert "old" not in names(target)
     assert "replaced" not in names(target)
     assert names(tmp_path) == {"m.gguf", "out"}
 
 
 def test_overwrite_spares_what_is_no_model(tmp_path: Path, tiny_gguf: MakeGguf) -> None:
     source = tiny_gguf().write(tmp_path / "m.gguf")
-    with pytest.raises(ConversionError, match="not made by a conversion"):
+    with pytest.raises(ConversionError, match=r"no conversion has written m\.gguf in it"):
         convert(source, tmp_path, overwrite=True)
     with pytest.raises(ConversionError, match="is a file"):
         convert(source, source, overwrite=True)
     assert source.stat().st_size > 0
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "notes/of/mine.txt", "conversion.json"])
+def test_overwrite_spares_what_others_put_into_a_model(
+    tmp_path: Path, tiny_gguf: MakeGguf, name: str
+) -> None:
+    source, target = tiny_gguf().write(tmp_path / "m.gguf"), tmp_path / "out"
+    convert(source, target)
+    mine = target / name
+    mine.parent.mkdir(parents=True, exist_ok=True)
+    mine.write_text("mine")
+    with pytest.raises(ConversionError, match=r"is not overwritten: no conversion has written \S"):
+        convert(source, target, overwrite=True)
+    assert mine.read_text() == "mine"
+
+
+def test_overwrite_spares_what_came_meanwhile(tmp_path: Path, tiny_gguf: MakeGguf) -> None:
+    source, target = tiny_gguf().write(tmp_path / "m.gguf"), tmp_path / "out"
+    convert(source, target)
+
+    def progress(done: int, total: int) -> None:
+        (target / "notes.txt").write_text("mine")
+
+    with pytest.raises(ConversionError, match=r"no conversion has written notes\.txt"):
+        convert(source, target, overwrite=True, progress=progress)
+    assert (target / "notes.txt").read_text() == "mine"
+    assert names(tmp_path) == {"m.gguf", "out"}
 
 
 def test_a_failed_overwrite_keeps_the_old_model(tmp_path: Path, tiny_gguf: MakeGguf) -> None:
@@ -182,6 +211,7 @@ def test_the_record_names_source_and_options(tmp_path: Path, tiny_gguf: MakeGguf
     record = json.loads((out / "conversion.json").read_bytes())
     assert record.pop("converter_version") >= 1
     assert len(record["source"].pop("sha256")) == 64
+    assert set(record.pop("files")) == names(out)
     assert record == {
         "source": {"file_name": "m.gguf", "size": source.stat().st_size},
         "dtype": "bfloat16",
@@ -194,6 +224,6 @@ def test_overwrite_never_takes_its_own_source(tmp_path: Path, tiny_gguf: MakeGgu
     out = tmp_path / "model"
     convert(tiny_gguf().write(tmp_path / "m.gguf"), out)
     source = tiny_gguf().write(out / "m.gguf")
-    with pytest.raises(ConversionError, match="would be replaced"):
+    with pytest.raises(ConversionError, match=r"no conversion has written m\.gguf in it"):
         convert(source, out, overwrite=True)
     assert source.exists()

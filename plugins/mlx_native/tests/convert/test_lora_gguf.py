@@ -122,10 +122,16 @@ def test_what_llama_cpp_cannot_run_is_refused(tiny_gguf: MakeGguf, tmp_path: Pat
     write_adapter(tmp_path / "adapter", drawn(model, 0.2), config)
     with pytest.raises(core.InvalidOptionError, match="float32"):
         export_gguf(model, tmp_path / "adapter", tmp_path / "lora.gguf", dtype="int8")
-    with pytest.raises(core.ConversionError, match="is there already"):
-        export_gguf(model, tmp_path / "adapter", model / "config.json")
-    with pytest.raises(core.ConversionError, match="is a directory"):
+    for overwrite in (False, True):
+        with pytest.raises(core.ConversionError, match="is not an adapter in GGUF that this"):
+            export_gguf(model, tmp_path / "adapter", tmp_path / "m.gguf", overwrite=overwrite)
+    with pytest.raises(core.ConversionError, match="is a folder"):
         export_gguf(model, tmp_path / "adapter", model, overwrite=True)
+    own = tmp_path / "own.gguf"
+    export_gguf(model, tmp_path / "adapter", own)
+    with pytest.raises(core.ConversionError, match=r"exists\. Replace it"):
+        export_gguf(model, tmp_path / "adapter", own)
+    export_gguf(model, tmp_path / "adapter", own, overwrite=True)
     assert not (tmp_path / "lora.gguf").exists()
     assert read_adapter(tmp_path / "adapter", config).layers
 

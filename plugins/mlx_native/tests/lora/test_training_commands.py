@@ -93,11 +93,27 @@ def test_train_goes_on(checkpoint: Checkpoint, tmp_path: Path, cli: click.Group)
     data = jsonl(tmp_path / "train.jsonl", rows())
     asked = ("-m", model, "-b", "mlx_cpu", "-i", tmp_path, *SHORT, "--save-every", 2, out)
     run(cli, "train", *asked, "--steps", 4)
-    with pytest.raises(core.TrainingError, match="has a training in it already"):
+    with pytest.raises(core.OutputError, match=r"has adapter_config\.json in it already"):
         invoked(cli, "train", *asked)
     run(cli, "train", *asked, "--steps", 6, "--resume")
     assert data.exists()
     assert (out / "checkpoint-0000006.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["adapters.safetensors", "adapter_config.json", "report.json", "losses.svg"]
+)
+@pytest.mark.parametrize("more", [(), ("--resume",)])
+def test_what_others_wrote_into_the_directory_stays(
+    tmp_path: Path, cli: click.Group, name: str, more: tuple[str, ...]
+) -> None:
+    jsonl(tmp_path / "train.jsonl", rows())
+    mine = tmp_path / "out" / name
+    mine.parent.mkdir()
+    mine.write_text("an adapter that took a week")
+    with pytest.raises(core.OutputError):
+        invoked(cli, "train", "-m", tmp_path, "-i", tmp_path, *SHORT, *more, mine.parent)
+    assert mine.read_text() == "an adapter that took a week"
 
 
 def test_texts_and_completions_have_a_loss_of_each_token(

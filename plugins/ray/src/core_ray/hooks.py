@@ -14,6 +14,8 @@ def core_register_commands(cli: Any) -> None:
     """Add the way that ``classify`` goes on a cluster."""
     import click
 
+    from core.system.outputs import output_type
+
     file = click.Path(exists=True, dir_okay=False, readable=True)
 
     @click.command("classify", short_help="Ask on a Ray cluster; --ray --help tells of it.")
@@ -27,7 +29,13 @@ def core_register_commands(cli: Any) -> None:
     )
     @click.option("-m", "--model", envvar="INFER_MODEL", required=True, help="As each node has it.")
     @click.option("-i", "--input", "source", required=True, help="Parquet: files, a folder, a URL.")
-    @click.option("-o", "--output", required=True, metavar="OUT", help="A folder, or its URL.")
+    @click.option(
+        *("-o", "--output"),
+        required=True,
+        metavar="OUT",
+        type=output_type(click.Path()),
+        help="A folder, or its URL.",
+    )
     @click.option("--field", default="text", show_default=True, help="The column with the text.")
     @click.option("--id-field", help="A column whose values differ; default: one that is made.")
     @click.option(
@@ -55,7 +63,7 @@ def core_register_commands(cli: Any) -> None:
         help="Rows of a file of OUT. What is not in a whole one is asked again.",
     )
     @click.option("--resume", is_flag=True, help="Go on with a job that was broken off.")
-    @click.option("--overwrite", is_flag=True, help="Write an existing OUT anew.")
+    @click.option("--overwrite", is_flag=True, help="Replace an OUT that a job has written.")
     @click.option("-v", "--verbose", is_flag=True, help="Say what was chosen, and why.")
     def classify(**given: Any) -> None:
         """Choose a label for each row of Parquet files, on a Ray cluster.

@@ -26,9 +26,9 @@ from ray.data.checkpoint import CheckpointConfig
 import core
 from core.tasks.deciding import question_of
 from core.tasks.files import to_toml
+from core_ray import folders
 from core_ray.datasets import classify
 
-FORMAT = 1
 _ROW = "row_hash"  # which Ray makes of a row's file and place
 _FAILED = 5  # the exit code of infer-cli where rows failed
 
@@ -43,6 +43,7 @@ def run(flags: Mapping[str, Any]) -> None:
     asked = (labels, flags["template"], flags["label_prefix"], flags["task"], flags["head"])
     question = question_of(*asked)
     source, out = _address(flags["source"]), _address(flags["output"]).rstrip("/")
+    folders.refuse_inside(out, source)
     files, folder = pyarrow.fs.FileSystem.from_uri(out)
     content = to_toml(question) if not flags["head"] else Path(flags["head"]).read_bytes().hex()
     reading = (source, flags["field"], flags["id_field"], flags["allow_blank"])
@@ -56,20 +57,23 @@ def run(flags: Mapping[str, Any]) -> None:
     context = ray.data.DataContext.get_current()
     identity = flags["id_field"] or _ROW
     context.checkpoint_config = CheckpointConfig(
-        identity, f"{out}.checkpoint", delete_checkpoint_on_success=False
+        identity, folders.checkpoint_of(out), delete_checkpoint_on_success=False
     )
     rows = ray.data.read_parquet(source, include_row_hash=identity == _ROW)
     rows = rows.repartition(target_num_rows_per_block=flags["rows_per_file"])
-    _note(files, folder, job, finished=False)
     placing = ("backend", "concurrency", "num_gpus", "num_cpus", "batch_size", "allow_blank")
     try:
-        classify(
+        answers = classify(
             rows,
             model=flags["model"],
             text=flags["field"],
             **{"head" if flags["head"] else "task": question},
             **{name: flags[name] for name in placing},
-        ).write_parquet(out)
+        )
+        if flags["overwrite"]:
+            folders.clear(files, folder)
+        folders.note(files, folder, job, finished=False)
+        answers.write_parquet(out)
     except core.CoreError as error:
         # Raised in an actor: Ray puts what it stands on around it, and advice below.
         reason, _, _ = str(getattr(error, "cause", error)).partition("\nFailed to apply UDF")
@@ -78,8 +82,8 @@ def run(flags: Mapping[str, Any]) -> None:
         context.checkpoint_config = None
 
     # In this order: what is not noted as finished is gone on with by the checkpoint.
-    _note(files, folder, job, finished=True)
-    _remove(files, f"{folder}.checkpoint")
+    folders.note(files, folder, job, finished=True)
+    folders.clear_checkpoint(files, folder)
     _tell(files, folder, out)
 
 
@@ -105,43 +109,18 @@ def _connect(flags: Mapping[str, Any]) -> None:
 
 def _finished(files: Any, folder: str, job: str, flags: Mapping[str, Any]) -> bool:
     """Whether all of the job is in OUT. Raises `click.UsageError` for what is not to be touched."""
-    if flags["overwrite"]:
-        _remove(files, folder, f"{folder}.checkpoint")
-    listed = pyarrow.fs.FileSelector(folder, allow_not_found=True)
-    if not files.get_file_info(listed):
+    noted = folders.check(files, folder, overwrite=flags["overwrite"])
+    if noted is None or flags["overwrite"]:
         return False
     if not flags["resume"]:
-        raise click.UsageError(f"{folder} exists: --resume goes on with it, --overwrite writes it.")
-    note = f"{folder}/_job.json"
-    if files.get_file_info(note).type == pyarrow.fs.FileType.NotFound:
-        raise click.UsageError(f"{folder} is the output of no job of this kind. Give another OUT.")
-    with files.open_input_stream(note) as stream:
-        found = json.loads(stream.read())
-    if found["format"] > FORMAT:
-        raise click.UsageError(
-            f"{note} has format {found['format']}, and this version of core-ray reads up to "
-            f"{FORMAT}. Go on with a newer one."
-        )
-    if found["job"] != job:
+        raise click.UsageError(f"{folder} exists: --resume continues it, --overwrite replaces it.")
+    if noted["job"] != job:
         raise click.UsageError(
             f"{folder} is of another input, model, field or question. Give those, or another OUT."
         )
-    if found["finished"]:
-        _remove(files, f"{folder}.checkpoint")
-    return bool(found["finished"])
-
-
-def _remove(files: Any, *folders: str) -> None:
-    for folder in folders:
-        if files.get_file_info(folder).type != pyarrow.fs.FileType.NotFound:
-            files.delete_dir(folder)
-
-
-def _note(files: Any, folder: str, job: str, *, finished: bool) -> None:
-    files.create_dir(folder)
-    with files.open_output_stream(f"{folder}/_job.json.new") as stream:
-        stream.write(json.dumps({"format": FORMAT, "job": job, "finished": finished}).encode())
-    files.move(f"{folder}/_job.json.new", f"{folder}/_job.json")
+    if noted["finished"]:
+        folders.clear_checkpoint(files, folder)
+    return bool(noted["finished"])
 
 
 def _tell(files: Any, folder: str, out: str) -> None:

@@ -25,6 +25,7 @@ else:
 
 _IN_MEMORY = 1 << 18  # bytes of a body of lines; longer ones go to disk
 _PIECE = 1 << 16  # bytes that are decoded at once: little can become much
+_GZIP = b"\x1f"  # the first byte of a member
 
 
 async def whole(dialect: Dialect, request: Request, settings: Settings, share: Share) -> bytearray:
@@ -69,15 +70,18 @@ async def _read(
     timeout: float | None,
 ) -> None:
     decoder = _decoder(dialect, request.headers.get("content-encoding", ""))
-    size = 0
+    size = received = 0
     try:
         async with asyncio.timeout(timeout):
             async for chunk in request.stream():
+                # What is compressed may be a little longer than what it holds, or hold nothing.
+                received += len(chunk)
+                if received > most + most // 64 + _PIECE:
+                    raise _too_large(dialect, most)
                 for piece in decoder.pieces(chunk):
                     size += len(piece)
                     if size > most:
-                        told = f"A body has at most {most:,} bytes."
-                        raise dialect.failed(413, "request_too_large", told)
+                        raise _too_large(dialect, most)
                     write(piece)
                     await asyncio.sleep(0)  # one chunk may be decoded to a great many
             decoder.end()
@@ -87,6 +91,10 @@ async def _read(
     except (zlib.error, ZstdError, EOFError) as error:
         told = f"The body is not what its Content-Encoding says: {error}"
         raise dialect.failed(400, "invalid_encoding", told) from None
+
+
+def _too_large(dialect: Dialect, most: int) -> WireError:
+    return dialect.failed(413, "request_too_large", f"A body has at most {most:,} bytes.")
 
 
 # --------------------------------------------------------------------------- encodings
@@ -111,13 +119,30 @@ class _Plain:
 
 
 class _Zlib:
+    """Members of gzip, which together are one stream (RFC 1952, 2.2), or one stream of zlib's."""
+
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS)  # zlib's and gzip's headers
+        self._first = b""
 
     def pieces(self, chunk: bytes) -> Iterator[bytes]:
-        while chunk and not self._stream.eof:
-            yield self._stream.decompress(chunk, _PIECE)
-            chunk = self._stream.unconsumed_tail
+        self._first = self._first or chunk[:1]
+        for rest in _parts(chunk):
+            full = True
+            while rest or full:
+                if self._stream.eof:
+                    if not rest:
+                        break
+                    self._stream = self._next()
+                piece = self._stream.decompress(rest, _PIECE)
+                full = len(piece) == _PIECE  # what is left of it needs no more input
+                rest = self._stream.unused_data or self._stream.unconsumed_tail
+                yield piece
+
+    def _next(self) -> zlib._Decompress:
+        if self._first != _GZIP:
+            raise EOFError("something follows its end")
+        return zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
 
     def end(self) -> None:
         if not self._stream.eof:
@@ -125,19 +150,28 @@ class _Zlib:
 
 
 class _Zstd:
+    """Frames of zstd, skippable ones among them, which together are one stream (RFC 8878, 3.1)."""
+
     def __init__(self) -> None:
         self._stream = ZstdDecompressor()
 
     def pieces(self, chunk: bytes) -> Iterator[bytes]:
-        while not self._stream.eof:
-            yield self._stream.decompress(chunk, _PIECE)
-            chunk = b""
-            if self._stream.needs_input:
-                return
+        for rest in _parts(chunk):
+            while rest or not (self._stream.eof or self._stream.needs_input):
+                if self._stream.eof:
+                    self._stream = ZstdDecompressor()
+                yield self._stream.decompress(rest, _PIECE)
+                rest = self._stream.unused_data if self._stream.eof else b""
 
     def end(self) -> None:
         if not self._stream.eof:
             raise EOFError("it was cut")
+
+
+def _parts(chunk: bytes) -> Iterator[bytes]:
+    """Cut off what is decoded at once: what is left behind a member is copied for each."""
+    for start in range(0, len(chunk), _PIECE):
+        yield chunk[start : start + _PIECE]
 
 
 _DECODERS: dict[str, Callable[[], _Decoder]] = {

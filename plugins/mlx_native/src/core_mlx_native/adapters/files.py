@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,20 +17,24 @@ from typing import Any, Literal
 
 import mlx.core as mx
 
-from core.errors import InvalidModelError, ModelNotFoundError
+from core.errors import InvalidModelError, ModelNotFoundError, OutputError
 from core.models.files import resolve_path, typed_errors
-from core.system.whole_file import write_whole
+from core.system import outputs
 from core_mlx_native.adapters import mlx_lm, peft
 from core_mlx_native.adapters.apply import MODULES
 from core_mlx_native.adapters.layers import LowRank
 from core_mlx_native.checkpoint.config import ModelConfig
 from core_mlx_native.checkpoint.fields import Fields, JsonFiles
 from core_mlx_native.checkpoint.files import Header, read_header
+from core_mlx_native.checkpoint.saving import kind_of, save_tensors
 from core_mlx_native.checkpoint.tensors import expected_tensors
 from core_mlx_native.checkpoint.weights import lazy_tensors
 
 CONFIG = "adapter_config.json"
 Layout = Literal["mlx-lm", "peft"]
+# In the metadata of the weights, which say whose the configuration beside them is, too.
+_KEY = "core.adapter"
+_KIND, _CONFIG_KIND = kind_of("an adapter", _KEY), outputs.Kind("", re.compile(b""))
 _FLOATS = {"F32", "F16", "BF16"}
 _KINDS = {
     "lora_embedding_": "it adapts an embedding",
@@ -110,18 +115,38 @@ def write_adapter(
     """Write an adapter; each file is there whole or not at all, the configuration last.
 
     ``notes`` are further keys of the configuration, which its readers pass over. Layers of several
-    ranks or scales are written with the largest rank, and with the scale in B. Raises OSError.
+    ranks or scales are written with the largest rank, and with the scale in B. Raises
+    `core.OutputError` for an adapter that this program did not write, and OSError.
     """
     place = Path(directory)
+    refuse_foreign(place)
     place.mkdir(parents=True, exist_ok=True)
     even = _evened(layers)
     if layout == "peft":
         tensors, said = peft.files_of(even, config.num_layers, dropout)
-        _save(place / peft.WEIGHTS, tensors, "pt")
+        save_tensors(place / peft.WEIGHTS, tensors, _KIND, {_KEY: "1", "format": "pt"})
     else:
         tensors, said = mlx_lm.files_of(even, config.num_layers, _prefix(config), dropout)
-        _save(place / mlx_lm.WEIGHTS, tensors, "mlx")
-    write_whole(place / CONFIG, json.dumps({**(notes or {}), **said}, indent=4) + "\n")
+        save_tensors(place / mlx_lm.WEIGHTS, tensors, _KIND, {_KEY: "1", "format": "mlx"})
+    text = json.dumps({**(notes or {}), **said}, indent=4) + "\n"
+    outputs.write(place / CONFIG, text, _CONFIG_KIND)
+
+
+def refuse_foreign(directory: Path) -> None:
+    """Raise `OutputError` for a directory with an adapter that this program did not write."""
+    if os.path.lexists(directory) and not directory.is_dir():
+        raise OutputError(f"{directory} is a file. Name a directory for the adapter.")
+    weights = [directory / layout.WEIGHTS for layout in (mlx_lm, peft)]
+    for file in weights:
+        if os.path.lexists(file):
+            outputs.check(file, _KIND)
+    config = directory / CONFIG
+    outputs.check_plain(config)
+    if os.path.lexists(config) and not any(file.exists() for file in weights):
+        raise OutputError(
+            f"{config} has no weights beside it that this program wrote, and is not replaced. Name "
+            "another directory."
+        )
 
 
 def _directory(path: str | os.PathLike[str]) -> Path:
@@ -284,17 +309,3 @@ def _padded(layer: LowRank, rank: int, scale: float) -> LowRank:
 
 def _prefix(config: ModelConfig) -> str:
     return "language_model." if config.model_type == "gemma3" else ""  # mlx-lm wraps its text part
-
-
-def _save(file: Path, tensors: Mapping[str, mx.array], kind: str) -> None:
-    """Write tensors to a file that is replaced as a whole. Raises OSError."""
-    draft = file.with_name(f".{os.getpid()}-{file.name}")
-    try:
-        mx.save_safetensors(str(draft), dict(tensors), metadata={"format": kind})
-        with open(draft, "rb+") as written:
-            os.fsync(written.fileno())
-        os.replace(draft, file)
-    except RuntimeError as error:  # MLX's word for a full disk
-        raise OSError(f"{file} could not be written: {error}.") from error
-    finally:
-        draft.unlink(missing_ok=True)

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import mlx.core as mx
 
+from core.system import outputs
+
+
+def kind_of(name: str, key: str) -> outputs.Kind:
+    """Return the kind of the files that have this key in their metadata."""
+    start = rb'.{8}\{"__metadata__":\{[^{}]*"%b":' % re.escape(key.encode())
+    return outputs.Kind(name, re.compile(start, re.DOTALL))
+
 
 def save_tensors(
-    file: Path, tensors: Mapping[str, mx.array], metadata: Mapping[str, str] | None = None
+    file: Path, tensors: Mapping[str, mx.array], kind: outputs.Kind, metadata: Mapping[str, str]
 ) -> None:
-    """Write tensors; a reader sees the file of before or this one. Raises OSError."""
-    draft = file.with_name(f".{os.getpid()}-{file.name}")
+    """Write tensors in the place of an earlier file of this kind, whose key is in the metadata.
+
+    Raises `core.OutputError` for a file of anything else, and OSError.
+    """
     try:
-        mx.save_safetensors(str(draft), dict(tensors), metadata=dict(metadata or {}))
-        with open(draft, "rb+") as written:
-            os.fsync(written.fileno())
-        os.replace(draft, file)
+        with outputs.draft(file, kind) as partial:
+            mx.save_safetensors(str(partial), dict(tensors), metadata=dict(metadata))
     except RuntimeError as error:  # MLX's word for a full disk
         raise OSError(f"{file} could not be written: {error}.") from error
-    finally:
-        draft.unlink(missing_ok=True)

@@ -9,12 +9,14 @@ of a model reorders a weight's rows, Llama's queries and keys, it reorders those
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core import validate
-from core.errors import ConversionError, ModelError
+from core.errors import ConversionError, ModelError, OutputError
+from core.system import outputs
 from core_mlx_native.checkpoint.config import ModelConfig, load_config
 from core_mlx_native.convert.names import CONVENTIONS, permuted
 from core_mlx_native.cpu.blas import ensure_blas
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
     from core_mlx_native.adapters.files import StoredAdapter
     from core_mlx_native.adapters.layers import LowRank
 
+_KEY = "core.adapter"
+_FILE = outputs.Kind(
+    "an adapter in GGUF", re.compile(rb"GGUF.*?" + re.escape(_KEY.encode()), re.DOTALL)
+)
 DTYPES = ("float32", "float16")
 _ARCHITECTURES = {
     "llama": "llama",
@@ -56,6 +62,13 @@ def export_gguf(
     ensure_blas()  # for a model loaded later: mlx, imported below, would come too early for it
     from core_mlx_native.adapters.files import read_adapter
 
+    target = Path(out_file).expanduser()
+    try:
+        outputs.check_file(target)
+        if target.parent.is_dir():
+            outputs.check(target, _FILE, overwrite=overwrite)
+    except OutputError as error:
+        raise ConversionError(str(error)) from None
     config = load_config(Path(model).expanduser())
     stored = read_adapter(adapter, config)
     if any(layer.magnitude is not None for layer in stored.layers.values()):
@@ -63,56 +76,42 @@ def export_gguf(
             f"{stored.directory} is DoRA, which llama.cpp has no code for. Merge it into its model "
             "(infer-cli lora merge)."
         )
-    target = Path(os.path.realpath(Path(out_file).expanduser()))
-    refuse_existing(target, overwrite)
     try:
-        _write(target, config, stored, dtype)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with outputs.draft(target, _FILE, overwrite=overwrite) as partial:
+            _write(partial, config, stored, dtype)
     except ModelError:
         raise
+    except OutputError as error:
+        raise ConversionError(str(error)) from None
     except OSError as error:
         raise ConversionError(f"{target} could not be written: {error}.") from error
-    return target
+    return Path(os.path.realpath(target))
 
 
-def refuse_existing(target: Path, overwrite: bool) -> None:
-    """Raise `ConversionError` for a target that is there and is not to be replaced."""
-    if target.is_dir():
-        raise ConversionError(f"{target} is a directory. Name the GGUF file to write.")
-    if os.path.lexists(target) and not overwrite:
-        raise ConversionError(
-            f"{target} is there already. Name another file, or replace it (--overwrite, "
-            "overwrite=True)."
-        )
-
-
-def _write(target: Path, config: ModelConfig, stored: StoredAdapter, dtype: str) -> None:
+def _write(file: Path, config: ModelConfig, stored: StoredAdapter, dtype: str) -> None:
     from gguf import GGUFType, GGUFWriter, Keys, LlamaFileType
 
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(f".{os.getpid()}-{target.name}")
     architecture = _ARCHITECTURES[config.model_type]
-    writer = GGUFWriter(draft, architecture)
-    try:
-        writer.add_type(GGUFType.ADAPTER)
-        writer.add_string(Keys.Adapter.TYPE, "lora")
-        wide = dtype == "float32"
-        writer.add_file_type(LlamaFileType.ALL_F32 if wide else LlamaFileType.MOSTLY_F16)
+    writer = GGUFWriter(file, architecture)
+    writer.add_type(GGUFType.ADAPTER)
+    writer.add_string(Keys.Adapter.TYPE, "lora")
+    writer.add_string(_KEY, "lora")
+    wide = dtype == "float32"
+    writer.add_file_type(LlamaFileType.ALL_F32 if wide else LlamaFileType.MOSTLY_F16)
 
-        # One alpha holds for all: what differs goes into B.
-        first = next(iter(stored.layers.values()))
-        alpha = first.scale * first.a.shape[1]
-        writer.add_float32(Keys.Adapter.LORA_ALPHA, alpha)
+    # One alpha holds for all: what differs goes into B.
+    first = next(iter(stored.layers.values()))
+    alpha = first.scale * first.a.shape[1]
+    writer.add_float32(Keys.Adapter.LORA_ALPHA, alpha)
 
-        for name, pair in _pairs(config, architecture, stored.layers, alpha).items():
-            for part, array in zip(("lora_a", "lora_b"), pair, strict=True):
-                writer.add_tensor(f"{name}.weight.{part}", array.astype(dtype))
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        os.replace(draft, target)
-    finally:
-        draft.unlink(missing_ok=True)
+    for name, pair in _pairs(config, architecture, stored.layers, alpha).items():
+        for part, array in zip(("lora_a", "lora_b"), pair, strict=True):
+            writer.add_tensor(f"{name}.weight.{part}", array.astype(dtype))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 def _pairs(

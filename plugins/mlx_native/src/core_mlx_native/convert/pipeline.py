@@ -48,13 +48,11 @@ def convert(
     """
     storage = Storage(dtype, bits, group_size, shard_bytes)
     target = Path(os.path.realpath(Path(out_dir).expanduser()))
-    source = Source(Path(gguf_path).expanduser())
 
     # Cheap refusals come before the checksum, which reads the whole file.
     try:
         check_target(target, overwrite=overwrite)
-        if target in Path(os.path.realpath(source.path)).parents:
-            raise ConversionError(f"{source.path} lies in {target}, which would be replaced.")
+        source = Source(Path(gguf_path).expanduser())
         _require_known_architecture(source)
         record = _record(source, verified_sha256(source.path, expect_sha256), storage)
         with staged(target, overwrite=overwrite) as directory:

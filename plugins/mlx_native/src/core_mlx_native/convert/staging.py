@@ -2,15 +2,16 @@
 
 Work happens in ``.NAME.partial-PID-…`` beside the target, which is renamed at the end. The
 process holds a lock on it; a partial directory without a lock is left over and is removed. Files
-are written in plain formats, and forced to disk before they are shown.
+are written in plain formats, and forced to disk before they are shown. A model is replaced only
+where it holds nothing but the files that its record names.
 """
 
 from __future__ import annotations
 
 import fcntl
-import glob
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
@@ -63,6 +64,7 @@ def staged(target: Path, *, overwrite: bool) -> Iterator[Path]:
     partial, lock = _locked_directory(target)
     try:
         yield partial
+        _note_files(partial)
         sync_tree(partial)
         _move(partial, target, overwrite=overwrite)
     finally:
@@ -70,25 +72,51 @@ def staged(target: Path, *, overwrite: bool) -> Iterator[Path]:
         os.close(lock)
 
 
+def _note_files(directory: Path) -> None:
+    """Add to the record the names of all files, by which a later run knows them as its own."""
+    file = directory / RECORD
+    record = json.loads(file.read_bytes()) if file.exists() else {}
+    write_json(file, {**record, "files": sorted(_files(directory) | {RECORD})})
+
+
+def _files(directory: Path) -> set[str]:
+    """Return the paths, from the directory, of all files and folders in it."""
+    return {path.relative_to(directory).as_posix() for path in directory.rglob("*")}
+
+
 def check_target(target: Path, *, overwrite: bool) -> None:
-    """Refuse a target that exists and is not empty, unless it is a model to be overwritten."""
+    """Refuse a target that exists and is not empty, unless it is a model to be overwritten.
+
+    Of a model, all files have to be those that its conversion has written.
+    """
     if not target.exists():
         return
     if not target.is_dir():
         raise ConversionError(f"{target} is a file. Name a directory to write the model to.")
 
     # A model that a conversion made may be replaced, and nothing else.
-    names = {path.name for path in target.iterdir()}
+    names = _files(target)
     if names and not overwrite:
         raise ConversionError(
             f"{target} is not empty. Name another directory, or replace the model that is in it "
             "(--overwrite, overwrite=True)."
         )
-    if names and RECORD not in names:
+    if names and (foreign := _foreign(target, names)):
         raise ConversionError(
-            f"{target} was not made by a conversion, so it is not overwritten. Name another "
-            "directory."
+            f"{target} is not overwritten: no conversion has written {foreign[0]} in it. Name "
+            "another directory, or move that away."
         )
+    if overwrite and target in (here := Path.cwd(), *here.parents):
+        raise ConversionError(f"{target} is the directory that you are in. Change to another.")
+
+
+def _foreign(target: Path, names: set[str]) -> list[str]:
+    """Return the names of files that no conversion has written, the first ones first."""
+    try:
+        written = set(json.loads((target / RECORD).read_bytes())["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        written = set()
+    return sorted(names - written)
 
 
 def _prefix(target: Path) -> str:
@@ -108,7 +136,8 @@ def _locked_directory(target: Path) -> tuple[Path, int]:
 
 
 def _remove_abandoned(target: Path) -> None:
-    for path in target.parent.glob(f"{glob.escape(_prefix(target))}*"):
+    ours = re.compile(rf"{re.escape(_prefix(target))}\d+-[0-9a-f]{{8}}")
+    for path in filter(lambda path: ours.fullmatch(path.name), target.parent.iterdir()):
         with suppress(OSError):  # in use, or removed by another process at this moment
             # Nothing else of that name is ours: a link would lead elsewhere, a pipe would wait.
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -124,6 +153,7 @@ def _remove_abandoned(target: Path) -> None:
 def _move(partial: Path, target: Path, *, overwrite: bool) -> None:
     old = partial / _REPLACED
     if overwrite and target.exists():
+        check_target(target, overwrite=True)  # the work may have taken hours
         target.rename(old)
 
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,13 +13,16 @@ from typing import Any
 import click
 
 import core
-from core.errors import TrainingError, UnsupportedOperationError
+from core.errors import OutputError, TrainingError, UnsupportedOperationError
 from core.models.names import locate
 from core.protocols import Capability
 from core.registry import REGISTRY
+from core.system import outputs
+from core.system.svg import KIND as DRAWING
 from core.system.visible import visible, visible_lines
-from core.system.whole_file import write_whole
 from core.training import TrainConfig, TrainingExample
+from core_mlx_native.adapters.files import CONFIG, refuse_foreign
+from core_mlx_native.adapters.mlx_lm import WEIGHTS
 from core_mlx_native.lora import evaluation
 from core_mlx_native.lora.perplexity import token_loss
 from core_mlx_native.lora.progress import Progress
@@ -26,8 +30,11 @@ from core_mlx_native.model import MlxModel
 from core_mlx_native.train.data import Fields, read_examples, shared_texts, split_by_label
 from core_mlx_native.train.notes import read_notes
 from core_mlx_native.train.rows import labels_of
+from core_mlx_native.train.training import LOSSES
 
 REPORT = "report.json"
+_KIND = "core.training_report"
+_REPORT_KIND = outputs.Kind("a report", re.compile(rb'\{\s*"kind": "%b"' % _KIND.encode()))
 _ESCAPES = re.compile(r"\\(\\|n)")
 
 Examples = list[TrainingExample]
@@ -36,8 +43,10 @@ Examples = list[TrainingExample]
 def train(out_dir: str, given: Mapping[str, Any], fields: Sequence[str]) -> None:
     """Train, and write the adapter and the report beside the checkpoints.
 
-    ``fields`` are the fields of `core.TrainConfig` among what was given.
+    ``fields`` are the fields of `core.TrainConfig` among what was given. Raises `core.OutputError`
+    for a directory with an adapter or a report that --resume does not continue.
     """
+    _refuse_outputs(Path(out_dir), given)
     learned, validation, test = _all_examples(given)
     config = _config(_typed(given), fields, directory=out_dir, validation=tuple(validation))
     config = replace(config, labels=labels_of([*learned, *validation, *test], config))
@@ -52,11 +61,30 @@ def train(out_dir: str, given: Mapping[str, Any], fields: Sequence[str]) -> None
         after = _judged(model, config, test, validation)
 
     report = {"before": before, "after": after}
-    _write(
-        f"{out_dir}/{REPORT}", {name: found.to_dict() for name, found in report.items() if found}
-    )
+    figures = {name: found.to_dict() for name, found in report.items() if found}
+    written = {"kind": _KIND, "format": 1, **figures}
+    outputs.write(f"{out_dir}/{REPORT}", json.dumps(written, indent=1) + "\n", _REPORT_KIND)
+    if given["plot"]:
+        outputs.write(given["plot"], (Path(out_dir) / LOSSES).read_bytes(), DRAWING)
     _tell(report)
     click.echo(visible(out_dir))
+
+
+def _refuse_outputs(directory: Path, given: Mapping[str, Any]) -> None:
+    """Raise `OutputError` before the work for what the training would replace."""
+    refuse_foreign(directory)
+    files = {CONFIG: None, WEIGHTS: None, REPORT: _REPORT_KIND, LOSSES: DRAWING}
+    for name, kind in files.items():
+        file = directory / name
+        if os.path.lexists(file) and not given["resume"]:
+            raise OutputError(
+                f"{directory} has {name} in it already. Give another OUT_DIR, or continue the "
+                "training that wrote it with --resume."
+            )
+        if os.path.lexists(file) and kind is not None:
+            outputs.check(file, kind)
+    if given["plot"]:
+        outputs.check(given["plot"], DRAWING)
 
 
 def evaluate(given: Mapping[str, Any]) -> None:
@@ -192,7 +220,3 @@ def _tell(found: Mapping[str, Any]) -> None:
     for name, each in found.items():
         if each is not None:
             click.echo(visible_lines("\n".join(each.lines(name))))
-
-
-def _write(path: str, report: Mapping[str, Any]) -> None:
-    write_whole(path, json.dumps(report, indent=1) + "\n")

@@ -24,9 +24,10 @@ import mlx.core as mx
 from safetensors import SafetensorError, safe_open
 
 from core.errors import TrainingError
+from core.system import outputs
 from core.system.fields import Fields, integer_in, items_in, number_in
 from core.system.limited_files import FileKind, Refused, check_format, json_value, open_regular
-from core_mlx_native.checkpoint.saving import save_tensors
+from core_mlx_native.checkpoint.saving import kind_of, save_tensors
 from core_mlx_native.to_python import number
 
 FORMAT = 1
@@ -37,6 +38,7 @@ KEPT = 2
 _LARGEST = 3.5e38  # a loss is a float32
 _NAME = re.compile(r"checkpoint-(\d{7,})\.safetensors")
 _KEY = "core.training"
+_KIND = kind_of("a checkpoint", _KEY)
 
 
 @dataclass(slots=True)
@@ -126,14 +128,14 @@ class Checkpoints:
             for name, array in named.items()
         }
         said = {"format": FORMAT, "run": self._run, "progress": asdict(progress)}
-        save_tensors(path, tensors, {_KEY: json.dumps(said)})
+        save_tensors(path, tensors, _KIND, {_KEY: json.dumps(said)})
         for old in self.paths()[:-KEPT]:
-            old.unlink(missing_ok=True)
+            outputs.remove(old, _KIND)
         return path
 
     def drop(self, step: int) -> None:
         """Take the checkpoint of a step away, if there is one: it was seen to be of no use."""
-        self._path(step).unlink(missing_ok=True)
+        outputs.remove(self._path(step), _KIND)
 
     def _path(self, step: int) -> Path:
         return self.directory / f"checkpoint-{step:07d}.safetensors"

@@ -18,7 +18,8 @@ from typing import Any
 import mlx.core as mx
 
 from core.errors import TrainingError
-from core.system.whole_file import write_whole
+from core.system import outputs
+from core.system.svg import KIND as DRAWING
 from core.training import TrainConfig, TrainStep
 from core_mlx_native import memory
 from core_mlx_native.adapters.apply import (
@@ -111,9 +112,14 @@ class Training:
             self._checkpoints = Checkpoints(config.directory, self._run(rows))
 
     def check(self) -> None:
-        """Raise `TrainingError` where the directory is not one that this training may use."""
+        """Raise `TrainingError` where the directory is not one that this training may use.
+
+        Raises `core.OutputError` where there is a file that it would replace and did not write.
+        """
         if self._checkpoints is None:
             return
+        if (losses := self._checkpoints.directory / LOSSES).exists():
+            outputs.check(losses, DRAWING)
         if self._config.resume:
             self._checkpoints.load(self._expected())
         else:
@@ -231,7 +237,7 @@ class Training:
         try:
             self._checkpoints.save(self._progress, arrays)
             drawn = svg(self._progress.losses, self._progress.measured)
-            write_whole(self._checkpoints.directory / LOSSES, drawn)
+            outputs.write(self._checkpoints.directory / LOSSES, drawn, DRAWING)
         except OSError as error:
             raise self._not_written(error) from error
 

@@ -1,0 +1,213 @@
+"""The guard of every file that is written: what this program did not write stays as it is.
+
+A file that exists is replaced only where its content shows that this program wrote it (`Kind`), and
+by a whole one: a reader sees the file of before or the new one, at any moment. What holds prompts,
+answers or what was learned from them is created for its owner alone. An output that grows in place
+(`opened`) is neither a link nor a file with a second name, which would be another file of the
+user's. What names an open descriptor, as /dev/stdout does, is written to and never replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from core.errors import OutputError
+from core.system import stdout
+
+Place = str | os.PathLike[str]
+_ClickType = TypeVar("_ClickType")
+
+NAMES_OUTPUT = "names_output"
+_HEAD = 1 << 16  # bytes in which a file shows what it is
+_DESCRIPTOR = re.compile(r"(?:/dev|/proc/(self|thread-self|\d+))/fd/(\d+)")
+_LINKS = 40  # as many as Linux follows
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of output: its ``name`` for errors, and what its files ``start`` with.
+
+    Files of a kind that is ``private`` are created with mode 0600, others as the umask says.
+    """
+
+    name: str
+    start: re.Pattern[bytes]
+    private: bool = True
+
+    def wrote(self, file: Place) -> bool:
+        """Return whether the content of a regular file is of this kind, or there is none."""
+        try:
+            with open(file, "rb") as stream:
+                head = stream.read(_HEAD)
+        except PermissionError:
+            return False
+        return not head or self.start.match(head) is not None
+
+
+def output_type(kind: _ClickType) -> _ClickType:
+    """Mark a click type as that of parameters which name what a command writes."""
+    setattr(kind, NAMES_OUTPUT, True)
+    return kind
+
+
+def check(path: Place, kind: Kind, *, overwrite: bool = True) -> Path:
+    """Return the place of an output: of a link, the file that it leads to.
+
+    Raises `OutputError` where a file of this kind may not be written there; without ``overwrite``,
+    for every file that exists and has content.
+    """
+    if is_stream(path):
+        return Path(path)
+    place = Path(os.path.realpath(path))
+    if place.is_dir():
+        raise OutputError(f"{path} is a folder. Name a file to write.")
+    if not place.parent.is_dir():
+        raise OutputError(
+            f"{path} cannot be written: there is no folder {place.parent}. Make it, "
+            "or name another file."
+        )
+    there = os.path.lexists(place)
+    if not all(os.access(each, os.W_OK) for each in (place.parent, *([place] if there else []))):
+        raise OutputError(
+            f"{path} cannot be written. Check its permissions and those of its folder, or name "
+            "another file."
+        )
+    if there:
+        _check_content(path, place, kind, overwrite)
+    return place
+
+
+def _check_content(path: Place, place: Path, kind: Kind, overwrite: bool) -> None:
+    if not kind.wrote(place):
+        raise OutputError(
+            f"{path} exists, and is not {kind.name} that this program wrote: it is not "
+            "replaced. Name another file, or move this one away."
+        )
+    if not overwrite and os.path.getsize(place):
+        raise OutputError(
+            f"{path} exists. Replace it (--overwrite, overwrite=True), or name another file."
+        )
+
+
+def write(path: Place, data: str | bytes, kind: Kind, *, overwrite: bool = True) -> None:
+    """Write an output; into a pipe or a device, /dev/stdout among them, as it is.
+
+    Raises like `check`, and OSError.
+    """
+    content = data.encode() if isinstance(data, str) else data
+    if is_stream(path):
+        _write_stream(path, content)
+    else:
+        with draft(path, kind, overwrite=overwrite) as partial:
+            partial.write_bytes(content)
+
+
+@contextlib.contextmanager
+def draft(path: Place, kind: Kind, *, overwrite: bool = True) -> Iterator[Path]:
+    """Yield an empty file to fill, which takes the place of an output if the block ends well.
+
+    Otherwise it is removed. Raises like `check`, and for what is not a regular file.
+    """
+    place = check(path, kind, overwrite=overwrite)
+    check_file(path)
+    partial = place.with_name(f".core-{os.urandom(8).hex()}{place.suffix}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    os.close(os.open(partial, flags, 0o600 if kind.private else 0o666))
+    try:
+        yield partial
+        _sync(partial)
+        check(place, kind, overwrite=overwrite)  # the work may have taken hours
+        with contextlib.suppress(FileNotFoundError):  # a replaced file hands its permissions on
+            os.chmod(partial, stat.S_IMODE(os.stat(place).st_mode) & 0o777)
+        os.replace(partial, place)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def check_file(path: Place) -> None:
+    """Raise `OutputError` for a pipe, a device or an open descriptor, which cannot be replaced."""
+    if is_stream(path):
+        raise OutputError(f"{path} is not a regular file. Name one to write.")
+
+
+def check_plain(path: Path) -> None:
+    """Raise `OutputError` for a link, for what is not a regular file, and for a second name."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(found.st_mode):
+        raise OutputError(
+            f"{path} is a link or not a regular file, and is not written to. Move it away, or name "
+            "another output."
+        )
+    if found.st_nlink > 1:
+        raise OutputError(
+            f"{path} is one file with {found.st_nlink} names (hard links), and would change under "
+            "all of them. Copy it, or name another output."
+        )
+
+
+def opened(path: Path, flags: int = 0) -> int:
+    """Open a file that grows in place, created for its owner alone, and return the descriptor.
+
+    Raises like `check_plain`, and OSError where it cannot be opened.
+    """
+    check_plain(path)
+    flags |= os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)  # which Windows lacks
+    return os.open(path, flags, 0o600)
+
+
+def remove(path: Path, kind: Kind) -> None:
+    """Remove a file that this program wrote; leave anything else where it is."""
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISREG(os.lstat(path).st_mode) and kind.wrote(path):
+            path.unlink()
+
+
+def is_stream(path: Place) -> bool:
+    """Return whether a path is a pipe, a device or a descriptor: never replaced, only written to.
+
+    A descriptor is one even where it leads to a regular file, as /dev/stdout with ``> FILE`` does.
+    """
+    if _descriptor(path) is not None:
+        return True
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _descriptor(path: Place) -> int | None:
+    """Return the descriptor of this process that a path names, itself or through links."""
+    name, own = os.path.abspath(path), (None, "self", "thread-self", str(os.getpid()))
+    for _ in range(_LINKS):
+        if (found := _DESCRIPTOR.fullmatch(name)) and found[1] in own:
+            return int(found[2])
+        if not os.path.islink(name):
+            break
+        name = os.path.normpath(os.path.join(os.path.dirname(name), os.readlink(name)))
+    return None
+
+
+def _write_stream(path: Place, content: bytes) -> None:
+    number = _descriptor(path)
+    if number == 1:
+        stdout.write(content)  # a program may have moved it
+        return
+    with open(path if number is None else os.dup(number), "wb") as stream:
+        stream.write(content)
+
+
+def _sync(path: Path) -> None:
+    with open(path, "rb+") as file:
+        os.fsync(file.fileno())

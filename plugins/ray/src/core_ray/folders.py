@@ -1,0 +1,135 @@
+"""The folders of a job, on any file system: what a job wrote there is known, and nothing else goes.
+
+OUT has ``_job.json`` and the files that Ray's ``write_parquet`` names by the job's write and task;
+``OUT.checkpoint`` has a file of ids for each, by the same name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import click
+import pyarrow.fs
+
+FORMAT = 1
+NOTE = "_job.json"
+_TASK = r"(?:\w+_)?[0-9a-f]{32}_\d{6}"  # of a data set, a write and a task
+_ANSWERS = re.compile(rf"{_TASK}(?:-\d+)?\.parquet|{NOTE}(?:\.new)?")
+_IDS = re.compile(rf"{_TASK}(?:\.pending)?\.parquet")
+
+
+def check(files: Any, folder: str, *, overwrite: bool) -> Mapping[str, Any] | None:
+    """Return what the job in OUT noted; None where nothing was begun.
+
+    Raises `click.UsageError` for an OUT that is not of a job; with ``overwrite``, for each file in
+    it that no job has written.
+    """
+    places = {folder: _ANSWERS, checkpoint_of(folder): _IDS}
+    for place in places:
+        if files.get_file_info(place).type == pyarrow.fs.FileType.File:
+            raise click.UsageError(f"{place} is a file. Give another OUT.")
+    noted = _note_in(files, folder)
+    for place, known in places.items():
+        names = _names(files, place)
+        if names and noted is None:
+            raise click.UsageError(f"{place} is not the output of a job. Give another OUT.")
+        foreign = [name for name in names if not known.fullmatch(name)]
+        if overwrite and foreign:
+            raise click.UsageError(
+                f"{place} holds {foreign[0]}, which no job has written. Move it away, or give "
+                "another OUT."
+            )
+    return noted
+
+
+def refuse_inside(out: str, source: str) -> None:
+    """Raise `click.UsageError` where the input, an address as OUT is, is OUT or lies in it."""
+    place, inside = (_resolved(address).rstrip("/") for address in (out, source))
+    for each in (place, checkpoint_of(place)):
+        if f"{inside}/".startswith(f"{each}/"):
+            raise click.UsageError(f"{out} holds the input, {source}. Give another OUT.")
+
+
+def _resolved(address: str) -> str:
+    path = address.removeprefix("file://")
+    return address if "://" in path else os.path.realpath(path)
+
+
+def checkpoint_of(folder: str) -> str:
+    """Return the folder in which Ray keeps what is done."""
+    return f"{folder}.checkpoint"
+
+
+def clear(files: Any, folder: str) -> None:
+    """Remove what a job has written into OUT and its checkpoint, and nothing else."""
+    _remove(files, folder, _ANSWERS)
+    clear_checkpoint(files, folder)
+
+
+def clear_checkpoint(files: Any, folder: str) -> None:
+    """Remove a job's checkpoint, and its folder if that is then empty."""
+    place = checkpoint_of(folder)
+    if files.get_file_info(place).type != pyarrow.fs.FileType.Directory:
+        return
+    _remove(files, place, _IDS)
+    if _names(files, place):
+        return
+    if isinstance(files, pyarrow.fs.LocalFileSystem):
+        os.rmdir(place)
+    else:  # where folders are names alone, an empty one is no more than its mark
+        files.delete_dir(place)
+
+
+def note(files: Any, folder: str, job: str, *, finished: bool) -> None:
+    """Write what job OUT is of, in one step."""
+    for place in (folder, checkpoint_of(folder)):
+        _make(files, place)
+    with files.open_output_stream(f"{folder}/{NOTE}.new") as stream:
+        stream.write(json.dumps({"format": FORMAT, "job": job, "finished": finished}).encode())
+    files.move(f"{folder}/{NOTE}.new", f"{folder}/{NOTE}")
+
+
+def _make(files: Any, folder: str) -> None:
+    """Make a folder; on the local file system, as its files hold what was asked, for its owner."""
+    if isinstance(files, pyarrow.fs.LocalFileSystem):
+        os.makedirs(folder, 0o700, exist_ok=True)
+    else:
+        files.create_dir(folder)
+
+
+def _note_in(files: Any, folder: str) -> Mapping[str, Any] | None:
+    place = f"{folder}/{NOTE}"
+    if files.get_file_info(place).type == pyarrow.fs.FileType.NotFound:
+        return None
+    try:
+        with files.open_input_stream(place) as stream:
+            found = json.loads(stream.read(1 << 16))
+        version = int(found["format"])
+        found["job"], found["finished"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise click.UsageError(
+            f"{place} is not the note of a job: {type(error).__name__}. Give another OUT."
+        ) from None
+    if version > FORMAT:
+        raise click.UsageError(
+            f"{place} has format {version}, and this version of core-ray reads up to {FORMAT}. "
+            "Use a newer one."
+        )
+    return dict(found)
+
+
+def _names(files: Any, folder: str) -> list[str]:
+    """Return the names of all that lies in a folder; of what lies deeper, with its path."""
+    selector = pyarrow.fs.FileSelector(folder, allow_not_found=True, recursive=True)
+    inside = [entry.path[len(folder) :].lstrip("/") for entry in files.get_file_info(selector)]
+    return sorted(filter(None, inside))
+
+
+def _remove(files: Any, folder: str, known: re.Pattern[str]) -> None:
+    for name in _names(files, folder):
+        if known.fullmatch(name):
+            files.delete_file(f"{folder}/{name}")
