@@ -106,7 +106,7 @@ def _tasks() -> dict[str, core.Task]:
     return {
         "one": one.fit_prior(model, TEXTS, "batch").fit(model, TEXTS, GOLD, "isotonic"),
         "many": many.fit_prior(model, TEXTS, "batch").fit(model, TEXTS, both, "temperature"),
-        "levels": levels.fit_prior(model, method="content-free"),
+        "levels": levels.fit_prior(model, TEXTS, "batch"),
     }
 
 
