@@ -213,7 +213,7 @@ def test_two_evaluations_are_compared(
         ([{"question": "1", "answer": "1"}], ("--extract", "("), "is no pattern"),
         ([{"question": "1", "answer": "1"}], ("--gen-batch-size", "0"), "with N from 1"),
         ([{"question": "1", "answer": "1"}], ("-o", "x.csv"), "-o OUT.jsonl"),
-        ([{"question": "1", "answer": "1"}], ("--compare", "a=b", "c"), "--compare a=b: give"),
+        ([{"question": "1", "answer": "1"}], ("--compare", "a=b", "c"), "--compare a=...: give"),
     ],
 )
 def test_what_makes_no_sense_is_told(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 TOOL = Path(__file__).parents[3] / "tools" / "way.py"
-MOST_FRAMES, MOST_FILES = 16, 30  # the last finds what is kept of earlier calls
+MOST_FRAMES, MOST_FILES = 16, 31  # the last finds what is kept of earlier calls
 
 
 def test_classify_goes_no_further_than_it_did(tiny_gguf: Callable[..., Path]) -> None:
