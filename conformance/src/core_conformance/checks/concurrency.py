@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, cast
 
@@ -146,12 +147,12 @@ def second_stream(subject: Subject) -> None:
 )
 def parallel_slots(subject: Subject) -> None:
     for slots in (2, 6):
-        try:
-            model = subject.load(parallel_slots=slots)
-        except (OptionError, OutOfMemoryError) as error:
-            must(slots > 2, f"parallel_slots=2 raised {error!r}, and PARALLEL is declared")
-            continue
-        with model:
+        with ExitStack() as loads:
+            try:
+                model = loads.enter_context(subject.loaded(parallel_slots=slots))
+            except (OptionError, OutOfMemoryError) as error:
+                must(slots > 2, f"parallel_slots=2 raised {error!r}, and PARALLEL is declared")
+                continue
             _side_by_side(subject, model, slots)
 
 
