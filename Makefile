@@ -88,6 +88,7 @@ models: $(INSTALLED)
 dist: $(BUILDING)
 	rm -rf $(DIST)
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w $(DIST) . $(MEMBERS)
+	$(BIN)/python tools/requirement_files.py $(DIST)
 	@ls $(DIST)
 
 # Files in the order of conftest.py, the longest first, not by the number of their tests. pytest's

@@ -4,7 +4,7 @@ The backend mlx_cuda and transformers on torch take turns on the same GPU, each 
 own; medians are compared. Without ``--model`` the weights are random, made on the spot: the same
 work, meaningless labels. Needs the CUDA build of MLX, and a Gemma 3 tokenizer::
 
-    pip install 'core[mlx-cuda]' torch transformers
+    pip install -r dist/mlx-cuda.txt torch transformers
     python benchmarks/classify_gpu.py [--model DIR] [--json FILE] [--chart FILE]
 
 Peak memory is that of the GPU. Ends with 1 when a mark for an H200 is missed, with 2 where there

@@ -31,15 +31,16 @@ def rank(name: str) -> tuple[int, str]:
 
 
 def install_command(extra: str, options: str = "") -> str:
-    """The command that installs an extra of core, and what it needs: in these words everywhere.
+    """Return the command that installs an extra of core, and what it needs: the same words everywhere.
 
-    Nothing of core is on a package index yet, and a stranger could take its names there.
+    ``make dist`` writes the file, whose lines are the addresses of wheels: nothing of core is on a
+    package index yet, and a stranger could take its names there.
     """
     note = "DIST: the folder that `make dist` fills"
     if extra.startswith("mlx-cuda"):  # the two builds of MLX own the same files
         note += "; in an environment without core[mlx]"
-    command = " ".join(filter(None, ("pip install", options, "--find-links DIST")))
-    return f"{command} 'core[{extra}]' ({note})"  # quoted: zsh globs brackets
+    command = " ".join(filter(None, ("pip install", options, f"-r DIST/{extra}.txt")))
+    return f"{command} ({note})"
 
 
 def pip_command(name: str) -> str:

@@ -129,11 +129,11 @@ def test_one_object_from_two_distributions_is_one(registry: Registry, use_plugin
     ("name", "parts"),
     [
         ("fake_soond", ["Did you mean 'fake_sound'?", "Installed: "]),
-        ("mlx_cpu", ["pip install --find-links DIST 'core[mlx]'"]),
-        ("mlx_lm", ["--find-links DIST 'core[mlx-lm]'"]),
-        ("llama_cpp", ["--find-links DIST 'core[llama-cpp]'"]),
-        ("rocm", ["--find-links DIST 'core[llama-cpp]'"]),
-        ("lama_cpp", ["Did you mean 'llama_cpp'?", "--find-links DIST 'core[llama-cpp]'"]),
+        ("mlx_cpu", ["pip install -r DIST/mlx.txt"]),
+        ("mlx_lm", ["-r DIST/mlx-lm.txt"]),
+        ("llama_cpp", ["-r DIST/llama-cpp.txt"]),
+        ("rocm", ["-r DIST/llama-cpp.txt"]),
+        ("lama_cpp", ["Did you mean 'llama_cpp'?", "-r DIST/llama-cpp.txt"]),
         ("qqqq", ["'qqqq'", "fake_factory, fake_instance, fake_sound"]),
         ("fake_malformed", ["fake-malformed could not be read"]),
     ],
@@ -149,7 +149,7 @@ def test_an_unknown_name(registry: Registry, use_plugins: Use, name: str, parts:
     ("system", "name", "said", "not_said"),
     [
         ("linux", "metal", "'metal' needs a Mac with Apple silicon", "pip install"),
-        ("darwin", "metal", "--find-links DIST 'core[mlx]'", "needs"),
+        ("darwin", "metal", "-r DIST/mlx.txt", "needs"),
         ("linux", "mlx_cuda", "in an environment without core[mlx])", "needs"),
         ("darwin", "mlx_cuda", "'mlx_cuda' needs Linux with an NVIDIA GPU", "pip install"),
         ("linux", "mlx", "Did you mean 'mlx_cpu' or 'mlx_cuda'?", "metal"),
@@ -177,7 +177,7 @@ def test_nothing_is_recommended_that_cannot_run_here(
 def test_no_backend_at_all(registry: Registry, use_plugins: Use) -> None:
     use_plugins()
     with pytest.raises(
-        UnknownBackendError, match=r"Installed: none.*--find-links DIST 'core\[mlx\]'"
+        UnknownBackendError, match=r"Installed: none.*-r DIST/mlx\.txt"
     ):
         registry.get("qqqq")
 

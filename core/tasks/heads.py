@@ -6,6 +6,7 @@ from typing import Any
 
 from core.entry_points import read_group
 from core.errors import TaskError
+from core.known_plugins import install_command
 
 GROUP = "core.heads"
 """The entry points of what learns heads: a module that has what `core_learn` has."""
@@ -16,7 +17,7 @@ def learner() -> Any:
     found = installed_learner()
     if found is None:
         raise TaskError(
-            "Heads are the work of core-learn, which is not installed: pip install 'core[learn]'"
+            f"Heads are the work of core-learn, which is not installed: {install_command('learn')}"
         )
     return found
 

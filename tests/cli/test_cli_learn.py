@@ -202,4 +202,4 @@ def test_what_is_missing_is_named(
         run("classify", "--head", head, "rain"),
     ):
         assert asked.exit_code == 1
-        assert "pip install 'core[learn]'" in asked.output
+        assert "pip install -r DIST/learn.txt" in asked.output

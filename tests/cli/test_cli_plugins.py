@@ -51,7 +51,7 @@ def test_a_command_of_another_distribution_is_answered_with_what_it_comes_with(
     none = {"CORE_DISABLE_PLUGINS": "conformance,mlx_native"}
     missing = infer_cli.finish(command, "model.gguf", "out", env=none)
     assert missing.exit_code == 2
-    hint = f"pip install --find-links DIST 'core[{extra}]'"
+    hint = f"pip install -r DIST/{extra}.txt"
     expected = f"Error: {command!r} comes with core[{extra}]: {hint}"
     assert missing.stderr.splitlines()[-1].startswith(expected)
     assert "Did you mean" not in missing.stderr
@@ -187,4 +187,4 @@ def test_a_way_of_another_distribution_is_answered_with_what_it_comes_with(
 ) -> None:
     missing = infer_cli.finish("classify", "--ray", env={"CORE_DISABLE_PLUGINS": "ray"})
     assert missing.exit_code == 2
-    assert "--ray comes with core[ray]: pip install --find-links DIST 'core[ray]'" in missing.stderr
+    assert "--ray comes with core[ray]: pip install -r DIST/ray.txt" in missing.stderr

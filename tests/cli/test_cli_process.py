@@ -212,7 +212,7 @@ def test_a_missing_package_is_answered_with_the_pip_command(infer_cli: InferCli,
     assert done.exit_code == 1
     assert done.stderr.startswith(
         f"Error: infer-cli needs {name}, which is not installed. "
-        "Install it with: pip install --find-links DIST 'core[cli]' "
+        "Install it with: pip install -r DIST/cli.txt "
     )
     assert done.stderr.count("\n") == 1
 

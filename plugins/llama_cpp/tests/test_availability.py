@@ -30,7 +30,7 @@ def test_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
-    assert "pip install --upgrade --find-links DIST 'core[llama-cpp]'" in (
+    assert "pip install --upgrade -r DIST/llama-cpp.txt" in (
         availability.library_reason() or ""
     )
 

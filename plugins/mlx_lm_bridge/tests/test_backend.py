@@ -46,7 +46,7 @@ def test_not_installed(monkeypatch: pytest.MonkeyPatch, missing: str, fake_dir: 
     )
     reason = str(MlxLm().unavailable_reason())
     assert reason.startswith(
-        f"{missing} is not installed: pip install --find-links DIST 'core[mlx-lm]'"
+        f"{missing} is not installed: pip install -r DIST/mlx-lm.txt"
     )
     assert availability.ENVIRONMENT in reason
     with pytest.raises(core.BackendUnavailableError, match="pip install"):

@@ -49,7 +49,7 @@ def test_metal_needs_apple_silicon(facts: Facts) -> None:
         (MAC, "Linux only"),
         (LINUX, "no NVIDIA GPU answers here"),
         (replace(LINUX, cuda_devices=1), "in an environment without core[mlx]"),
-        (replace(LINUX, cuda_devices=1), "pip install --find-links DIST 'core[mlx-cuda]'"),
+        (replace(LINUX, cuda_devices=1), "pip install -r DIST/mlx-cuda.txt"),
         (replace(NVIDIA, cuda_devices=0), "nvidia-smi"),
         (with_packages(NVIDIA, {"mlx-cuda-13": "0.32.4"}), "not installed"),
     ],
@@ -124,7 +124,7 @@ def test_the_driver_is_asked_for_its_devices_and_its_version(
 @pytest.mark.parametrize(
     ("installed", "word"),
     [
-        ({}, "MLX is not installed: pip install --find-links DIST 'core[mlx]'"),
+        ({}, "MLX is not installed: pip install -r DIST/mlx.txt"),
         ({"mlx": "0.31.9", "mlx-cpu": "0.31.9"}, "0.31.9 is too old, 0.32 is needed"),
         ({"mlx": "0.32.4"}, "bindings"),
         ({"mlx": "0.32.4", "mlx-cpu": "0.32.4", "mlx-cuda-13": "0.32.4"}, "overwrite"),
