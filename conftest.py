@@ -130,7 +130,7 @@ def interrupted_behind() -> Callable[[int], AbstractContextManager[None]]:
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel of every distribution, as ``make dist`` builds them.
+    """A folder with the wheels and the requirements files, as ``make dist`` makes them.
 
     The first worker that asks builds them, others wait for it.
     """
@@ -142,6 +142,8 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if not (folder := shared / "wheels").exists():
             _build_wheels(partial := shared / "wheels.partial")
             partial.rename(folder)
+            tool = _ROOT / "tools" / "requirement_files.py"
+            subprocess.run([sys.executable, str(tool), str(folder)], check=True)
     return folder
 
 

@@ -31,7 +31,7 @@ def rank(name: str) -> tuple[int, str]:
 
 
 def install_command(extra: str, options: str = "") -> str:
-    """Return the command that installs an extra of core, and what it needs: the same words everywhere.
+    """Return the command that installs an extra of core, in the same words everywhere.
 
     ``make dist`` writes the file, whose lines are the addresses of wheels: nothing of core is on a
     package index yet, and a stranger could take its names there.

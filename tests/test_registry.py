@@ -176,9 +176,7 @@ def test_nothing_is_recommended_that_cannot_run_here(
 
 def test_no_backend_at_all(registry: Registry, use_plugins: Use) -> None:
     use_plugins()
-    with pytest.raises(
-        UnknownBackendError, match=r"Installed: none.*-r DIST/mlx\.txt"
-    ):
+    with pytest.raises(UnknownBackendError, match=r"Installed: none.*-r DIST/mlx\.txt"):
         registry.get("qqqq")
 
 

@@ -1,4 +1,4 @@
-"""Write DIST/EXTRA.txt for each extra of core: a requirements file that names wheels by their place.
+"""Write DIST/EXTRA.txt for each extra of core: requirements that are the addresses of wheels.
 
 ``make dist`` runs this. pip looks for a name on the package index beside every folder that it is
 given, and there a higher version, or a build number, wins over the wheel here. It looks nowhere for

@@ -30,9 +30,7 @@ def test_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
-    assert "pip install --upgrade -r DIST/llama-cpp.txt" in (
-        availability.library_reason() or ""
-    )
+    assert "pip install --upgrade -r DIST/llama-cpp.txt" in (availability.library_reason() or "")
 
 
 @pytest.mark.parametrize("version", ["0.2.90", "0.3.9", "0.3.35", "0.3"])

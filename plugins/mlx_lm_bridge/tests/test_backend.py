@@ -45,9 +45,7 @@ def test_not_installed(monkeypatch: pytest.MonkeyPatch, missing: str, fake_dir: 
         importlib.util, "find_spec", lambda name: None if name == missing else find(name)
     )
     reason = str(MlxLm().unavailable_reason())
-    assert reason.startswith(
-        f"{missing} is not installed: pip install -r DIST/mlx-lm.txt"
-    )
+    assert reason.startswith(f"{missing} is not installed: pip install -r DIST/mlx-lm.txt")
     assert availability.ENVIRONMENT in reason
     with pytest.raises(core.BackendUnavailableError, match="pip install"):
         MlxLm().load_model(fake_dir, core.LoadConfig())
