@@ -61,9 +61,9 @@ def test_cuda_says_what_is_missing(facts: Facts, word: str) -> None:
 @pytest.mark.parametrize(
     ("driver", "build", "words"),
     [
-        (12040, "mlx-cuda-13", ("CUDA 13, and this one runs CUDA 12.4", "core[mlx-cuda12]")),
-        (12090, None, ("not installed", "core[mlx-cuda12]")),
-        (13000, None, ("not installed", "core[mlx-cuda]")),
+        (12040, "mlx-cuda-13", ("CUDA 13, and this one runs CUDA 12.4", "-r DIST/mlx-cuda12.txt")),
+        (12090, None, ("not installed", "-r DIST/mlx-cuda12.txt")),
+        (13000, None, ("not installed", "-r DIST/mlx-cuda.txt")),
         (11080, "mlx-cuda-12", ("CUDA 12, and this one runs CUDA 11.8", "Update the driver.")),
         (11080, "mlx-cuda-13", ("CUDA 13, and this one runs CUDA 11.8", "Update the driver.")),
     ],
