@@ -186,9 +186,16 @@ class Slow(FakeModel):
 class _Slowly:
     def __init__(self, stream: Any, config: Any, model: Slow) -> None:
         self._stream, self._config, self._model = stream, config, model
+        self._over = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+    def close(self) -> None:
+        """Note that it is stopped, where it comes between two characters."""
+        if not self._over:
+            self._model.stopped.set()
+        self._stream.close()
 
     def __iter__(self) -> Any:
         return self
@@ -198,6 +205,9 @@ class _Slowly:
         time.sleep(0.002)
         try:
             return next(self._stream)
+        except StopIteration:
+            self._over = True
+            raise
         except GenerationCancelled:
             self._model.stopped.set()
             raise

@@ -58,6 +58,8 @@ def test_export_of_a_directory(
         run(cli, "export", form, "-m", path, adapter, out)
     run(cli, "export", form, "-m", path, "--overwrite", adapter, out)
     with pytest.raises(core.ConversionError, match="the adapter itself"):
+        run(cli, "export", form, "-m", path, "--overwrite", out, out)
+    with pytest.raises(core.ConversionError, match="is not an adapter that this program wrote"):
         run(cli, "export", form, "-m", path, "--overwrite", adapter, adapter)
 
 
