@@ -74,7 +74,7 @@ def taken(index: str, *wanted: str | Path, cwd: Path) -> dict[str, str]:
     report = cwd / "report.json"
     pip = [sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check", "install"]
     options = ["--quiet", "--dry-run", "--ignore-installed", "--report", str(report)]
-    command = [*pip, *options, "--index-url", index, *map(str, wanted)]
+    command = [*pip, *options, "-i", index, *map(str, wanted)]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     installed = json.loads(report.read_text())["install"]
