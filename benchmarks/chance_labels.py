@@ -1,4 +1,4 @@
-"""What `FewShot` reports of labels that are pure chance, which no head can learn.
+"""The accuracy that `FewShot` reports of labels that are pure chance, which no head can learn.
 
 The states of a text are drawn too, so that no model is needed::
 
@@ -40,7 +40,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What the table calls it."""
+        """Return the name in the table."""
         repeated = f"{self.texts} texts, each {self.times} times" if self.times > 1 else self.texts
         return f"{repeated}, {self.labels} labels"
 

@@ -169,7 +169,7 @@ def ratio(found: Sequence[dict[str, Any]]) -> float:
 
 
 def default(end: dict[str, Any], texts: dict[str, list[str]]) -> str:
-    """What labels are joined with where nothing is said: ``space``, ``none``, or ``both``."""
+    """Return how labels are joined where nothing is said: ``space``, ``none``, or ``both``."""
     found = {
         bool(unspaced(prompt["template"].replace("{text}", text)))
         for prompt in end["prompts"]

@@ -1,4 +1,4 @@
-"""What a label costs: rows per CPU second for 4, 20 and 77 labels, with and without labels_only.
+"""The cost of a label: rows per CPU second for 4, 20 and 77 labels, with and without labels_only.
 
 SmolLM2-135M, one thread, messages of a bank's customers (labelled/bank.toml) and labels of two to
 nine tokens. Everything takes turns, and medians count; nothing is kept between two calls::

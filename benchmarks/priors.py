@@ -1,4 +1,4 @@
-"""What priors are worth at four class balances: models, sets and templates in one table.
+"""The worth of priors at four class balances: models, sets and templates in one table.
 
 Asks what is not kept in ``--cache`` yet (`benchmarks/labels.py` keeps the same there), and
 simulates from that, so that nothing is asked twice::

@@ -25,7 +25,7 @@ _UNSPACED = re.compile(
     "]"
 )
 _ATTACHED = "\"'`)]}*_,\u2018\u2019\u201c\u201d\u2026\u2013\u2014\u00b7\u2192"
-"""What takes no space where it is attached to such text, though it does after a word."""
+"""Characters that take no space where it is attached to such text, though it does after a word."""
 
 _OPENING = "<\u00bf\u00a1"  # and what Unicode calls so
 _QUOTES = "\"'`\u2018\u201b\u201c\u201f\u00ab\u2039"  # they may close as well
@@ -98,6 +98,6 @@ def _emphasis_opens(end: str, mark: str) -> bool:
 
 
 def _starts(before: str) -> bool:
-    """Whether a word may start after this text, without a space of its own."""
+    """Return whether a word may start after this text, without a space of its own."""
     last = before[-1:]
     return not last or last.isspace() or _ending(before) not in ("", _SCRIPT)

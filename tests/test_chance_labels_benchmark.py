@@ -1,4 +1,4 @@
-"""What `FewShot` reports of chance labels is chance, also where texts repeat."""
+"""Chance labels are reported by `FewShot` as chance, also where texts repeat."""
 
 from __future__ import annotations
 

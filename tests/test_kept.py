@@ -1,4 +1,4 @@
-"""What is kept for who asks again has a size in bytes, whatever is asked."""
+"""Values kept for a second question have a size in bytes, whatever is asked."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def test_a_label_that_begins_another_wins_where_the_other_is_less_likely() -> No
     for label, some in values.items():
         search, rounds = searched(trie, some, 1)
         assert search.label == label
-        # What extends the best label can only tie with it, and a first label wins a tie.
+        # Any extension of the best label can only tie with it, and a first label wins a tie.
         assert len(rounds) == (0 if label == "yes" else 1)
 
 

@@ -27,7 +27,7 @@ INSIDE = "the prompt ends within the model's thoughts"
 
 
 class Model:
-    """What renders chats of a model, and counts how often."""
+    """A model that renders chats, and counts how often."""
 
     def __init__(self, template: str) -> None:
         self._chat, self.rendered = ChatPrompts(template, {"bos_token": ""}, {}), 0

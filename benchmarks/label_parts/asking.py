@@ -32,7 +32,7 @@ _BLOCK = 100  # texts a call
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a subject says of a set with one template; rows are labels' log-probabilities."""
+    """The answers of a subject to a set with one template; rows are labels' log-probabilities."""
 
     rows: list[list[float]]
     content_free: list[list[float]]

@@ -1,4 +1,4 @@
-"""What priors are worth where labels are not equally frequent.
+"""The worth of priors where labels are not equally frequent.
 
 A cell is a model, a set and a template.
 
@@ -81,7 +81,7 @@ def without_texts(said: Said) -> dict[str, Array]:
 
 
 def with_texts(rows: Array, gold: Array, share: Array) -> dict[str, tuple[float, float]]:
-    """What each prior of drawn texts gets right, and raw on the same rows: means of draws."""
+    """Return the share right with each prior of drawn texts, and raw on the same rows: means."""
     draw = np.random.default_rng(_SEED)
     drawn = [_drawn(gold, share, draw) for _ in range(DRAWS)]
     fitting, judged = (np.array(each) for each in zip(*drawn, strict=True))

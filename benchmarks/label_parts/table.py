@@ -59,7 +59,7 @@ def verdict(cells: Sequence[Cell]) -> str:
 
 
 def _errors(cells: Sequence[Cell]) -> list[str]:
-    """What happens to the calibration error, in the cells that have one."""
+    """Return lines on the change of the calibration error, in the cells that have one."""
     before, after = (mean(c["levels"][level][_ERROR] for c in cells) for level in (RAW, DEFAULT))
     lines = [
         f"- calibration error, of {len(cells)} cells: {before:.3f} before, {after:.3f} after, in "

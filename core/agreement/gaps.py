@@ -53,7 +53,7 @@ class Bin:
 
     @property
     def variance(self) -> float:
-        """That of the mean gap, without bias; 0 for a single row, of which nothing is known."""
+        """Return the variance of the mean gap, without bias; 0 for a single row."""
         if self.count < 2:
             return 0.0
         spread = self.squares - self.count * self.gap**2

@@ -174,7 +174,7 @@ class Agreement:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """What `state` wrote. Raises ValueError for a newer format, and for what is none.
+        """Return the tally that `state` wrote. Raises ValueError for a newer format, and for none.
 
         Format 1 had bins of equal width alone: each becomes one cell, of rows of one probability.
         """

@@ -15,7 +15,7 @@ MOST = 2**53
 class Fields:
     """The keys of a table in a file. ``place`` is where it stands there, empty for the file itself.
 
-    What is missing, of another type or out of range raises `Refused` with its place.
+    A value that is missing, of another type or out of range raises `Refused` with its place.
     """
 
     def __init__(self, values: object, place: str = "") -> None:
@@ -35,7 +35,7 @@ class Fields:
         return self
 
     def given(self, name: str) -> bool:
-        """Whether a key is there, and is not null."""
+        """Return whether a key is there, and is not null."""
         return self.values.get(name) is not None
 
     def required(self, name: str) -> object:

@@ -37,7 +37,7 @@ MOST_TABLES = 20_000
 # A pipe that nobody writes to would be waited for; Windows has no such flag.
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 
-# What TOML holds in quotes, up to the end where nothing closes it, and its comments.
+# The quoted parts of TOML, up to the end where nothing closes it, and its comments.
 _QUOTED = re.compile(
     r'"""(?:[^"\\]++|\\.|"(?!""))*+"{0,5}'
     r"|'''(?:[^']++|'(?!''))*+'{0,5}"

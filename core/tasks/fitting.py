@@ -75,7 +75,7 @@ def prior(
 def without_content(
     task: Task, model: TextModel, config: GenerateConfig | None = None
 ) -> tuple[Rows, list[Row | None]]:
-    """What a task without a calibration gets for texts that say nothing, and for labels' names."""
+    """Return raw rows for texts that say nothing, and for the labels' own names."""
     names = names_of(task)
     rows = ask_rows(task, model, task.prompts([*CONTENT_FREE, *names]), config)
     free: Rows = {question: each[: len(CONTENT_FREE)] for question, each in rows.items()}

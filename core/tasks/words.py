@@ -29,7 +29,7 @@ def flat(words: Words) -> tuple[str, ...]:
 
 def may_overlap(words: Words) -> bool:
     """Whether a word of an answer may begin another of the same, by its letters."""
-    # What begins another stands before it, sorted, with nothing between but what it begins, too.
+    # Sorted, a word that begins another stands before it, with only its extensions between.
     pairs = (pair for each in words.values() for pair in pairwise(sorted(map(_letters, each))))
     return any(longer.startswith(word) for word, longer in pairs)
 

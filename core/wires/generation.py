@@ -209,7 +209,7 @@ _CHAT_OPTIONS = _SHARED | {
 _COMPLETION_OPTIONS = _SHARED | {"logprobs": ("return_logprobs", _completion_logprobs)}
 
 
-# What is for the chat template, by vLLM's names; the first is the short form of one variable.
+# Fields for the chat template, by vLLM's names; the first is the short form of one variable.
 _THINKING, _ASKS = "enable_thinking", "add_generation_prompt"
 TEMPLATE = (_THINKING, "chat_template_kwargs", "continue_final_message", _ASKS)
 """The fields that are for the chat template."""

@@ -333,4 +333,4 @@ KINDS: dict[str, tuple[Make, str]] = {
     "checkpoint": (_checkpoint, "TrainingError"),
     "journal": (_journal, "JobRefusedError"),
 }
-"""What makes sound files and says how they are used, and the error of most that are not."""
+"""The maker of sound files that says how they are used, and the error of most that are not."""

@@ -94,7 +94,7 @@ RESUMED = ("classify", "generate", "eval", "lora train", "classify --ray")
 
 
 def flags(command: str, name: str) -> tuple[str, ...]:
-    """What is given as well, to no avail."""
+    """Return flags that are given as well, to no avail."""
     overwrite = () if command in ("lora train", "bench") else ("--overwrite",)
     resume = ("--resume",) if command in RESUMED else ()
     return ("", *overwrite, *resume) if name in WHOLE else ("",)
@@ -127,7 +127,7 @@ def parameters() -> Iterator[tuple[str, click.Parameter]]:
 
 
 def takes_a_name(parameter: click.Parameter) -> bool:
-    """Whether a parameter could name a file to write: it takes a text that may be anything."""
+    """Return whether a parameter could name a file to write: it takes any text."""
     kind = parameter.type
     if isinstance(kind, NUMBERS):
         return False
@@ -156,7 +156,7 @@ def test_no_parameter_names_an_output_without_saying_so() -> None:
 
 @pytest.fixture
 def places(tmp_path: Path, fake_model: Path, infer_cli: InferCli) -> dict[str, Path]:
-    """What the arguments name: rows, a model and the parts of a job."""
+    """Make all that the arguments name: rows, a model and the parts of a job."""
     rows, parts = tmp_path / "rows.jsonl", tmp_path / "parts"
     lines = [{"text": "ab"[n % 2] * 2 + f" {n}", "gold": "ab"[n % 2]} for n in range(24)]
     lines = [{"question": line["text"], "answer": line["gold"], **line} for line in lines]

@@ -1,4 +1,4 @@
-"""What is given to a chat template by flags: its variables, an opening, a turn to continue."""
+"""Flags for a chat template: its variables, an opening, a turn to continue."""
 
 from __future__ import annotations
 

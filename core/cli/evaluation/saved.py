@@ -72,7 +72,7 @@ def _check(record: Fields) -> None:
     if record.given("sureness"):
         record.number("sureness", -_BEYOND, 1 + _BEYOND)
 
-    # What not every item has.
+    # Some items lack these.
     if record.given("probabilities"):
         shares = record.table("probabilities")
         for choice in map(str, shares.values):

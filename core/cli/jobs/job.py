@@ -77,7 +77,7 @@ class Job:
 
     @property
     def _begun(self) -> bool:
-        """Whether there is something of what the journal knows."""
+        """Return whether any of the output that the journal knows is there."""
         if self._journal.done is not None:
             return self.path.exists() and self.path.stat().st_size == self._journal.done
         return self.path.exists() or self.lines.exists()

@@ -201,7 +201,7 @@ def _schema(parts: Sequence[Path]) -> Any:
 
 
 def _is_exact(file: Any, name: str) -> bool:
-    """Whether a double holds every integer of a column as it is."""
+    """Return whether a double holds every integer of a column as it is."""
     for batch in file.iter_batches(columns=[name]):
         values = batch.column(0).drop_null().to_pylist()
         if not all(map(parquet.is_exact, values)):

@@ -26,7 +26,7 @@ class PromptMaker:
     ``chat`` puts texts through the model's chat template as one user message, after ``system``
     if there is one. Conversations always go through it, with ``rendering``: ``config``
     has its options, ``opening`` the first words of the answer, and after it ``labels`` may be read.
-    Those that end with the assistant's message are continued, as ``config`` says, or
+    Conversations that end with the assistant's message are continued, as ``config`` says, or
     answered in a ``new_turn``.
     ``truncation`` shortens long texts.
     """

@@ -191,7 +191,7 @@ def test_what_is_large_holds_up_nothing_small() -> None:
 
 
 class Body:
-    """What a request has, which nothing may keep once it has left."""
+    """The content of a request, which nothing may keep once it has left."""
 
     def length(self) -> int:
         return 1

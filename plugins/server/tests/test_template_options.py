@@ -1,4 +1,4 @@
-"""What requests tell a chat template: variables, the turn that is continued, names of speakers."""
+"""Options of requests for a chat template: variables, a continued turn, names of speakers."""
 
 from __future__ import annotations
 

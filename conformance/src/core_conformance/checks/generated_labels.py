@@ -152,7 +152,7 @@ def _as_scored(
 
 
 def _lead_is_known(prompt: str, prefix: str) -> bool:
-    """Whether it is beyond doubt that the prefix is written; labels.joining has ends without."""
+    """Return whether the prefix is surely written; labels.joining has ends without."""
     end = prompt[-1:]
     return not prefix.isspace() or end.isspace() or (end.isascii() and end.isalnum())
 

@@ -51,7 +51,7 @@ class Examples:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What trials are made, and whether a lower layer may do."""
+    """The trials to make, and whether a lower layer may do."""
 
     kinds: Sequence[str]
     early_exit: bool

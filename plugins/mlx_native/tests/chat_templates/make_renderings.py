@@ -53,7 +53,7 @@ def renderings(name: str, bos: str | None, conversations: Conversations) -> dict
 
 
 def prompt(tokenizer: Any, turns: list[list[str]], **options: Any) -> str:
-    """What transformers makes of a conversation."""
+    """Return the prompt that transformers makes of a conversation."""
     messages = [{"role": role, "content": content} for role, content in turns]
     return str(tokenizer.apply_chat_template(messages, tokenize=False, **options))
 

@@ -28,7 +28,7 @@ ENDS = [
     "é",
     "“",
     ".",
-    # What takes no space, and what looks like it until more of the prompt is seen.
+    # Some take no space, and one looks like it until more of the prompt is seen.
     '"',
     ' "',
     ":'",

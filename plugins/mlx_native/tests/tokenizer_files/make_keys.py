@@ -1,6 +1,6 @@
 """Write the keys of tokenizer_config.json that transformers has (README.md).
 
-Those that it writes for each published directory, read by AutoTokenizer and as it stands, and the
+The ids that it writes for each published directory, read by AutoTokenizer and as it stands, and the
 arguments of the classes.
 """
 

@@ -31,7 +31,7 @@ REFUSED = [name for name, case in CASES.items() if case.refused]
 
 @pytest.fixture(autouse=True)
 def logged(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
-    """What is logged from here on; every warning is new."""
+    """Return a call for the messages logged from here on; every warning is new."""
     keys.warn_once.cache_clear()
     caplog.set_level(logging.WARNING)
     yield lambda: [record.getMessage() for record in caplog.records]

@@ -1,4 +1,4 @@
-"""What an adapter was trained for, as its own file says it: read, or nothing where it is odd."""
+"""The notes in an adapter's file on its training: read, or nothing where they are odd."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Allowance:
 
 
 class Share:
-    """What one request has taken, until it is closed. Any thread may use it."""
+    """The memory that one request has taken, until it is closed. Any thread may use it."""
 
     def __init__(self, allowance: Allowance, dialect: Dialect = OPENAI) -> None:
         self._allowance, self._dialect, self._taken = allowance, dialect, 0

@@ -74,7 +74,7 @@ async def _read(
     try:
         async with asyncio.timeout(timeout):
             async for chunk in request.stream():
-                # What is compressed may be a little longer than what it holds, or hold nothing.
+                # A compressed body may be a little longer than its content, or hold nothing.
                 received += len(chunk)
                 if received > most + most // 64 + _PIECE:
                     raise _too_large(dialect, most)

@@ -1,4 +1,4 @@
-"""What one request may come to: its products are reckoned, and refused before they are built.
+"""The bounds of one request: its products are reckoned, and refused before they are built.
 
 A body is bounded in bytes and values, but two short lists of it can make a long one.
 """
@@ -28,11 +28,11 @@ MAX_WORDS = 1_000_000
 """Characters of labels, and of stop strings in all texts that are made side by side."""
 
 TEXT_BYTES, ID_BYTES = 64, 40
-"""What a character takes while it is tokenised, and an id afterwards."""
+"""Bytes that a character takes while it is tokenised, and an id afterwards."""
 STOP_BYTES = 300
-"""What a character of a stop string takes in the tree that finds it."""
+"""Bytes that a character of a stop string takes in the tree that finds it."""
 ROW_BYTES, PROBABILITY_BYTES, NUMBER_BYTES = 1024, 128, 4
-"""What they take in memory, as results; a probability beside its logarithm."""
+"""Bytes that they take in memory, as results; a probability beside its logarithm."""
 _SIDE_BY_SIDE = 256
 _FIT_TEXTS = 3  # `core.calibration.CONTENT_FREE`
 

@@ -102,7 +102,7 @@ class Models:
 
     @contextmanager
     def held_meanwhile(self) -> Iterator[None]:
-        """What is taken in this context is held until its end."""
+        """Hold all that is taken in this context until its end."""
         with self.holding() as release:
             try:
                 yield

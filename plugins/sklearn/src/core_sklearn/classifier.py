@@ -174,7 +174,7 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
         return {label: tuple(each) for label, each in (self.words or {}).items()}
 
     def _fitted(self, texts: Sequence[str], places: Sequence[int]) -> core.Calibration | None:
-        """What the level fits to what the model says of these texts; None for nothing."""
+        """Return the calibration that the level fits to these texts; None for none."""
         model, task = self._model(), self.task_
         rows = said(model, task, texts).tolist()
         method = Method(self.prior, self.method if self.level == "L1" else "")

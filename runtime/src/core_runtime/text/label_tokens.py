@@ -34,7 +34,7 @@ Tail = tuple[int, ...] | str
 """A prompt's end: its text from the last cut, or its last tokens where nothing is cut."""
 
 Lead = str
-"""What is written between a prompt and its labels, which more of the prompt may decide."""
+"""The text between a prompt and its labels, which more of the prompt may decide."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ _OF_MODEL = {"gemma": "GemmaTokenizer", "qwen": "Qwen2Tokenizer"}
 
 @dataclass(frozen=True, slots=True)
 class NamedTokens:
-    """What the files name.
+    """The tokens that the files name.
 
     ``named``: special tokens by their names, ``eos_token`` and so on. ``extra``: those without one.
     ``listed``: tokens by the ids that they have in the file ``source``. ``by_class``: the texts
@@ -69,7 +69,7 @@ def read_named_tokens(files: JsonFiles) -> NamedTokens:
     named, extra, name = _named(own), list(_extra(own)), _class(own.values, config)
     by_class = _by_class(name, own.values)
 
-    # What the other two files say beyond that is passed over.
+    # Anything else in the other two files is passed over.
     texts = {**by_class, **_texts(named)}
     other = {name: text for name, text in _texts(_named(names)).items() if text != texts.get(name)}
     known = set(_contents([*listed.values(), *named.values(), *extra]))

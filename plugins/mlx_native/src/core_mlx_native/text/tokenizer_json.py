@@ -133,7 +133,7 @@ def _unknown(written: Any, known: Any, name: str) -> Iterator[str]:
 def check_charsmaps(data: bytes) -> None:
     """Raise ValueError for a map that claims to be larger than it is.
 
-    What else is wrong with ``data``, the bytes of a tokenizer.json, is the library's to say.
+    Any other fault of ``data``, the bytes of a tokenizer.json, is reported by the library.
     """
     if _MAY_HOLD_KEY.search(data) is None:  # to parse it takes a second for a large vocabulary
         return

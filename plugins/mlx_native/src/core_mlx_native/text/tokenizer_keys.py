@@ -37,7 +37,7 @@ _LARGE = 100_000  # tokens: fewer have no pattern of Mistral's to mend
 _FOLLOWS = ("LlamaTokenizer", "Qwen2Tokenizer", "GPT2Tokenizer")
 
 TOKENIZER_KEYS: Mapping[str, Key] = {
-    # What is read.
+    # Read.
     "added_tokens_decoder": honoured(
         "tokens that tokenizer.json lacks are added, flags replace its own; a new token whose id "
         "would be another is an error, other ids are reported"
@@ -57,7 +57,7 @@ TOKENIZER_KEYS: Mapping[str, Key] = {
     "model_specific_special_tokens": honoured("special tokens by name"),
     "chat_template": honoured("one text, or texts with names"),
     "tokenizer_class": honoured("its special tokens, where a name has no key; see below"),
-    # What gives other ids or texts in transformers.
+    # These give other ids or texts in transformers.
     "split_special_tokens": refused("special tokens of chat templates would be plain text"),
     "fast_tokenizer_files": refused(
         "transformers would read another file than tokenizer.json", ["tokenizer.json"]
@@ -76,7 +76,7 @@ TOKENIZER_KEYS: Mapping[str, Key] = {
         "transformers; reported for other classes",
         (None,),
     ),
-    # What somebody may expect to count.
+    # Somebody may expect these to count.
     "add_bos_token": Key("reported", _OTHERWISE, (None,)),
     "add_eos_token": reported("nothing is added after a text, which is to be continued"),
     **same(
@@ -87,7 +87,7 @@ TOKENIZER_KEYS: Mapping[str, Key] = {
     "chat_control_tokens": reported("messages cannot spell special tokens, and may spell others"),
     "auto_map": reported("code of the model's own is never run"),
     "init_inputs": reported("arguments of a class of the model's own"),
-    # What changes no result.
+    # These change no result.
     **same(
         "model_max_length max_len",
         harmless("config.json has the context; transformers only warns of longer texts"),

@@ -56,7 +56,7 @@ def split_by_label(
 ) -> tuple[list[TrainingExample], list[TrainingExample]]:
     """Examples to learn, and a share of them to hold out; of each label alike, drawn by the seed.
 
-    What is drawn is texts, with all examples of each: a text that occurs twice is not both learned
+    Texts are drawn, with all examples of each: a text that occurs twice is not both learned
     and judged. Raises `TrainingError` where a label, or all examples, would have none left to
     learn from.
     """
@@ -88,7 +88,7 @@ def shared_texts(some: Sequence[TrainingExample], others: Sequence[TrainingExamp
 
 
 def _asked(example: TrainingExample) -> str:
-    """What the model reads of an example, without what it is to learn to answer."""
+    """Return the part of an example that the model reads, without what it is to learn to answer."""
     messages = example.messages
     if messages and messages[-1].role == "assistant":
         messages = messages[:-1]

@@ -265,7 +265,7 @@ class Training:
         self._served.take(self._steps.parameters, self._dtype)
 
     def _expected(self) -> dict[str, Mapping[str, mx.array]]:
-        """What arrays a checkpoint of this training holds, by kind."""
+        """Return the arrays that a checkpoint of this training holds, by kind."""
         own = self._steps.parameters
         return {"parameters": own, "optimiser": self._steps.optimiser.arrays(), "best": own}
 

@@ -1,4 +1,4 @@
-"""What a call may come to, reckoned from its arguments before any of them is read."""
+"""The size of a call, reckoned from its arguments before any of them is read."""
 
 from __future__ import annotations
 
