@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import core
-from core.chat import RenderedPrompt, refuse_variables
-from core.messages import checked_conversation
-from core.options import GenerateConfig, LoadConfig, TemplateOptions, resolve_template
+from core.chat import RenderedPrompt
+from core.options import LoadConfig
 from core.registry import REGISTRY
 from core.testing import FakeBackend, FakeModel, write_model
-from core.testing.vocabulary import render_chat
-from core.types import Conversation
+from tests.thinker import Thinker
 
 if TYPE_CHECKING:
     from click.testing import Result
@@ -26,26 +24,6 @@ if TYPE_CHECKING:
 Asked = Callable[..., "Result"]
 TURNS = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Yes, "}]
 OFF = {"enable_thinking": False}
-
-
-class Thinker(FakeModel):
-    """Thinks first, unless its template is told not to; ``asked`` are the prompts it was given."""
-
-    def render_chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        **options: Unpack[TemplateOptions],
-    ) -> RenderedPrompt:
-        request = resolve_template(config, options)
-        variables = dict(request.chat_template_kwargs or {})
-        thinks = variables.pop("enable_thinking", True)
-        refuse_variables(GenerateConfig(chat_template_kwargs=variables))
-        own = GenerateConfig(continue_final_message=request.continue_final_message)
-        prompt = render_chat(checked_conversation(messages), own)
-        if request.continue_final_message:
-            return prompt
-        return prompt + ("<think>" if thinks else "<think></think>")
 
 
 class Thinkers(FakeBackend):

@@ -11,43 +11,18 @@ from core_server import Served, Settings, create_app
 from core_server.running import _defaults
 from starlette.testclient import TestClient
 
-from core.chat import RenderedPrompt, refuse_variables
-from core.messages import checked_conversation
-from core.options import (
-    ChatOptions,
-    GenerateConfig,
-    TemplateOptions,
-    resolve_generate,
-    resolve_template,
-)
+from core.options import ChatOptions, GenerateConfig, resolve_generate
 from core.protocols import TokenStream
-from core.testing import FakeModel
-from core.testing.vocabulary import render_chat
 from core.types import Conversation
+from tests.thinker import Thinker
 
 HI = {"role": "user", "content": "hi"}
 SAID = {"role": "assistant", "content": "Yes, "}
 OFF = {"enable_thinking": False}
 
 
-class Thinker(FakeModel):
-    """Thinks first, unless its template is told not to, and repeats its prompt."""
-
-    def render_chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        **options: Unpack[TemplateOptions],
-    ) -> RenderedPrompt:
-        request = resolve_template(config, options)
-        variables = dict(request.chat_template_kwargs or {})
-        thinks = variables.pop("enable_thinking", True)
-        refuse_variables(GenerateConfig(chat_template_kwargs=variables))
-        own = GenerateConfig(continue_final_message=request.continue_final_message)
-        prompt = render_chat(checked_conversation(messages), own)
-        if request.continue_final_message:
-            return prompt
-        return prompt + ("<think>" if thinks else "<think></think>")
+class Repeating(Thinker):
+    """A model that thinks, and repeats its prompt."""
 
     def chat(
         self,
@@ -65,7 +40,7 @@ def clients(defaults: GenerateConfig | None = None) -> Iterator[TestClient]:
     def first(prompt: str, labels: Any) -> str:
         return str(labels[0])
 
-    served = Served("m", Thinker(lambda prompt: f"|{prompt}", labels=first), defaults=defaults)
+    served = Served("m", Repeating(lambda prompt: f"|{prompt}", labels=first), defaults=defaults)
     with TestClient(create_app([served], Settings(chat=True))) as client:
         yield client
 
