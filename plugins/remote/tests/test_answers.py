@@ -131,6 +131,17 @@ def test_answers_to_what_nobody_asked_and_none_to_what_was(server: Scripted, mod
     assert model.classify(["a"], labels=("x", "y"), labels_only=True)[0].label == "x"
 
 
+def test_with_labels_only_the_label_alone_is_an_answer(server: Scripted, model: Any) -> None:
+    def answer(label: str, **options: Any) -> str:
+        server.body = _lines({"result": {"label": label}}, {"end": {}})
+        row = model.classify(["a"], labels=("x", "y"), labels_only=True, **options)[0]
+        return str(row.error or row.label)
+
+    assert answer("x") == "x"
+    assert "the label 'z'" in answer("z")
+    assert "no token" in answer("x", return_logits=True)
+
+
 @pytest.mark.parametrize(
     ("call", "sound", "wrong"),
     [

@@ -7,7 +7,7 @@ that they can be an answer to this request. Each function returns what is wrong,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from itertools import chain
 from typing import Any
@@ -113,7 +113,7 @@ def _classification(
     info: ModelInfo,
     arguments: Mapping[str, Any],
 ) -> Wrong:
-    if row.token is None and not (config.labels and config.labels_only):
+    if row.token is None and not _wants_label_alone(config):
         return "no token"
     if row.token is not None and (wrong := of_token(row.token, info)):
         return wrong
@@ -121,14 +121,22 @@ def _classification(
         return f"other than {info.vocab_size} logits"
     if row.logits is not None and math.isnan(sum(row.logits)):
         return "logits that are not numbers"
-    return _labels(row, config.labels)
+    return _labels(row, config)
 
 
-def _labels(row: ClassifyResult, labels: Collection[str]) -> Wrong:
-    probabilities = row.probabilities
+def _wants_label_alone(config: GenerateConfig) -> bool:
+    """Return whether ``labels_only`` counts: what asks for more turns it off."""
+    more = config.return_logits or config.return_logprobs
+    return bool(config.labels) and config.labels_only and not more
+
+
+def _labels(row: ClassifyResult, config: GenerateConfig) -> Wrong:
+    probabilities, labels = row.probabilities, config.labels
     if not labels:
         unasked = row.label is not None or probabilities or row.logprobs
         return "labels, which nobody asked for" if unasked else None
+    if probabilities is None and _wants_label_alone(config):
+        return None if row.label in labels else f"the label {_short(row.label)}, not asked for"
     if probabilities is None or probabilities.keys() != set(labels):
         return "probabilities of other labels than were asked for"
     values = sorted(probabilities.values(), reverse=True)
