@@ -18,7 +18,6 @@ _ENDINGS = ("api_key", "access_token", "auth_token", "password", "secret")
 _ENVIRONMENT = "env"  # of a child process: a mapping, each value of which may be a secret
 _KEY = "api_key"
 _VISIBLE = re.compile("[!-~]*")
-_NAME = re.compile(r"\w{0,20}")
 _EXPECTED = (
     "a string of visible ASCII characters, without spaces (on the command line, "
     """a number needs quotes: -O 'api_key="123"')"""
@@ -135,12 +134,6 @@ def header_key(option: str, key: Secret) -> Secret:
     if stripped is None:
         raise InvalidOptionError(option, key, _EXPECTED)
     return stripped
-
-
-def name_of_pair(text: str) -> str:
-    """Return the name that an option text begins with, for messages: the rest may be a secret."""
-    name = cast("re.Match[str]", _NAME.match(text))[0]
-    return name if name == text else f"{name}..."
 
 
 def _hidden(name: str, value: object) -> object:

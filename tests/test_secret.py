@@ -17,7 +17,7 @@ from core import shared_models
 from core.cli import secret_arguments, settings, sides
 from core.cli.jobs import identity
 from core.errors import InvalidOptionError
-from core.secret import Secret, header_key, hidden, is_secret, name_of_pair, refuse_secrets
+from core.secret import Secret, header_key, hidden, is_secret, refuse_secrets
 from core.testing import FakeModel
 
 KEY = "sk-MARKED-71"
@@ -183,12 +183,12 @@ def test_a_key_is_not_part_of_what_a_job_is() -> None:
     assert KEY not in str(raised.value)
 
 
-@pytest.mark.parametrize("text", [f"api_key:{KEY}", f"={KEY}", f"{KEY}", f"api_key {KEY}"])
-def test_a_malformed_pair_is_named_and_not_shown(text: str) -> None:
+@pytest.mark.parametrize("text", [f"api_key:{KEY}", f"={KEY}", KEY, "MARKED71", f"api_key {KEY}"])
+def test_a_malformed_pair_is_not_shown(text: str) -> None:
     with pytest.raises(click.BadParameter) as raised:
-        settings.parse_pairs([text])
-    assert KEY not in str(raised.value)
-    assert name_of_pair("context_len") == "context_len"
+        settings.parse_pairs(["a=1", text])
+    assert "option 2 is not of the form K=V" in str(raised.value)
+    assert "MARKED" not in str(raised.value)
     with pytest.raises(click.UsageError) as refused:
         sides.with_side(f"api_key={KEY}", {}, ["backend"])
     assert KEY not in str(refused.value)

@@ -9,7 +9,6 @@ import click
 
 from core.cli import completion
 from core.sampling_options import SAMPLING_OPTIONS
-from core.secret import name_of_pair
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig, LoadConfig
@@ -213,11 +212,11 @@ def given(flags: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 def parse_pairs(pairs: Sequence[str]) -> dict[str, object]:
     """``K=V`` pairs; V is read as JSON (3, true, null, "3"), and as text when it is none."""
     options: dict[str, object] = {}
-    for pair in pairs:
+    for number, pair in enumerate(pairs, 1):
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            shown = name_of_pair(pair)
-            raise click.BadParameter(f"{shown!r} is not of the form K=V.", param_hint="'-O'")
+            message = f"option {number} is not of the form K=V. It may be a key, and is not shown."
+            raise click.BadParameter(message, param_hint="'-O'")
         if name in options:
             raise click.BadParameter(f"{name!r} is given twice.", param_hint="'-O'")
         options[name] = _value(value)

@@ -33,7 +33,6 @@ import msgspec.structs
 
 from core.models.files import is_address
 from core.models.names import locate
-from core.secret import name_of_pair
 from core.system.limited_files import Refused, read_limited, toml_table
 from core_conformance.checking.effort import Effort
 from core_conformance.checking.material import Material
@@ -132,10 +131,12 @@ def nearest_table(start: Path) -> Settings:
 def pairs(texts: Sequence[str]) -> dict[str, object]:
     """Parse ``K=V`` texts; V is read as JSON (3, true, "3"), and as text when it is no JSON."""
     options: dict[str, object] = {}
-    for text in texts:
+    for number, text in enumerate(texts, 1):
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise UsageError(f"The option {name_of_pair(text)!r} is not of the form K=V.")
+            raise UsageError(
+                f"Option {number} is not of the form K=V. It may be a key, and is not shown."
+            )
         if name in options:
             raise UsageError(f"The option {name!r} is given twice.")
         options[name] = _value(value)
