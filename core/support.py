@@ -137,7 +137,8 @@ def unsupported_method(operation: str, model: object) -> UnsupportedOperationErr
 def _unsupported_option(
     option: str, backend: str, need: Capability | None
 ) -> UnsupportedOptionError:
-    others = () if need is None else _offering(need, backend)
+    # A backend that honours it with other models is not an alternative to itself.
+    others = [name for name in _offering(need, backend) if name != backend] if need else []
     advice = f"Leave {option} at its default, or use backend {others[0]!r}." if others else ""
     return UnsupportedOptionError(option, backend, advice)
 

@@ -158,6 +158,8 @@ def test_a_refused_option_names_who_honours_it_here(
     config = GenerateConfig(seed=1)
     with pytest.raises(UnsupportedOptionError, match="or use backend 'able'"):
         refuse_options(config, Capability.GENERATE, "fake", ())
+    with pytest.raises(UnsupportedOptionError, match=r"Leave seed at its default\.$"):
+        refuse_options(config, Capability.GENERATE, "able", ())  # by a model without seeds
     able.available = lambda: False
     with pytest.raises(UnsupportedOptionError, match=r"Leave seed at its default\.$"):
         refuse_options(config, Capability.GENERATE, "fake", ())
