@@ -152,7 +152,10 @@ _noise = count(3000)  # from 1 on, chance would fail a check of repeat_penalty a
 )
 class NeverGreedy(OtherOptions):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
-        return {} if config.temperature else {"temperature": 5.0, "seed": next(_noise)}
+        # Under a huge penalty, chance would decide whether a token comes twice.
+        if config.temperature or config.repeat_penalty > 100:
+            return {}
+        return {"temperature": 5.0, "seed": next(_noise)}
 
 
 @saboteur(
