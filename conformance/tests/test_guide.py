@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,9 @@ def test_from_an_empty_folder_to_a_certified_wheel(
 ) -> None:
     for name, text in FILES.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "dist").mkdir()
+    for requirements in wheels.glob("*.txt"):
+        shutil.copy(requirements, tmp_path / "dist")
     python = Path(sys.executable).parent
     own = ("PYTHONPATH", "VIRTUAL_ENV", "INFER_MODEL", "PYTEST_CURRENT_TEST")
     environment = {name: value for name, value in os.environ.items() if name not in own}
