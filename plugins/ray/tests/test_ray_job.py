@@ -108,6 +108,49 @@ def test_an_output_that_holds_the_input_is_refused(
     assert (out / "_job.json").exists()
 
 
+def test_an_input_is_known_by_its_files(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    (folder / "month").mkdir(parents=True)
+    for name in ("a.parquet", "month/b.parquet"):
+        (folder / name).write_bytes(b"1234")
+        os.utime(folder / name, ns=(5, 5))
+    first = folders.listing(str(folder))
+    assert first == [("/a.parquet", 4, 5), ("/month/b.parquet", 4, 5)]
+    assert folders.listing(str(folder / "a.parquet")) == [("", 4, 5)]
+    os.utime(folder / "a.parquet", ns=(6, 6))  # written again
+    assert folders.listing(str(folder)) != first
+    os.utime(folder / "a.parquet", ns=(5, 5))
+    (folder / "c.parquet").touch()
+    assert len(folders.listing(str(folder))) == 3
+    with pytest.raises(click.UsageError, match="missing does not exist"):
+        folders.listing(str(tmp_path / "missing"))
+
+
+@pytest.mark.parametrize("change", ["input grows", "model changes", "nothing"])
+def test_a_finished_job_is_another_once_its_input_or_model_changed(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    own = shutil.copytree(model, tmp_path / "model")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.parquet").write_bytes(b"rows")
+    monkeypatch.chdir(tmp_path)
+    jobs: list[str] = []
+
+    def finished(files: Any, folder: str, name: str, flags: Any) -> bool:
+        jobs.append(name)
+        return True
+
+    monkeypatch.setattr(job, "_finished", finished)
+    arguments = "classify --ray -m model -i in -o out --labels a,b --resume"
+    for _ in range(2):
+        assert CliRunner().invoke(build(), arguments.split()).exit_code == 0
+        if change == "input grows":
+            (tmp_path / "in" / "b.parquet").write_bytes(b"more")
+        elif change == "model changes":
+            (own / "config.json").write_text("{}")
+    assert (jobs[0] == jobs[1]) == (change == "nothing")
+
+
 def test_another_job_and_a_later_version_are_refused(out: Path) -> None:
     with pytest.raises(click.UsageError, match="is of another input"):
         finished(out, "other")

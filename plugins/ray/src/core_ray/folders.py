@@ -46,6 +46,25 @@ def check(files: Any, folder: str, *, overwrite: bool) -> Mapping[str, Any] | No
     return noted
 
 
+def listing(source: str) -> list[tuple[str, int, int]]:
+    """Return the name, bytes and time of change (ns) of each file of the input: those tell it.
+
+    Raises `click.UsageError` where nothing is there.
+    """
+    files, place = pyarrow.fs.FileSystem.from_uri(source)
+    whole = files.get_file_info(place)
+    if whole.type == pyarrow.fs.FileType.NotFound:
+        raise click.UsageError(f"{source} does not exist. Give the file or folder of the input.")
+    inside = whole.type == pyarrow.fs.FileType.Directory
+    selector = pyarrow.fs.FileSelector(place, recursive=True)
+    found = files.get_file_info(selector) if inside else [whole]
+    return sorted(
+        (info.path.removeprefix(place), info.size, info.mtime_ns)
+        for info in found
+        if info.type == pyarrow.fs.FileType.File
+    )
+
+
 def refuse_inside(out: str, source: str) -> None:
     """Raise `click.UsageError` where the input, an address as OUT is, is OUT or lies in it."""
     place, inside = (_resolved(address).rstrip("/") for address in (out, source))

@@ -24,6 +24,7 @@ import ray
 from ray.data.checkpoint import CheckpointConfig
 
 import core
+from core.models.fingerprint import fingerprint
 from core.tasks.deciding import question_of
 from core.tasks.files import to_toml
 from core_ray import folders
@@ -47,7 +48,7 @@ def run(flags: Mapping[str, Any]) -> None:
     files, folder = pyarrow.fs.FileSystem.from_uri(out)
     content = to_toml(question) if not flags["head"] else Path(flags["head"]).read_bytes().hex()
     reading = (source, flags["field"], flags["id_field"], flags["allow_blank"])
-    facts = (*reading, flags["model"], content)
+    facts = (*reading, folders.listing(source), _model_facts(flags["model"]), content)
     job = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
     if _finished(files, folder, job, flags):
         click.echo(f"{out} is finished; nothing is left to do.", err=True)
@@ -87,6 +88,14 @@ def run(flags: Mapping[str, Any]) -> None:
     _tell(files, folder, out)
 
 
+def _model_facts(model: str) -> str:
+    """Return the fingerprint of a model's files; its name where this machine does not have them."""
+    try:
+        return fingerprint(model)
+    except core.ModelError:
+        return model
+
+
 def _address(place: str) -> str:
     """The place as a URL or an absolute path, by which all nodes know it."""
     return place if "://" in place else os.path.abspath(place)
@@ -116,7 +125,8 @@ def _finished(files: Any, folder: str, job: str, flags: Mapping[str, Any]) -> bo
         raise click.UsageError(f"{folder} exists: --resume continues it, --overwrite replaces it.")
     if noted["job"] != job:
         raise click.UsageError(
-            f"{folder} is of another input, model, field or question. Give those, or another OUT."
+            f"{folder} is of another input (its files, sizes and times), model, field or question. "
+            "Give those, or another OUT."
         )
     if noted["finished"]:
         folders.clear_checkpoint(files, folder)
