@@ -55,7 +55,7 @@ help:
 	@echo "make demo-train   teach that model four labels; minutes"
 	@echo "make test     the tests: minutes"
 	@echo "make check    lint, formatting, types, import rules, tests"
-	@echo "make soak     the slow tests: some 30 minutes; make long: hours"
+	@echo "make soak     the slow tests: some 50 minutes; make long: hours"
 	@echo "make lint | types | imports | models | dist | clean: docs/development.md"
 
 demo: $(RUNNING)
