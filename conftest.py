@@ -148,7 +148,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _build_wheels(folder: Path) -> None:
-    folders = ("runtime", "conformance", "plugins/*")
+    folders = ("*", "plugins/*")
     members = [path.parent for f in folders for path in _ROOT.glob(f"{f}/pyproject.toml")]
     pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
     sources = (_ROOT, *members)
@@ -169,7 +169,7 @@ def certify(tmp_path: Path) -> Callable[..., set[str]]:
 
     def run(backend: str, model: Path | str, *more: str) -> set[str]:
         file = tmp_path / "report.json"
-        code = "from core.cli import main; main()"
+        code = "from core_cli import main; main()"
         arguments = ("conformance", backend, "-m", str(model), "--certify", "--report", str(file))
         done = subprocess.run([sys.executable, "-c", code, *arguments, *more], capture_output=True)
         assert done.returncode == 0, (done.stdout + done.stderr).decode()

@@ -1,7 +1,7 @@
 """What the bridge to mlx-lm costs, beside mlx-lm in process. Prints JSON; 1 when a mark is missed.
 
 SmolLM2-135M in float32, greedy, both sides behind the same BLAS; they take turns. Needs
-core-mlx-native for that BLAS on Linux::
+infercore-mlx-native for that BLAS on Linux::
 
     python benchmarks/bridge.py [--model DIR] [--runs 5] [--only decode start protocol cancel]
 

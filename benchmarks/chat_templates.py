@@ -19,7 +19,7 @@ from pathlib import Path
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from core.chat import FORMATS
+from core.kit.chat import FORMATS
 from core.types import Message
 from core_runtime.chat.prompts import ChatPrompts
 

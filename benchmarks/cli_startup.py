@@ -21,7 +21,7 @@ MODELS = 1000
 MARKS = {"help": 0.15, "discover": 1.0}  # seconds
 # Who installs a program has its byte code; a machine for tests may say that none is kept.
 ENVIRONMENT = {n: v for n, v in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}
-COMMAND = [sys.executable, "-c", "from core.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from core_cli import main; main()"]
 CONFIG = {
     "model_type": "llama",
     "hidden_size": 576,

@@ -9,9 +9,9 @@ four others, one of that topic, as what may follow::
     python benchmarks/evaluate.py [--items 64] [--runs 3] [--model DIR] [--json FILE]
 
 Of each: items/s of lm-eval's requests through `core_lm_eval.CoreLM`, through mlx-lm's own `MLXLM`,
-and of `core.evaluate`, and how many of the first two's choices agree. ``overhead``: seconds of
-``infer-cli eval`` (its report, without the start of the program) and of `core.evaluate`, over those
-of ``model.score`` on the same pairs, less one.
+and of `core_tasks.evaluate`, and how many of the first two's choices agree. ``overhead``: seconds
+of ``infer-cli eval`` (its report, without the start of the program) and of `core_tasks.evaluate`,
+over those of ``model.score`` on the same pairs, less one.
 """
 
 from __future__ import annotations
@@ -36,33 +36,34 @@ from core_mlx_native.cpu.blas import ensure_blas
 BLAS = ensure_blas()  # before mlx
 
 import core  # noqa: E402
+import core_tasks  # noqa: E402
 from benchmarks.classify_parts.contestants import MODELS, fetch  # noqa: E402
 
 TEXTS = Path(__file__).parent / "labelled" / "topics.jsonl"
 LABELS, ENDINGS = "{question} This text is about", "{question}"
 
 
-def labelled(count: int) -> list[core.Item]:
+def labelled(count: int) -> list[core_tasks.Item]:
     """The first texts, each with all labels as choices."""
     rows = [json.loads(line) for line in TEXTS.read_text().splitlines()]
     labels = tuple(sorted({row["label"] for row in rows}))
-    return [core.Item(row["text"], (row["label"],), labels) for row in rows[:count]]
+    return [core_tasks.Item(row["text"], (row["label"],), labels) for row in rows[:count]]
 
 
-def endings(count: int) -> list[core.Item]:
+def endings(count: int) -> list[core_tasks.Item]:
     """Four sentences of a topic; a fifth one is right, and three of other topics are wrong."""
     by_label: dict[str, list[str]] = {}
     for line in TEXTS.read_text().splitlines():
         row = json.loads(line)
         by_label.setdefault(row["label"], []).append(row["text"])
-    labels, found = sorted(by_label), list[core.Item]()
+    labels, found = sorted(by_label), list[core_tasks.Item]()
     for number in range(count):
         label = labels[number % len(labels)]
         own = [by_label[label][(5 * number + n) % len(by_label[label])] for n in range(5)]
         others = [by_label[other][number % len(by_label[other])] for other in labels]
         wrong = [text for other, text in zip(labels, others, strict=True) if other != label][:3]
         choices = [*wrong[: number % 4], own[4], *wrong[number % 4 :]]
-        found.append(core.Item(" ".join(own[:4]), (own[4],), tuple(choices)))
+        found.append(core_tasks.Item(" ".join(own[:4]), (own[4],), tuple(choices)))
     return found
 
 
@@ -84,14 +85,14 @@ def timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def task(path: str, asked: Sequence[core.Item], template: str, runs: int) -> dict[str, Any]:
+def task(path: str, asked: Sequence[core_tasks.Item], template: str, runs: int) -> dict[str, Any]:
     """lm-eval's requests through both."""
     instance = importlib.import_module("lm_eval.api.instance").Instance
     theirs = importlib.import_module("mlx_lm.evaluate").MLXLM(path, use_chat_template=False)
     with core.load_model(path, backend="mlx_cpu", options={"prefix_cache": 0}) as model:
         ours = importlib.import_module("core_lm_eval").CoreLM(model)
         prompts = [template.replace("{question}", item.question) for item in asked]
-        put = core.Prompting(template)
+        put = core_tasks.Prompting(template)
         requests = [
             instance("loglikelihood", {}, (prompt, f" {choice}"), 0)
             for prompt, item in zip(prompts, asked, strict=True)
@@ -106,7 +107,9 @@ def task(path: str, asked: Sequence[core.Item], template: str, runs: int) -> dic
             {
                 "core_lm_eval": run("core_lm_eval", ours),
                 "mlx_lm.evaluate": run("mlx_lm.evaluate", theirs),
-                "core.evaluate": lambda: timed(lambda: core.evaluate(model, asked, prompting=put)),
+                "core_tasks.evaluate": lambda: timed(
+                    lambda: core_tasks.evaluate(model, asked, prompting=put)
+                ),
             },
             runs,
         )
@@ -127,9 +130,9 @@ def _best(values: Sequence[float], size: int) -> list[int]:
     return [max(range(size), key=group.__getitem__) for group in groups]
 
 
-def overhead(path: str, asked: Sequence[core.Item], runs: int) -> dict[str, float]:
+def overhead(path: str, asked: Sequence[core_tasks.Item], runs: int) -> dict[str, float]:
     """What is spent beside the model's own work."""
-    prompting = core.Prompting(ENDINGS)
+    prompting = core_tasks.Prompting(ENDINGS)
     pairs = [
         (prompt, ending)
         for item in asked
@@ -146,7 +149,9 @@ def overhead(path: str, asked: Sequence[core.Item], runs: int) -> dict[str, floa
         seconds = in_turns(
             {
                 "score": lambda: timed(lambda: score(heads, tails)),
-                "evaluate": lambda: timed(lambda: core.evaluate(model, asked, prompting=prompting)),
+                "evaluate": lambda: timed(
+                    lambda: core_tasks.evaluate(model, asked, prompting=prompting)
+                ),
                 "infer-cli eval": lambda: _of_command(path, asked, Path(folder)),
             },
             runs,
@@ -155,7 +160,7 @@ def overhead(path: str, asked: Sequence[core.Item], runs: int) -> dict[str, floa
     return {name: value / plain - 1 for name, value in seconds.items() if name != "score"}
 
 
-def _of_command(path: str, asked: Sequence[core.Item], folder: Path) -> float:
+def _of_command(path: str, asked: Sequence[core_tasks.Item], folder: Path) -> float:
     """The seconds that ``infer-cli eval`` reports for all its rows."""
     import subprocess
 

@@ -35,7 +35,7 @@ WHEELS = (
 )
 """What the machine lacks; torch, transformers, tokenizers and CUDA's libraries it is to have."""
 PLATFORMS = tuple(f"manylinux_2_{minor}_x86_64" for minor in (39, 35, 34, 31, 28, 27, 24, 17, 5))
-MEMBERS = (".", "runtime", "conformance", "plugins/mlx_native")
+MEMBERS = (".", "cli", "tasks", "wires", "runtime", "conformance", "plugins/mlx_native")
 GEMMA, SMOLLM2 = "core/models/gemma-3-270m", "core/models/smollm2-135m-instruct"  # of a cache
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")  # for random weights of Gemma's shape
 _PART, _WHOLE = "part", "bundle.tar.gz"
@@ -158,7 +158,7 @@ def _hazards(place: Place) -> list[str]:
 
 
 def _certify(place: Place) -> list[str]:
-    code = "from core.cli import main; main()"
+    code = "from core_cli import main; main()"
     report = str(place.results / "certificate.json")
     words = ["conformance", place.backend, "-m", place.smollm2, "--report", report]
     only = ["-k", "classify"] if place.rehearsal else ["--certify"]

@@ -43,10 +43,10 @@ import core
 from benchmarks.classify_parts.worker import peak_bytes
 from benchmarks.cli_startup import measure
 from benchmarks.gguf import FIRST, HEADLINES, LABELS, Loop, compare
-from core.cli.app import build
-from core.cli.jobs import run
-from core.cli.loading import Loaded
 from core.testing import FakeModel
+from core_cli.app import build
+from core_cli.jobs import run
+from core_cli.loading import Loaded
 from tools.fetch_models import smollm2_gguf
 
 TEMPLATE = "{text} This news is about"

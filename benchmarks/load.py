@@ -2,7 +2,8 @@
 
 Gemma-3-270M in float32, by ``core.load_model`` (mlx_cpu) and by ``mlx_lm.load``, each time in a
 process of its own; the two take turns, and the medians are compared. Libraries are imported before
-the clock starts, and the files are in the page cache. Needs mlx-lm beside the core-mlx-native::
+the clock starts, and the files are in the page cache. Needs mlx-lm beside the
+infercore-mlx-native::
 
     pip install mlx-lm==0.32.2
     python benchmarks/load.py [--model DIR] [--runs 5]

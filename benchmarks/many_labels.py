@@ -31,7 +31,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import core
 from benchmarks.classify_parts.contestants import MODELS, fetch
-from core.label_search import LabelSearch
+from core_runtime.label_search import LabelSearch
 
 BANK = tomllib.loads((Path(__file__).parent / "labelled" / "bank.toml").read_text("utf-8"))
 TEMPLATE = "{} This message is about"

@@ -6,10 +6,10 @@
         [--json benchmarks/results/ray_overhead.json]
 
 ``overhead``: microseconds that a row takes by one actor of `core_ray.classify` on top of
-`core.Task.classify` in this process, both with `core.testing.FakeModel` in batches of 1024, and 32
-where actors share rows. Each is the difference between twice the rows and once, so that no start of
-a process is in it. ``scaling``: rows/s of two actors with one thread each, over those of one
-process with two threads, of SmolLM2-135M on llama.cpp, likewise as differences. Medians of the
+`core_tasks.Task.classify` in this process, both with `core.testing.FakeModel` in batches of 1024,
+and 32 where actors share rows. Each is the difference between twice the rows and once, so that no
+start of a process is in it. ``scaling``: rows/s of two actors with one thread each, over those of
+one process with two threads, of SmolLM2-135M on llama.cpp, likewise as differences. Medians of the
 runs; which is first alternates. Ray is told of one CPU more than the two that compute, for what
 reads.
 """
@@ -33,12 +33,13 @@ import ray.data
 
 import core
 import core_ray
+import core_tasks
 from benchmarks.classify_parts.workloads import LABELS, prompts
 from core.testing import FakeModel
 
 BATCH = 1024
 FEW = 32  # for two actors: a batch of all rows is one actor's work
-TASK = core.Task("{text}", LABELS)
+TASK = core_tasks.Task("{text}", LABELS)
 
 
 def fake() -> FakeModel:

@@ -34,10 +34,10 @@ BLAS = ensure_blas()  # before mlx
 import core  # noqa: E402
 from benchmarks.classify_parts import machine  # noqa: E402
 from benchmarks.classify_parts.contestants import MODELS, fetch  # noqa: E402
-from core.benchmarking.cases import CHAIN, Case, Clock, Contestant, Sample, cases  # noqa: E402
-from core.benchmarking.measuring import Measurement, measured  # noqa: E402
-from core.benchmarking.prompts import Prompts  # noqa: E402
-from core.benchmarking.tables import figure  # noqa: E402
+from core_cli.bench.cases import CHAIN, Case, Clock, Contestant, Sample, cases  # noqa: E402
+from core_cli.bench.measuring import Measurement, measured  # noqa: E402
+from core_cli.bench.prompts import Prompts  # noqa: E402
+from core_cli.bench.tables import figure  # noqa: E402
 from core_runtime.machine import usable_cores  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"

@@ -12,7 +12,7 @@ SmolLM2-135M on one machine. Servers are processes of their own; what is compare
   accuracy, and the share of rows that some order changes; beside letters read on the same weights
 - ``streams``: tokens/s of 64 streams at once, beside ``batch_generate`` of their prompts
 - ``lists``: texts/s of 2,000 in one request, and of 2,000 requests of one from 32 connections,
-  beside `core.Task.classify` of one list
+  beside `core_tasks.Task.classify` of one list
 - ``latency``: what a request of one client takes beyond the same call in process, one by one
 - ``clients``: decisions/s of 32 clients that ask one at a time, beside llama-cpp-python's server on
   the same GGUF file and mlx_lm.server on the same directory, each asked for one token of those that

@@ -1,8 +1,8 @@
 """core: one contract for local LLM text generation, many backends.
 
-``core.load_model(path)`` loads a model with the best backend of this machine;
-``core.discover()`` finds models on disk; ``core.backends()`` lists what is installed;
-``core.aio`` is the same for asyncio, ``core.testing`` has a model for the tests of an application.
+``core.load_model(path)`` loads a model with the best backend on this machine;
+``core.discover()`` lists models on disk; ``core.backends()`` lists the installed backends;
+``core.aio`` is the same for asyncio, ``core.testing`` has a fake model for application tests.
 Everything public is here; it is imported on first use, so that ``import core`` costs nothing.
 """
 
@@ -16,9 +16,6 @@ __version__ = "0.1.0"
 # __init__.pyi, which a test makes of this table and holds against it (tests/test_public_names.py).
 _HOMES = {
     "core.api": "backend_status backends default_backend discover get_backend load_model register",
-    "core.base": "TextModelBase",
-    "core.calibration.value": "Calibration load_calibration",
-    "core.chat": "RenderedPrompt",
     "core.errors": (
         "AmbiguousBackendError BackendError BackendImportError BackendProcessError "
         "BackendUnavailableError CalibrationError ChatTemplateError ConversionError CoreError "
@@ -29,15 +26,14 @@ _HOMES = {
         "TrainingError UnknownBackendError UnsupportedModelError UnsupportedOperationError "
         "UnsupportedOptionError"
     ),
-    "core.evaluation.evaluate": "evaluate",
-    "core.evaluation.items": "Item",
-    "core.evaluation.prompts": "Prompting",
-    "core.evaluation.result": "Evaluation ItemResult",
     "core.extensions": (
         "Adapting Asynchronous AsyncStream AttentionInspector BatchStreaming ClassifyStreaming "
         "Declaring DeviceReporting Explaining HiddenStates MemoryReporting ModelFinding ModelProbe "
         "Scoring Submitting Tokenizing TokenPrompts Trainable"
     ),
+    "core.kit.base": "TextModelBase",
+    "core.kit.chat": "RenderedPrompt",
+    "core.kit.streams": "TokenStreamBase",
     "core.options": (
         "CancelToken ClassifyOptions GenerateConfig GenerateOptions LoadConfig LoadOptions "
         "RequestOptions"
@@ -45,13 +41,7 @@ _HOMES = {
     "core.protocols": "PROTOCOL_VERSION Backend Capability TextModel TokenStream",
     "core.registry": "BackendEntry",
     "core.secret": "Secret",
-    "core.streams": "TokenStreamBase",
-    "core.tasks.decision": "Decision",
-    "core.tasks.files": "load_task",
-    "core.tasks.task": "Task",
     "core.training": "TrainConfig TrainingExample TrainingRun TrainStep",
-    "core.tuning.trial": "Trial Tuning",
-    "core.tuning.tune": "tune",
     "core.types": (
         "AttentionSnapshot BackendStatus BatchResult Choice ClassifyResult Device "
         "DiscoveredModel GenerateMetrics HiddenResult MemoryReport Message ModelInfo Score Token "
@@ -59,16 +49,34 @@ _HOMES = {
     ),
 }
 _MODULES = ("aio", "testing")
+# Names that core_tasks has now.
+_LEFT = frozenset(
+    [
+        "Calibration",
+        "Decision",
+        "Evaluation",
+        "Item",
+        "ItemResult",
+        "Prompting",
+        "Task",
+        "Trial",
+        "Tuning",
+        "evaluate",
+        "load_calibration",
+        "load_task",
+        "tune",
+    ]
+)
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 __all__ = sorted(_HOME_OF)
 
 
 class _MovedModules:
-    """A finder of the names that modules had before; asked after all others."""
+    """A finder for the old names of modules; used after all others."""
 
     @staticmethod
     def find_spec(name: str, *_: object) -> object:
-        """Return the spec of such a name. See `importlib.abc.MetaPathFinder`."""
+        """Return the spec of an old name. See `importlib.abc.MetaPathFinder`."""
         if not name.startswith("core."):
             return None
         from core.moved import find_spec
@@ -84,6 +92,9 @@ def __getattr__(name: str) -> object:
 
     if name in _MODULES:  # modules, and no names for ``from core import *``
         return import_module(f"core.{name}")
+    if name in _LEFT:
+        what = f"core.{name} is core_tasks.{name} now: import core_tasks, of the extra core[tasks]."
+        raise AttributeError(what, name=name)
     if name not in _HOME_OF:
         module = _sys.modules[__name__]  # with it, Python asks "Did you mean"
         raise AttributeError(f"module 'core' has no attribute {name!r}", name=name, obj=module)

@@ -9,10 +9,6 @@ from core.api import discover as discover
 from core.api import get_backend as get_backend
 from core.api import load_model as load_model
 from core.api import register as register
-from core.base import TextModelBase as TextModelBase
-from core.calibration.value import Calibration as Calibration
-from core.calibration.value import load_calibration as load_calibration
-from core.chat import RenderedPrompt as RenderedPrompt
 from core.errors import AmbiguousBackendError as AmbiguousBackendError
 from core.errors import BackendError as BackendError
 from core.errors import BackendImportError as BackendImportError
@@ -47,11 +43,6 @@ from core.errors import UnknownBackendError as UnknownBackendError
 from core.errors import UnsupportedModelError as UnsupportedModelError
 from core.errors import UnsupportedOperationError as UnsupportedOperationError
 from core.errors import UnsupportedOptionError as UnsupportedOptionError
-from core.evaluation.evaluate import evaluate as evaluate
-from core.evaluation.items import Item as Item
-from core.evaluation.prompts import Prompting as Prompting
-from core.evaluation.result import Evaluation as Evaluation
-from core.evaluation.result import ItemResult as ItemResult
 from core.extensions import Adapting as Adapting
 from core.extensions import Asynchronous as Asynchronous
 from core.extensions import AsyncStream as AsyncStream
@@ -70,6 +61,9 @@ from core.extensions import Submitting as Submitting
 from core.extensions import Tokenizing as Tokenizing
 from core.extensions import TokenPrompts as TokenPrompts
 from core.extensions import Trainable as Trainable
+from core.kit.base import TextModelBase as TextModelBase
+from core.kit.chat import RenderedPrompt as RenderedPrompt
+from core.kit.streams import TokenStreamBase as TokenStreamBase
 from core.options import CancelToken as CancelToken
 from core.options import ClassifyOptions as ClassifyOptions
 from core.options import GenerateConfig as GenerateConfig
@@ -84,17 +78,10 @@ from core.protocols import TextModel as TextModel
 from core.protocols import TokenStream as TokenStream
 from core.registry import BackendEntry as BackendEntry
 from core.secret import Secret as Secret
-from core.streams import TokenStreamBase as TokenStreamBase
-from core.tasks.decision import Decision as Decision
-from core.tasks.files import load_task as load_task
-from core.tasks.task import Task as Task
 from core.training import TrainConfig as TrainConfig
 from core.training import TrainingExample as TrainingExample
 from core.training import TrainingRun as TrainingRun
 from core.training import TrainStep as TrainStep
-from core.tuning.trial import Trial as Trial
-from core.tuning.trial import Tuning as Tuning
-from core.tuning.tune import tune as tune
 from core.types import AttentionSnapshot as AttentionSnapshot
 from core.types import BackendStatus as BackendStatus
 from core.types import BatchResult as BatchResult
@@ -129,7 +116,6 @@ __all__ = [
     "BackendUnavailableError",
     "BatchResult",
     "BatchStreaming",
-    "Calibration",
     "CalibrationError",
     "CancelToken",
     "Capability",
@@ -140,13 +126,11 @@ __all__ = [
     "ClassifyStreaming",
     "ConversionError",
     "CoreError",
-    "Decision",
     "Declaring",
     "Device",
     "DeviceReporting",
     "DiscoveredModel",
     "EmptyPromptError",
-    "Evaluation",
     "EvaluationError",
     "Explaining",
     "GenerateConfig",
@@ -158,8 +142,6 @@ __all__ = [
     "HiddenStates",
     "InvalidModelError",
     "InvalidOptionError",
-    "Item",
-    "ItemResult",
     "LabelError",
     "LoadConfig",
     "LoadOptions",
@@ -178,7 +160,6 @@ __all__ = [
     "OutOfMemoryError",
     "OutputError",
     "PromptTooLongError",
-    "Prompting",
     "ProtocolMismatchError",
     "RenderedPrompt",
     "RequestError",
@@ -187,7 +168,6 @@ __all__ = [
     "Scoring",
     "Secret",
     "Submitting",
-    "Task",
     "TaskError",
     "TextModel",
     "TextModelBase",
@@ -204,8 +184,6 @@ __all__ = [
     "TrainingError",
     "TrainingExample",
     "TrainingRun",
-    "Trial",
-    "Tuning",
     "UnknownBackendError",
     "UnsupportedModelError",
     "UnsupportedOperationError",
@@ -214,11 +192,7 @@ __all__ = [
     "backends",
     "default_backend",
     "discover",
-    "evaluate",
     "get_backend",
-    "load_calibration",
     "load_model",
-    "load_task",
     "register",
-    "tune",
 ]

@@ -1,5 +1,22 @@
-"""``python -m core`` is ``infer-cli``."""
+"""``infer-cli`` and ``python -m core``: the command line, if it is installed."""
 
-from core.cli import main
+from __future__ import annotations
 
-main()
+import sys
+
+
+def main() -> None:
+    """Run ``infer-cli``; if it is missing, exit with 1 and print the install command."""
+    try:
+        from core_cli import main as run
+    except ModuleNotFoundError as error:
+        if error.name != "core_cli":
+            raise
+        from core.known_plugins import install_command
+
+        sys.exit(f"Error: infer-cli is not installed. Install it with: {install_command('cli')}")
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -7,9 +7,9 @@ import time
 from typing import Unpack
 
 from core import log, validate
-from core.base import TextModelBase
 from core.choosing import with_refusals
 from core.errors import InvalidModelError, TokenizerError, UnsupportedModelError
+from core.kit.base import TextModelBase
 from core.models.fingerprint import remember
 from core.models.names import located
 from core.models.stores import discover_in, discover_stores
@@ -31,15 +31,15 @@ def load_model(
 ) -> TextModel:
     """Load the model at ``path``: a directory with config.json and safetensors, or a GGUF file.
 
-    It may also be a name that `discover` shows, ``org/name``, Ollama's ``name:tag`` (with its
-    adapter; what else it has is logged), or the address of a server, ``http://host:port#model``
-    (docs/remote.md). A backend that is named gets whatever is at the path, unless it is in a known
-    format of others, and an address of any scheme; what a backend describes as a model of its own
-    (`core.ModelFinding`) loads by default.
+    It may also be a name that `discover` lists, ``org/name``, Ollama's ``name:tag`` (with its
+    adapter; the layers that are not applied are logged), or the address of a server,
+    ``http://host:port#model`` (docs/remote.md). A named backend receives any path that is not in a
+    known format of other backends, and addresses of any scheme; a model that a backend recognises
+    (`core.ModelFinding`) also loads by default.
 
-    Keywords win over ``config``. Without ``backend`` the best one of this machine is taken
-    (`default_backend`). Raises `ModelError`, `OptionError`, `BackendError`, and TypeError for what
-    is no path.
+    Keywords take precedence over ``config``. Without ``backend`` the best one on this machine is
+    selected (`default_backend`). Raises `ModelError`, `OptionError`, `BackendError`, and TypeError
+    if ``path`` is not a path.
     """
     options.update(hidden(options))  # before any error: tools show the locals of a traceback
     resolved = resolve_load(config, options)
@@ -55,7 +55,7 @@ def load_model(
         backend = REGISTRY.suited(resolved.backend, location)
         model = backend.load_model(location, resolved)
     else:
-        # The model keeps what the others said: its refusals name them.
+        # The model keeps the reasons of the other backends, for its own errors.
         choice = REGISTRY.choose(location)
         backend = choice.backend
         try:
@@ -72,47 +72,46 @@ def load_model(
 
 
 def backends() -> tuple[BackendEntry, ...]:
-    """Everything that is registered, in order of preference. Imports no plugin."""
+    """Return all registered backends, in order of preference. Imports no plugin."""
     return REGISTRY.entries()
 
 
 def backend_status(name: str) -> BackendStatus:
-    """Whether a backend can run here, and what it offers. Never raises."""
+    """Return a backend's status: whether it can run here, and its capabilities. Never raises."""
     return REGISTRY.status(name)
 
 
 def get_backend(name: str) -> Backend:
-    """The backend of this name, available or not. Raises `BackendError`."""
+    """Return the backend of this name, available or not. Raises `BackendError`."""
     return REGISTRY.get(name)
 
 
 def default_backend(path: str | os.PathLike[str]) -> Backend:
-    """The best backend of this machine for a model.
+    """Return the best backend on this machine for a model.
 
-    Walks metal, mlx_cuda, rocm, llama_cpp, mlx_cpu, mlx_lm, then any other, and takes the first
-    that is available, reads the model's format and does not refuse the model. Raises
-    `ModelError`, or `BackendUnavailableError` with each one's reason.
+    It is the first of metal, mlx_cuda, rocm, llama_cpp, mlx_cpu, mlx_lm, then any other, that is
+    available, reads the model's format and supports the model. Raises `ModelError`, or
+    `BackendUnavailableError` with the reason of each backend.
     """
     return REGISTRY.default(located(path).path)
 
 
 def register(backend: Backend) -> None:
-    """Add a backend to this process; it replaces any other of its name."""
+    """Add a backend to this process; it replaces any other with the same name."""
     REGISTRY.register(backend)
 
 
 def discover(
     base_dir: str | os.PathLike[str] | None = None, depth: int = 1
 ) -> list[DiscoveredModel]:
-    """Models on disk, read from their headers; nothing is copied or written.
+    """List the models on disk, described from their headers; nothing is copied or written.
 
-    Those in formats that `core` does not know are described by the backends that read them.
+    Models in formats that `core` does not know are described by the backends that read them.
 
-    ``depth`` counts the levels of directories below ``base_dir``; a directory that is a store of
-    Hugging Face, LM Studio or Ollama is searched as deep as that goes. Without ``base_dir``, the
-    places are searched where people keep models (`core.models.stores`). What is broken, or not
-    all there, is listed with its ``problem``. Raises `ModelNotFoundError` or `ModelAccessError`
-    when ``base_dir`` cannot be listed.
+    ``depth`` counts the levels of directories below ``base_dir``; a store of Hugging Face, LM
+    Studio or Ollama is searched completely. Without ``base_dir``, the usual places for models are
+    searched (`core.models.stores`). A broken or incomplete model is listed with its ``problem``.
+    Raises `ModelNotFoundError` or `ModelAccessError` if ``base_dir`` cannot be listed.
     """
     depth = validate.integer("depth", depth, 0)
     return discover_stores() if base_dir is None else discover_in(base_dir, depth)

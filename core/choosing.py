@@ -1,4 +1,4 @@
-"""Which backend a model is loaded with when the user names none, and why not the others."""
+"""The choice of a backend for a model if the user names none, with reasons."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from core.types import DiscoveredModel, ModelFormat
 
 @dataclass(frozen=True, slots=True)
 class BackendChoice:
-    """The backend chosen for a model, why, and each one passed over with its reason."""
+    """The backend chosen for a model, the reason, and the skipped backends with theirs."""
 
     backend: Backend
     reason: str
     skipped: tuple[tuple[str, str], ...] = ()
     refusals: tuple[tuple[str, str], ...] = ()
-    """Those of ``skipped`` that could run here, and refused the model itself."""
+    """The ones of ``skipped`` that can run here but do not support the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The backends that load a model, the best first; of none, why, in a few words and at length.
+    """The backends that can load a model, best first; if none can, a short and a full reason.
 
-    It is told by headers, as far as backends look: a load may still find more.
+    It is based on the files' headers: a load may still fail.
     """
 
     backends: tuple[str, ...] = ()
@@ -51,10 +51,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The result of asking one backend for a model: it takes it, or ``against`` it is something.
+    """One backend's answer for a model: it accepts it, or ``against`` is the kind of obstacle.
 
     ``described`` is its own description of the model, in a format that `core` did not recognise;
-    ``unsure``: it cannot say, or failed to say, whether such a model is there.
+    ``unsure``: the backend cannot or did not determine whether the model is in its format.
     """
 
     name: str
@@ -71,13 +71,13 @@ def choose(
     path: str | os.PathLike[str],
     needed: Capability | None = None,
 ) -> BackendChoice:
-    """The first of these backends that is available, reads the format and takes the model.
+    """Return the first of these backends that is available and supports the format and the model.
 
-    One that describes the model as its own (`core.ModelFinding`) reads its format. It offers what
-    is ``needed``. Raises `BackendUnavailableError` when those that read the format
-    cannot run here, or do not offer that, `UnsupportedModelError` when those that can refuse the
-    model or its format, and
-    `ModelNotFoundError`, `ModelAccessError` or `InvalidModelError` for the files themselves.
+    A backend that recognises the model as its own (`core.ModelFinding`) reads its format. The
+    backend also supports ``needed``. Raises `BackendUnavailableError` if the backends for the
+    format cannot run here or do not support ``needed``, `UnsupportedModelError` if the available
+    ones do not support the model or its format, and `ModelNotFoundError`, `ModelAccessError` or
+    `InvalidModelError` for the files themselves.
     """
     location = resolve_path(path)
     check_exists(location)
@@ -102,10 +102,10 @@ def judge(
     found: DiscoveredModel | None = None,
     unavailable: Callable[[Backend], str | None] | None = None,
 ) -> Verdict:
-    """Who loads a model: by its files, and the questions that `choose` asks. Does not raise.
+    """Return which backends load a model, with the checks that `choose` makes. Does not raise.
 
-    ``found`` is what discovery knows of it already; ``unavailable`` answers in the place of
-    `unavailability`, for a caller who asks of many models.
+    ``found`` is the model's description from discovery; ``unavailable`` replaces
+    `unavailability`, for a caller that checks many models.
     """
     location = resolve_path(path)
     found = found or model_at(location)
@@ -124,7 +124,7 @@ def judge(
 def _attempted(
     look: Callable[[str], tuple[ModelFormat, ...]], location: str
 ) -> tuple[tuple[ModelFormat, ...], ModelError | None]:
-    """Return the formats that ``look`` recognises at a path, or why there is no sound model."""
+    """Return the formats that ``look`` recognises at a path, or the error of the model."""
     try:
         return look(location), None
     except ModelError as error:
@@ -139,7 +139,7 @@ def _asked(
     needed: Capability | None,
     unavailable: Callable[[Backend], str | None] | None = None,
 ) -> Iterator[_Answer]:
-    """Yield each backend's answer, that of a broken one among them."""
+    """Yield each backend's answer; a broken backend's is its error."""
     unavailable = unavailable or unavailability
     for name in names:
         try:
@@ -150,22 +150,22 @@ def _asked(
 
 
 def own_options(backend: Backend) -> Mapping[str, str]:
-    """The load options of a backend's own, and what each does, where it tells them.
+    """Return the backend-specific load options with their descriptions.
 
-    One that has a mapping ``own_options`` does.
+    They are the mapping ``own_options`` of the backend; empty if it has none.
     """
-    told = getattr(backend, "own_options", {})
-    return {str(name): str(what) for name, what in told.items()}
+    options = getattr(backend, "own_options", {})
+    return {str(name): str(what) for name, what in options.items()}
 
 
 def unavailability(backend: Backend) -> str | None:
-    """Why a backend cannot run here, also where asking it raises; None when it can."""
+    """Return why a backend cannot run here, also if the check raises; None if it can."""
     try:
         if backend.available():
             return None
         return backend.unavailable_reason() or "it gives no reason"
     except ANYTHING as error:
-        return f"asking whether it is available raised {described(error)}"
+        return f"its availability check raised {described(error)}"
 
 
 def _answer(
@@ -184,31 +184,31 @@ def _answer(
         if own.problem:
             return _Answer(name, backend, None, "format", own.problem)
 
-    # The cheap questions first: a probe opens the model's files.
+    # The cheap checks first: a probe opens the model's files.
     if reason_not := unavailable(backend):
         return _Answer(name, backend, own, "machine", reason_not)
     if refused := refusal(backend, location):
         return _Answer(name, backend, own, "model", refused)
     if needed is not None and needed not in backend.capabilities:
-        return _Answer(name, backend, own, "operation", f"it does not offer {needed}")
+        return _Answer(name, backend, own, "operation", f"it does not support {needed}")
     return _Answer(name, backend, own)
 
 
 def _of_another_format(
     name: str, backend: Backend, formats: Collection[str], fault: str
 ) -> _Answer:
-    """Return the answer of a backend to a model in formats of others, or in none that is known."""
+    """Return a backend's answer for a model in other formats, or in an unknown format."""
     reads = ", ".join(sorted(backend.formats)) or "nothing"
-    says = describes(backend) or FORMATS.issuperset(backend.formats)
+    decides = describes(backend) or FORMATS.issuperset(backend.formats)
     if fault:
         reason = f"it reads {reads}, and {fault}"
     elif formats:
         reason = f"it reads {reads}; this model is {' and '.join(formats)}"
-    elif says:
-        reason = f"it reads {reads}, and this is not such a model"
+    elif decides:
+        reason = f"it reads {reads}; this is not such a model"
     else:
-        reason = f"it reads {reads}; if this is such a model, name it: backend={name!r}"
-    return _Answer(name, backend, None, "format", reason, unsure=bool(fault) or not says)
+        reason = f"it reads {reads}; if this is such a model, select it: backend={name!r}"
+    return _Answer(name, backend, None, "format", reason, unsure=bool(fault) or not decides)
 
 
 def _read_by(answer: _Answer, formats: Collection[str]) -> Collection[str]:
@@ -217,55 +217,56 @@ def _read_by(answer: _Answer, formats: Collection[str]) -> Collection[str]:
 
 
 def refusal(backend: Backend, location: str) -> str | None:
-    """Why a backend would not load a model, as far as it can tell beforehand."""
+    """Return why a backend would not load a model, or None if its probe has no objection."""
     if not isinstance(backend, ModelProbe):
         return None
     try:
         return backend.refusal(location)
     except ANYTHING as error:
-        return f"asking whether it takes the model raised {described(error)}"
+        return f"its check of the model raised {described(error)}"
 
 
-_SHORT = 80  # characters of a reason that stands in a table
+_SHORT = 80  # characters of a reason in a table
 
 
 def _of_nobody(location: str, formats: Collection[str], answers: Sequence[_Answer]) -> str:
-    """Why no backend loads a model, in a few words: what the best of them says of it, first."""
+    """Return a short reason why no backend loads a model: the best backend's, if it has one."""
     for answer in answers:
         if answer.against == "model":
             return _in_short(answer.reason, location)
     unable = any(answer.against == "machine" for answer in answers)
     form = " or ".join(formats or _own_formats(answers))
     if unable:
-        return f"what reads {form} cannot run here"
-    return f"nothing that is installed reads {form}"
+        return f"the backends for {form} cannot run here"
+    return f"no installed backend reads {form}"
 
 
 def _in_short(reason: str, location: str) -> str:
-    """The first sentence of a reason, without the path that everybody knows."""
+    """Return the first sentence of a reason, without the path, which the reader knows."""
     for known in (repr(location), location):
         reason = reason.replace(f"{known}/", "").replace(known, "it")
     words = reason.split("\n")[0].split(". ")[0].split(" (")[0].rstrip(".")
     words = words.removeprefix("it cannot be loaded: ").removeprefix("it cannot be used: ")
+    words = words.removeprefix("Cannot load it: ")
     return words if len(words) <= _SHORT else f"{words[: _SHORT - 1].rstrip()}…"
 
 
 def _why(name: str, formats: Collection[str]) -> str:
     return (
         f"{name} is the first backend, in the order {', '.join(PREFERENCE)} and then any other, "
-        f"that reads {' or '.join(formats)}, can run on this machine and does not refuse the model"
+        f"that reads {' or '.join(formats)}, can run on this machine and supports the model"
     )
 
 
 def with_refusals(error: ModelError, choice: BackendChoice) -> ModelError:
-    """The error of a load by default, behind the reasons of the backends that come before.
+    """Return the error of a default load, after the reasons of the backends tried before.
 
-    What is wrong with a model's files, they may have told better.
+    Their reasons may describe the problem with the model's files better.
     """
     if not choice.refusals:
         return error
-    told = "\n".join(f"{name}: {reason}" for name, reason in choice.refusals)
-    return type(error)(f"{told}\n{choice.backend.name}, which was tried then: {error}")
+    refusal_lines = "\n".join(f"{name}: {reason}" for name, reason in choice.refusals)
+    return type(error)(f"{refusal_lines}\n{choice.backend.name}, tried next: {error}")
 
 
 def _nothing_fits(
@@ -274,9 +275,9 @@ def _nothing_fits(
     wrong: ModelError | None,
     answers: Sequence[_Answer],
 ) -> BackendUnavailableError | ModelError:
-    """The error, with what may be the cause first: a refusal of the model itself.
+    """Return the error, with the likeliest cause first: the model itself is not supported.
 
-    It is ``wrong`` where `core` recognises no sound model and no backend describes one.
+    It is ``wrong`` if `core` recognises no valid model and no backend describes one.
     """
     if wrong is not None:
         formats = _own_formats(answers)
@@ -293,18 +294,18 @@ def _nothing_fits(
 
     if "model" in by_kind:
         lines = _lines(by_kind, "model", "operation", "format") + elsewhere
-        return UnsupportedModelError(f"No backend on this machine loads {location!r}.{lines}")
+        return UnsupportedModelError(f"No available backend can load {location!r}:{lines}")
     if "operation" in by_kind:
         lines = _lines(by_kind, "operation", "format") + elsewhere
-        what = f"No backend on this machine does that with {' or '.join(formats)}."
+        what = f"No available backend supports this with {' or '.join(formats)} models:"
         return BackendUnavailableError("", f"{what}{lines}{advice}")
     if "machine" in by_kind:
         lines = _lines(by_kind, "machine", "format")
-        what = f"No installed backend that could load {location!r} runs on this machine."
+        what = f"The backends for {location!r} cannot run on this machine:"
         return BackendUnavailableError("", f"{what}{lines}{advice}")
     if "format" in by_kind:
         lines = _lines(by_kind, "format")
-        return UnsupportedModelError(f"No installed backend loads {location!r}.{lines}{advice}")
+        return UnsupportedModelError(f"No installed backend can load {location!r}:{lines}{advice}")
     return BackendUnavailableError("", f"No backend is installed. {get_one}")
 
 
@@ -330,4 +331,4 @@ def _elsewhere(answers: Sequence[_Answer]) -> str:
     if not answers:
         return ""
     names = ", ".join(answer.name for answer in answers)
-    return f"\nNot on this machine: {names} (infer-cli backends says why)."
+    return f"\nNot available on this machine: {names} (see `infer-cli backends`)."

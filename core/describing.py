@@ -1,4 +1,4 @@
-"""What a path is to one backend (`core.ModelFinding`): its answer, or what is wrong with that."""
+"""A backend's description of a path (`core.ModelFinding`), or the fault in its answer."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _USUAL = DiscoveredModel("", "", 0, 0, 0, "", 0, "")  # a value of the right typ
 
 
 def describes(backend: Backend) -> bool:
-    """Return whether a backend describes models of its own. Does not raise."""
-    with suppress(*ANYTHING):  # a property of its own may raise
+    """Return whether a backend describes models (`core.ModelFinding`). Does not raise."""
+    with suppress(*ANYTHING):  # a property of the backend may raise
         return isinstance(backend, ModelFinding)
     return False
 
 
 def described_by(backend: Backend, path: str) -> tuple[DiscoveredModel | None, str]:
-    """Return the model that a path is to a backend, and the fault where its answer is wrong.
+    """Return a backend's description of a path, and the fault if its answer is invalid.
 
-    Neither, where it is not one of its models, and of a backend that describes none. Does not
-    raise.
+    Both are empty if the path is not one of its models, and for a backend that describes none.
+    Does not raise.
     """
     return _asked(backend, path) if describes(backend) else (None, "")
 
@@ -57,9 +57,9 @@ def _asked(backend: Backend, path: str) -> tuple[DiscoveredModel | None, str]:
 
 
 def _fault(model: object, path: str, backend: Backend) -> str:
-    """Return what is wrong with a description, in words for its author; empty for a sound one."""
+    """Return the fault of a description, for the backend's author; empty for a valid one."""
     if not isinstance(model, DiscoveredModel):
-        return f"a {type(model).__name__}, and not a core.DiscoveredModel"
+        return f"a {type(model).__name__}, not a core.DiscoveredModel"
     if model.path != path:
         return f"a model of another path ({model.path!r})"
     for each in fields(model):
@@ -67,5 +67,5 @@ def _fault(model: object, path: str, backend: Backend) -> str:
         if not isinstance(value, int | float if isinstance(usual, float) else type(usual)):
             return f"a model whose {each.name} is {value!r}"
     if model.format not in backend.formats:
-        return f"a model of the format {model.format!r}, which its formats do not name"
+        return f"a model of the format {model.format!r}, which is not one of its formats"
     return ""

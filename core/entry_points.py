@@ -1,6 +1,6 @@
 """Entry points of one group, read from metadata so that one broken distribution hides only itself.
 
-``importlib.metadata.entry_points()`` raises for everybody when any installed
+``importlib.metadata.entry_points()`` raises for all groups if any installed
 ``entry_points.txt`` is malformed, and indexing it by a doubled name silently takes the first.
 Format: https://packaging.python.org/en/latest/specifications/entry-points/
 """
@@ -34,14 +34,14 @@ class EntryPointRecord:
 
 @dataclass(frozen=True, slots=True)
 class EntryPointFailure:
-    """A distribution whose entry points could not be read, and why."""
+    """A distribution whose entry points could not be read, and the error."""
 
     distribution: str
     error: Exception
 
 
 def read_group(group: str) -> tuple[tuple[EntryPointRecord, ...], tuple[EntryPointFailure, ...]]:
-    """All entry points of a group, sorted by name and distribution, and what failed.
+    """Return all entry points of a group, sorted by name and distribution, and the failures.
 
     Of several copies of one distribution the first on ``sys.path`` counts, as for imports.
     """

@@ -1,4 +1,4 @@
-"""Every error that this project raises on purpose, as one tree.
+"""The tree of errors that this project raises on purpose.
 
 ::
 
@@ -6,30 +6,30 @@
     ├── OptionError (ValueError)             an option of a call or of a load
     │   ├── InvalidOptionError               the value is out of range or of the wrong type
     │   ├── LabelError                       the set of labels cannot be scored
-    │   └── UnsupportedOptionError           the value is fine, this backend cannot honour it
-    ├── UnsupportedOperationError            this backend does not offer the operation
+    │   └── UnsupportedOptionError           a valid option that this backend does not support
+    ├── UnsupportedOperationError            this backend does not support the operation
     ├── BackendError
     │   ├── UnknownBackendError (LookupError)
     │   ├── BackendUnavailableError          installed, cannot run on this machine
     │   ├── BackendImportError               its plugin failed to import
     │   ├── AmbiguousBackendError            two distributions claim one name
     │   ├── ProtocolMismatchError            written for another version of the contract
-    │   └── BackendProcessError              its helper process died, hung, or spoke nonsense
+    │   └── BackendProcessError              its helper process died, hung, or broke its protocol
     ├── ModelError
     │   ├── ModelNotFoundError (FileNotFoundError)
     │   ├── ModelAccessError (PermissionError)
     │   ├── InvalidModelError                broken files: config, weights
     │   ├── TokenizerError                   tokenizer missing or broken
-    │   ├── UnsupportedModelError            sound files, no backend code for them
+    │   ├── UnsupportedModelError            valid files, no backend code for them
     │   ├── ModelBusyError                   the call would wait for its own thread
     │   └── ModelClosedError                 used after close()
     ├── TaskError (ValueError)               a task, or its file, is broken
-    │   └── CalibrationError                 it cannot be fitted, read, or used here
-    ├── EvaluationError (ValueError)         an item cannot be asked, marked or compared
+    │   └── CalibrationError                 a calibration cannot be fitted, read, or used here
+    ├── EvaluationError (ValueError)         an item cannot be run, marked or compared
     ├── TrainingError (ValueError)           nothing can be learned, or learning had to stop
     ├── ConversionError                      a model could not be converted
-    ├── OutputError (OSError)                a file is not this program's to write or replace
-    └── RequestError                         one prompt failed; others are not touched
+    ├── OutputError (OSError)                an output file must not be written or replaced
+    └── RequestError                         one prompt failed; the others are unaffected
         ├── EmptyPromptError
         ├── PromptTooLongError
         ├── ChatTemplateError
@@ -37,8 +37,8 @@
         ├── GenerationCancelled
         └── GenerationTimeout (TimeoutError)
 
-Every message says what happened, to what, and what to do next. Every error survives pickling,
-so it may cross a process border inside a result.
+Every message states what failed, with its value, and the next step. Every error can be pickled,
+so a result may carry it to another process.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _restore(cls: type[CoreError], args: tuple[object, ...], state: dict[str, ob
 
 
 class CoreError(Exception):
-    """Root of the tree: ``except CoreError`` catches whatever this project raises on purpose."""
+    """Base class of all errors that this project raises on purpose."""
 
     def __reduce__(self) -> tuple[object, ...]:
         # Subclasses take other arguments than the message, which plain pickling replays.
@@ -65,40 +65,41 @@ class CoreError(Exception):
 
 
 class OptionError(CoreError, ValueError):
-    """An option of a call or of a load cannot be used."""
+    """Unusable option of a call or of a load."""
 
 
 class InvalidOptionError(OptionError):
-    """An option has a wrong value. Attributes: ``option``, ``value``, ``expected``."""
+    """Invalid value of an option. Attributes: ``option``, ``value``, ``expected``."""
 
     def __init__(self, option: str, value: object, expected: str) -> None:
         self.option, self.value, self.expected = option, value, expected
         super().__init__(f"{option}={_short(value)} is not valid: expected {expected}.")
 
     def __reduce__(self) -> tuple[object, ...]:
-        # The value may be anything, also something that cannot be pickled.
+        # The value may be any object, even one that cannot be pickled.
         plain = isinstance(self.value, str | int | float | None)
         state = {**self.__dict__, "value": self.value if plain else _short(self.value)}
         return _restore, (type(self), self.args, state)
 
 
 class LabelError(OptionError):
-    """The labels of a classify call cannot be told apart or cannot be scored."""
+    """Labels of a classify call that the model cannot distinguish or score."""
 
 
 class UnsupportedOptionError(OptionError):
-    """A backend cannot honour an option. Attributes: ``option``, ``backend``."""
+    """Option that a backend does not support. Attributes: ``option``, ``backend``."""
 
     def __init__(self, option: str, backend: str, advice: str = "") -> None:
         self.option, self.backend = option, backend
         advice = advice or f"Leave {option} at its default."
-        super().__init__(f"Backend {backend!r} cannot honour the option {option!r}. {advice}")
+        super().__init__(f"Backend {backend!r} does not support the option {option!r}. {advice}")
 
 
 class UnsupportedOperationError(CoreError):
-    """A backend does not offer an operation. Attributes: ``operation``, ``backend``.
+    """Operation that a backend does not support. Attributes: ``operation``, ``backend``.
 
-    ``refused`` are backends that do offer it, each with its reason not to load this model.
+    ``offered_by`` names the other backends that support it. ``refused`` pairs the backends that
+    support it but do not load this model with their reasons.
     """
 
     def __init__(
@@ -108,34 +109,35 @@ class UnsupportedOperationError(CoreError):
         offered_by: Sequence[str] = (),
         refused: Sequence[tuple[str, str]] = (),
     ) -> None:
-        # A backend that offers it with other models is not an alternative to itself.
+        # A backend that supports it for other models is not an alternative to itself.
         self.offered_by = tuple(name for name in offered_by if name != backend)
         self.operation, self.backend, self.refused = operation, backend, tuple(refused)
         names = ", ".join(self.offered_by)
-        nobody = "It does with other models." if offered_by else "No backend on this machine does."
-        hint = f"Backends here that do: {names}." if names else nobody
+        only_itself = "It supports it for other models."
+        no_backend = only_itself if offered_by else "No available backend supports it."
+        hint = f"Supported by: {names}." if names else no_backend
         if refused:
-            told = "".join(f"\n  {name}: {reason}" for name, reason in refused)
-            others = f" {hint}" if names else ""
-            hint = f"What does refuses this model:{told}{others}"
-        super().__init__(f"Backend {backend!r} does not offer {operation}. {hint}")
+            refusal_lines = "".join(f"\n  {name}: {reason}" for name, reason in refused)
+            others = f"\n{hint}" if names else ""
+            hint = f"These support it but cannot load this model:{refusal_lines}{others}"
+        super().__init__(f"Backend {backend!r} does not support {operation}. {hint}")
 
 
 # --------------------------------------------------------------------------- backends
 
 
 class BackendError(CoreError):
-    """A backend cannot be found, imported, or used."""
+    """Backend that cannot be found, imported, or used."""
 
 
 class UnknownBackendError(BackendError, LookupError):
-    """No installed distribution registers this name."""
+    """Backend name that no installed distribution registers."""
 
 
 class BackendUnavailableError(BackendError):
-    """The backend is installed and cannot run here. Attributes: ``backend``, ``reason``.
+    """Installed backend that cannot run on this machine. Attributes: ``backend``, ``reason``.
 
-    ``backend`` is empty where none was asked for, and none is there.
+    ``backend`` is empty if none was named and none is available.
     """
 
     def __init__(self, backend: str, reason: str) -> None:
@@ -144,26 +146,26 @@ class BackendUnavailableError(BackendError):
 
 
 class BackendImportError(BackendError):
-    """A backend's plugin raised while it was imported; the cause is chained."""
+    """Failed import of a backend's plugin; the cause is chained."""
 
 
 class AmbiguousBackendError(BackendError):
-    """Several distributions register one backend name."""
+    """Backend name that several distributions register."""
 
 
 class ProtocolMismatchError(BackendError):
-    """A backend was written for another version of the contract."""
+    """Backend that was written for another version of the contract."""
 
 
 class BackendProcessError(BackendError):
-    """A backend's helper process died, fell silent, or broke its protocol.
+    """Failed helper process of a backend: it died, hung, or broke its protocol.
 
-    Attributes: ``stderr_tail``, the last lines that the process wrote to stderr.
+    Attribute: ``stderr_tail``, the last lines that the process wrote to stderr.
     """
 
     def __init__(self, message: str, stderr_tail: str = "") -> None:
         self.stderr_tail = stderr_tail
-        tail = f"\nIts last words on stderr:\n{stderr_tail}" if stderr_tail else ""
+        tail = f"\nThe end of its stderr:\n{stderr_tail}" if stderr_tail else ""
         super().__init__(message + tail)
 
 
@@ -171,68 +173,65 @@ class BackendProcessError(BackendError):
 
 
 class ModelError(CoreError):
-    """A model cannot be loaded or used."""
+    """Model that cannot be loaded or used."""
 
 
 class ModelNotFoundError(ModelError, FileNotFoundError):
-    """There is nothing at this path, or nothing that looks like a model."""
+    """Path that does not exist, or does not hold a model."""
 
 
 class ModelAccessError(ModelError, PermissionError):
-    """The model is there and this process may not read it."""
+    """Model files that this process has no permission to read."""
 
 
 class InvalidModelError(ModelError):
-    """The model's files are broken or contradict one another."""
+    """Model files that are broken or contradict one another."""
 
 
 class TokenizerError(ModelError):
-    """The model's tokenizer is missing or broken."""
+    """Missing or broken tokenizer of a model."""
 
 
 class UnsupportedModelError(ModelError):
-    """The files are sound, and the backend has no code for this model."""
+    """Model with valid files that the backend has no code for."""
 
 
 class ModelBusyError(ModelError):
-    """The call would wait for something that its own thread has to finish first."""
+    """Call that would deadlock: it waits for work that its own thread has to finish first."""
 
 
 class ModelClosedError(ModelError):
-    """The model was used after ``close()``."""
+    """Use of a model after ``close()``."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or "The model is closed. Load it again with core.load_model().")
 
 
 class ConversionError(CoreError):
-    """A model could not be converted to another format."""
+    """Failed conversion of a model to another format."""
 
 
 class OutputError(CoreError, OSError):
-    """A place where nothing is written: what is there was written by others, or is no plain file.
-
-    Nothing was changed.
-    """
+    """Output path that was not written: another program's file, or not a regular file."""
 
 
 class TaskError(CoreError, ValueError):
-    """A task, or the file of one, is broken or contradicts itself."""
+    """Task, or task file, that is broken or contradicts itself."""
 
 
 class CalibrationError(TaskError):
-    """A calibration cannot be fitted to these rows, read from this file, or used with this task."""
+    """Calibration that cannot be fitted to these rows, read from this file, or used here."""
 
 
 class EvaluationError(CoreError, ValueError):
-    """An item of an evaluation, its prompt, or what it is compared with cannot be used."""
+    """Unusable item of an evaluation, prompt of one, or evaluation to compare with."""
 
 
 class TrainingError(CoreError, ValueError):
-    """Nothing can be learned from these examples, or training had to stop at a step.
+    """Examples that nothing can be learned from, or training that had to stop at a step.
 
-    ``step`` is the one that failed, 0 where none was begun; ``checkpoint`` the path of the last
-    good one, None without any.
+    ``step`` is the number of the failed step, 0 if none was started. ``checkpoint`` is the path of
+    the last good checkpoint, or None.
     """
 
     def __init__(self, message: str, step: int = 0, checkpoint: str | None = None) -> None:
@@ -244,21 +243,21 @@ class TrainingError(CoreError, ValueError):
 
 
 class RequestError(CoreError):
-    """One prompt failed. In a batch it is that row's ``error``; the other rows finish."""
+    """Failure of one prompt. In a batch it is that row's ``error``; the other rows finish."""
 
 
 class EmptyPromptError(RequestError):
-    """The prompt has no text."""
+    """Prompt without text."""
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(message or "The prompt is empty. Give it at least one character.")
+        super().__init__(message or "The prompt is empty. Pass at least one character.")
 
 
 class PromptTooLongError(RequestError):
-    """The prompt does not fit the context. Attributes in tokens: ``length``, ``limit``.
+    """Prompt that does not fit the context. Attributes, in tokens: ``length``, ``limit``.
 
-    ``own`` is the context that the model was made for, 0 where that is not known; ``at_least``: the
-    length is a lower bound, of a prompt too long to be tokenised.
+    ``own`` is the context length that the model was trained for, 0 if unknown. With ``at_least``,
+    ``length`` is a lower bound: the prompt was too long to tokenise.
     """
 
     def __init__(
@@ -273,57 +272,57 @@ class PromptTooLongError(RequestError):
         self.length, self.limit, self.what = length, limit, what
         self.own, self.at_least = own, at_least
         if own and limit >= own:
-            advice = "Shorten it: the model was made for no more."
+            advice = "Shorten it: the model supports no larger context."
         else:
-            most = f"of at most {own}" if own else "if it was made for one"
+            most = f"at most {own}" if own else "if it supports one"
             advice = f"Shorten it, or load the model with a larger context_len, {most}."
         size = f"{'at least ' * at_least}{length} tokens"
-        super().__init__(f"{what} is {size} long and the context holds {limit}. {advice}")
+        super().__init__(f"{what} is too long: {size}; the context limit is {limit}. {advice}")
 
 
 class ChatTemplateError(RequestError):
-    """The model's chat template is missing, broken, or refuses these messages."""
+    """Chat template that is missing, broken, or rejects these messages."""
 
 
 class OutOfMemoryError(RequestError, MemoryError):
-    """The device had no memory left for this request."""
+    """Request that ran out of device memory."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        # MemoryError allows no __new__ from outside; the message is all there is to replay.
+        # MemoryError.__new__ cannot be called from outside; only the message needs replaying.
         return type(self), self.args, self.__dict__
 
 
 class GenerationCancelled(RequestError):
-    """The request's ``cancel`` was set."""
+    """Request that was stopped because its ``cancel`` was set."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or "The request was cancelled.")
 
 
 class GenerationTimeout(RequestError, TimeoutError):
-    """The request took longer than its ``timeout``. Attribute: ``seconds``."""
+    """Request that took longer than its ``timeout``. Attribute: ``seconds``."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         super().__init__(
             f"The request was stopped after its timeout of {seconds:g} s. "
-            "Raise timeout, or ask for fewer tokens."
+            "Raise the timeout, or request fewer tokens."
         )
 
 
 ANYTHING = (Exception, SystemExit)
-"""What the code of a plugin may raise without taking other plugins down with it."""
+"""Exceptions from plugin code that must not affect other plugins."""
 
 
 def _short(value: object, limit: int = 80) -> str:
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - integers beyond Python's print limit, foreign objects
-        text = f"<{type(value).__name__} that cannot be shown>"
+        text = f"<{type(value).__name__} that cannot be displayed>"
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def described(error: BaseException) -> str:
-    """An error in one line: ours speak for themselves, others need their type."""
+    """Return an error as one line; the type is included for errors from outside this module."""
     name, text = type(error).__name__, str(error)
     return text if type(error).__module__ == __name__ else f"{name}: {text}".rstrip(": ")

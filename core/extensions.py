@@ -1,7 +1,7 @@
-"""Optional protocols, one idea each. ``isinstance(model, Scoring)`` asks for one.
+"""Optional protocols, one feature each. ``isinstance(model, Scoring)`` checks for one.
 
-Each has its name in `Capability`; what a backend declares and what ``isinstance`` answers on its
-models must agree. They hold methods only, so that asking never runs a property.
+Each has its name in `Capability`; the capabilities that a backend declares must agree with
+``isinstance`` on its models. They have methods only, so that the check never runs a property.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ Item = TypeVar("Item", covariant=True)
 @all_options_named
 @runtime_checkable
 class Tokenizing(Protocol):
-    """A model that shows its tokenizer."""
+    """A model that exposes its tokenizer."""
 
     def encode(self, text: str) -> list[int]:
-        """Token ids as the model would read this prompt, a leading BOS included."""
+        """Return the token ids that the model reads for this prompt, including a leading BOS."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of these ids, special tokens left out."""
+        """Return the text of these ids without special tokens."""
         ...
 
     def render_chat(
@@ -65,13 +65,13 @@ class Tokenizing(Protocol):
 
 @runtime_checkable
 class Submitting(Protocol):
-    """A model that takes new requests while others run."""
+    """A model that accepts new requests while others run."""
 
     def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> TokenStream:
-        """Queue a request from any thread; its tokens wait in the stream.
+        """Queue a request from any thread; the stream buffers its tokens.
 
-        Work begins at the call and goes on, whether or not the stream is read. Raises at the call
-        what ``generate`` raises there; what goes wrong later is raised from the stream.
+        Work begins at the call and continues whether or not the stream is read. Raises at the call
+        what ``generate`` raises there; later errors are raised from the stream.
         """
         ...
 
@@ -79,7 +79,7 @@ class Submitting(Protocol):
 @all_options_named
 @runtime_checkable
 class BatchStreaming(Protocol):
-    """A model that hands out a batch's tokens as they come."""
+    """A model that streams the tokens of a batch."""
 
     def batch_stream(
         self,
@@ -88,12 +88,12 @@ class BatchStreaming(Protocol):
         /,
         **options: Unpack[GenerateOptions],
     ) -> Iterator[tuple[int, Token]]:
-        """Pairs of row index and token, in the order they are made.
+        """Return pairs of row index and token, in the order of generation.
 
         Options are checked at the call: TypeError for an unknown keyword, `OptionError` for a
-        value. Work begins at the first ``next()``. A row that fails gives no more pairs, and the
-        others go on; when all rows have ended, the error of the first that failed, by its index,
-        is raised.
+        value. Work begins at the first ``next()``. A row that fails yields no more pairs, and the
+        others continue; when all rows have ended, the error of the failed row with the lowest
+        index is raised.
         """
         ...
 
@@ -110,10 +110,10 @@ class ClassifyStreaming(Protocol):
         /,
         **options: Unpack[ClassifyOptions],
     ) -> Iterator[ClassifyResult]:
-        """One result per prompt, in input order.
+        """Return one result per prompt, in input order.
 
         Options are checked at the call: TypeError for an unknown keyword, `OptionError` for a
-        value. What is wrong with one prompt is its result's ``error``, and the others go on.
+        value. A failure of one prompt is its result's ``error``, and the others continue.
         """
         ...
 
@@ -131,9 +131,9 @@ class Scoring(Protocol):
         /,
         **options: Unpack[RequestOptions],
     ) -> list[Score]:
-        """How likely ``continuations[i]`` is after ``prompts[i]``.
+        """Return the log-probability of each ``continuations[i]`` after ``prompts[i]``.
 
-        What is wrong with one pair is its score's ``error``; so are `GenerationCancelled` and
+        A failure of one pair is its score's ``error``; so are `GenerationCancelled` and
         `GenerationTimeout`. Raises TypeError for an unknown keyword, `OptionError` for a value.
         """
         ...
@@ -142,10 +142,10 @@ class Scoring(Protocol):
 @all_options_named
 @runtime_checkable
 class TokenPrompts(Protocol):
-    """A model that takes prompts as token ids: for code that has its own way from text to ids.
+    """A model that takes prompts as token ids, for code with its own tokenisation.
 
-    The ids are read as they are: no BOS is added, and special tokens are what they stand for. So
-    the ids that `Tokenizing.encode` makes of a text come to what the text comes to.
+    The ids are used unchanged: no BOS is added, and the ids of special tokens are special tokens.
+    So the ids from `Tokenizing.encode` give the same result as the text.
     """
 
     def generate_tokens(
@@ -158,14 +158,14 @@ class TokenPrompts(Protocol):
         num_samples: int = 1,
         **options: Unpack[GenerateOptions],
     ) -> list[TokenSequence]:
-        """``batch_generate`` of ids: one prompt or many, ragged, or padded on the left.
+        """Run ``batch_generate`` on ids: one prompt or many, ragged, or padded on the left.
 
-        ``attention_mask`` has 0 for padding and 1 for a prompt's tokens, False and True will do.
-        Each prompt gets ``num_samples`` sequences, side by side, from one prefill of it. With a
-        seed the first of them is what ``generate`` draws with that seed, and the others draw
-        differently, each time alike; greedy ones are equal. What is wrong with one prompt is the
-        ``error`` of its sequences. Raises TypeError for what is no list of ids, `OptionError` for
-        what is no id, and for a mask of another shape or with a hole.
+        ``attention_mask`` has 0 or False for padding and 1 or True for a prompt's tokens. Each
+        prompt gets ``num_samples`` sequences, decoded concurrently after one prefill. With a seed
+        the first of them equals the output of ``generate`` with that seed, and the others differ
+        but are repeatable; greedy ones are equal. A failure of one prompt is the ``error`` of its
+        sequences. Raises TypeError for prompts that are not lists of ids, `OptionError` for an
+        invalid id, and for a mask of another shape or with a hole.
         """
         ...
 
@@ -176,7 +176,7 @@ class TokenPrompts(Protocol):
         /,
         **options: Unpack[GenerateOptions],
     ) -> TokenStream:
-        """``generate`` of ids. Raises like ``generate_tokens``."""
+        """Run ``generate`` on ids. Raises like ``generate_tokens``."""
         ...
 
     def score_tokens(
@@ -187,10 +187,10 @@ class TokenPrompts(Protocol):
         /,
         **options: Unpack[RequestOptions],
     ) -> list[Score]:
-        """How likely the ids ``continuations[i]`` are after the ids ``prompts[i]``.
+        """Return the log-probability of the ids ``continuations[i]`` after the ids ``prompts[i]``.
 
-        As ``score``, with no question about which tokens a continuation has: a text from its
-        beginning is scored behind the model's BOS, or another token of the caller's choice.
+        Like ``score``, but the caller sets the token boundaries: to score a text from its start,
+        pass the model's BOS, or another token, as the prompt.
         """
         ...
 
@@ -198,7 +198,7 @@ class TokenPrompts(Protocol):
 @all_options_named
 @runtime_checkable
 class HiddenStates(Protocol):
-    """A model that shows what it makes of a prompt: features for a classifier behind it."""
+    """A model that exposes its hidden states, as features for a classifier."""
 
     def hidden_states(
         self,
@@ -209,17 +209,18 @@ class HiddenStates(Protocol):
         layers: Sequence[int] = (-1,),
         **options: Unpack[RequestOptions],
     ) -> list[HiddenResult]:
-        """The hidden states at the last token of each prompt; one result per prompt, in order.
+        """Return the hidden states at the last token of each prompt, one result each, in order.
 
-        ``layers`` are numbers: 0 the embeddings, n what the n-th block puts out, and
-        ``info.num_layers``, or -1, the last block's output behind the final norm, which the head
-        reads; negative ones count from there. Every model has -1. `UnsupportedOptionError` at the
-        call for a layer that the backend does not show, `OptionError` for one that is none.
+        ``layers`` are numbers: 0 is the embeddings, n the output of the n-th layer, and
+        ``info.num_layers``, or -1, the last layer's output after the final norm, which is the
+        input of the LM head; negative numbers count back from there. Every model has -1. Raises
+        `UnsupportedOptionError` at the call for a layer that the backend does not expose,
+        `OptionError` for a layer that does not exist.
 
         Two runs of one prompt, alone or in a batch, may differ by ``info.logit_tolerance`` times
-        the state's length as a vector, and by a quarter of it at most.
+        the state's length as a vector, and by at most a quarter of that length.
 
-        What is wrong with one prompt is its result's ``error``; so are `GenerationCancelled` and
+        A failure of one prompt is its result's ``error``; so are `GenerationCancelled` and
         `GenerationTimeout`. Raises TypeError for an unknown keyword.
         """
         ...
@@ -228,7 +229,7 @@ class HiddenStates(Protocol):
 @all_options_named
 @runtime_checkable
 class AttentionInspector(Protocol):
-    """A model that shows its attention keys."""
+    """A model that exposes its attention keys."""
 
     def inspect_attention(
         self,
@@ -237,9 +238,9 @@ class AttentionInspector(Protocol):
         /,
         **options: Unpack[RequestOptions],
     ) -> AttentionSnapshot:
-        """The keys that one prefill of this prompt computes.
+        """Return the keys that one prefill of this prompt computes.
 
-        Raises `RequestError` for a prompt that cannot run, or that ``cancel`` or ``timeout``
+        Raises `RequestError` for a prompt that cannot run or that ``cancel`` or ``timeout``
         stopped; TypeError for an unknown keyword, `OptionError` for a value.
         """
         ...
@@ -247,71 +248,75 @@ class AttentionInspector(Protocol):
 
 @runtime_checkable
 class MemoryReporting(Protocol):
-    """A model that knows its device memory."""
+    """A model that reports its device memory."""
 
     def memory(self) -> MemoryReport:
-        """The device memory held now, and the peak since the last reset."""
+        """Return the device memory held now, and the peak since the last reset."""
         ...
 
     def reset_peak_memory(self) -> None:
-        """Start the peak anew."""
+        """Reset the peak to the memory that is in use now."""
         ...
 
 
 @runtime_checkable
 class Explaining(Protocol):
-    """A model that says what was chosen for the user, and why."""
+    """A model that reports automatically chosen settings, with the reasons."""
 
     def choices(self) -> Sequence[Choice]:
-        """The device at least; dtype, BLAS, batch size and the like: each with its reason."""
+        """Return the chosen settings, each with its reason: at least the device.
+
+        Others are for example the dtype, the BLAS and the batch size.
+        """
         ...
 
 
 @runtime_checkable
 class Adapting(Protocol):
-    """A model that runs several adapters over one set of weights, which are in memory once."""
+    """A model that runs several adapters over one copy of the weights in memory."""
 
     def with_adapter(self, path: str | os.PathLike[str] | None, /) -> TextModel:
-        """The same model with another adapter, and with none for None.
+        """Return the same model with another adapter, or without one if ``path`` is None.
 
-        It is a model of its own beside this one: either may be closed first, and both may be used
-        at once. What one keeps between calls is never the other's. Raises what loading with
-        ``adapter_path`` raises, and this model goes on as it was.
+        The returned model is independent of this one: either may be closed first, both may be used
+        at once, and they share no caches. Raises the errors of a load with ``adapter_path``, which
+        leave this model unchanged.
         """
         ...
 
 
 @runtime_checkable
 class Declaring(Protocol):
-    """A model that says itself what it offers, of a backend whose models differ in that.
+    """A model that declares its own capabilities, if the models of its backend differ in them.
 
-    So do models behind a server, which offer what that server does. Their backend's
-    ``capabilities`` are the most that any of them offers; `core.support.offered` asks both.
+    For example, a server's model supports what that server supports. The backend's
+    ``capabilities`` are all that any of its models supports; `core.kit.support.offered` combines
+    both.
     """
 
     def declared(self) -> frozenset[Capability]:
-        """What this model offers, load options and the backend's own protocols included.
+        """Return the model's capabilities, including load options and protocols of the backend.
 
-        It is the same from load to close, and what ``isinstance`` says of the model agrees.
+        They are constant from load to close, and agree with ``isinstance`` on the model.
         """
         ...
 
 
 class AsyncStream(Protocol[Item]):
-    """What a request gives one by one, to ``async for``: tokens, pairs or results.
+    """Items of a request, for ``async for``: tokens, pairs or results.
 
-    ``finish_reason`` is None until it has ended, and always of what is no stream of tokens;
-    ``metrics`` are final once it has ended.
+    ``finish_reason`` is None until the stream has ended, and always for a stream of pairs or
+    results; ``metrics`` are final once it has ended.
     """
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """Why the stream ended."""
+        """Reason why the stream ended."""
         ...
 
     @property
     def metrics(self) -> GenerateMetrics:
-        """What it cost."""
+        """Cost of the request."""
         ...
 
     def __aiter__(self) -> AsyncIterator[Item]: ...
@@ -325,23 +330,23 @@ class AsyncStream(Protocol[Item]):
 
 @runtime_checkable
 class Asynchronous(Protocol):
-    """A model that waits in the event loop: `core.aio` takes no thread for a call of it.
+    """A model that waits in the event loop: `core.aio` uses no thread for its calls.
 
-    ``operation`` is the name of a method of the model, and what follows are its arguments: wrong
-    ones raise as they do there. A task that is cancelled while it waits stops its request.
+    ``operation`` is the name of a method of the model, followed by its arguments; invalid ones
+    raise as they do there. Cancelling a task that waits stops its request.
     """
 
     async def call_async(
         self, operation: str, /, *arguments: object, **options: object
     ) -> tuple[object, GenerateMetrics]:
-        """What that method returns, ``classify`` say, and what it cost."""
+        """Return the result of that method, for example ``classify``, and its cost."""
         ...
 
     def stream_async(
         self, operation: str, /, *arguments: object, **options: object
     ) -> AsyncStream[Any]:
-        """What that method gives: ``generate``, ``chat``, ``submit``, ``stream_tokens``,
-        ``batch_stream`` or ``classify_iter``. Wrong options raise here, work begins later."""
+        """Return the stream of ``generate``, ``chat``, ``submit``, ``stream_tokens``,
+        ``batch_stream`` or ``classify_iter``. Invalid options raise here; work begins later."""
         ...
 
 
@@ -350,64 +355,67 @@ class Trainable(Protocol):
     """A model whose adapter can be trained in place.
 
     Options and examples are checked at the call: `OptionError` for a value, TypeError for another
-    config, `TrainingError` for what is not an example, and for examples that nothing can be learned
-    from. The model answers with the adapter as it is, between two steps, after the last, and where
-    the run was closed early.
+    config, `TrainingError` for an invalid example, and for examples that nothing can be learned
+    from. Between two steps, after the last one and after an early close, the model answers with
+    the adapter's current weights.
     """
 
     def train(self, examples: Examples, config: TrainConfig | None = None, /) -> TrainingRun:
-        """Train a LoRA adapter; one report per step, and it trains as these are read.
+        """Train a LoRA adapter; reading a step's report runs that step.
 
-        An adapter that the model has is trained on where it has the shape that is asked for; a
-        model without one gets one, whose B is zero, so that it changes nothing before the first
-        step. Raises `TrainingError` at the step whose loss is no number; the adapter is then the
-        last one whose loss was one.
+        Training continues an existing adapter if it has the requested shape; a model without one
+        gets a new adapter with B = 0, which changes nothing before the first step. Raises
+        `TrainingError` at a step whose loss is NaN or infinite; the adapter is then the last one
+        with a finite loss.
         """
         ...
 
     def save_adapter(self, directory: str | os.PathLike[str], /) -> None:
-        """Write the adapter where ``LoadConfig.adapter_path`` can read it.
+        """Write the adapter to a directory that ``LoadConfig.adapter_path`` accepts.
 
-        Raises `TrainingError` where the model has none, OSError where it cannot be written.
+        Raises `TrainingError` if the model has none, OSError if it cannot be written.
         """
         ...
 
 
 @runtime_checkable
 class ModelProbe(Protocol):
-    """A backend that can tell, cheaply, whether it would load a model."""
+    """A backend that can check cheaply whether it supports a model."""
 
     def refusal(self, path: str | os.PathLike[str], /) -> str | None:
-        """Why it would not load a model, by config.json or GGUF header; None when it would."""
+        """Return why it would not load a model, by config.json or GGUF header, or None."""
         ...
 
 
 @runtime_checkable
 class ModelFinding(Protocol):
-    """A backend that knows models of its own, in a format that `core` does not know.
+    """A backend that recognises models in a format that `core` does not know.
 
-    So `core.discover` lists them, and `core.load_model` chooses the backend for them.
+    With it, `core.discover` lists them, and `core.load_model` selects the backend for them.
     """
 
     def describe_model(self, path: str, /) -> DiscoveredModel | None:
-        """Return the model that a path is to this backend, or None for any other path.
+        """Return the description of a model at this path, or None if it is not this backend's.
 
         ``path`` is absolute, or an address (``scheme://...``), and may be anything: a file or a
-        directory of another program, without permission, or gone. Of a model the headers alone are
-        read. Discovery asks for each directory and each file that it meets, so look at the name
-        first. Does not raise.
+        directory of another program, unreadable, or deleted. Read only the headers of a model.
+        Discovery calls this for each directory and each file that it visits, so check the name
+        first. Must not raise.
 
-        The result has this ``path``, one of the backend's ``formats``, and a ``problem`` where the
-        files are damaged. `core` fills in ``source``, ``names``, and ``modified`` where it is 0. A
-        directory that is a model is one model: the files in it are not asked about.
+        The result has this ``path``, one of the backend's ``formats``, and a ``problem`` if the
+        files are damaged. `core` fills in ``source``, ``names``, and ``modified`` if it is 0. A
+        directory that is a model is one model: the files in it are not visited.
         """
         ...
 
 
 @runtime_checkable
 class DeviceReporting(Protocol):
-    """A backend that lists what it would compute on."""
+    """A backend that lists its devices."""
 
     def devices(self) -> Sequence[Device]:
-        """The devices, best first; empty only where the backend cannot run. Does not raise."""
+        """Return the devices, best first; empty only if the backend cannot run.
+
+        Does not raise.
+        """
         ...

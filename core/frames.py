@@ -1,7 +1,7 @@
-"""Errors that are kept, without the frames that raised them.
+"""Stored errors without the frames that raised them.
 
-The traceback of an error holds those frames, with their locals and with whoever called them:
-streams, models, texts. Whatever keeps the error would keep all of that.
+The traceback of an error references those frames, with their locals and their callers: streams,
+models, texts. Storing the error would keep all of them alive.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from core.errors import CoreError
 
 
 def without_frames(error: Exception) -> Exception:
-    """Return a copy of an error that is on its way to a caller, to keep."""
+    """Return a copy, for storage, of an error that is being raised."""
     try:
         return copy.copy(error)
-    except Exception:  # noqa: BLE001 - its class takes other arguments than it keeps
+    except Exception:  # noqa: BLE001 - its class takes other arguments than it stores
         return CoreError(f"{type(error).__name__}: {error}")
 
 
 def drop_frames(error: BaseException) -> None:
-    """Take the tracebacks off an error that nobody raises now, and off its causes.
+    """Remove the tracebacks of an error that is not being raised, and of its causes.
 
-    Its context goes: that may be an error of the caller's, which is still on its way.
+    The context is removed as well: it may be a caller's error that is still being raised.
     """
     link: BaseException | None = error
     while link is not None:

@@ -1,9 +1,9 @@
-"""Where a space is written between a text and the word that follows it.
+"""Rules for the space between a text and the word that follows it.
 
-None is written after text of a script that has no spaces, after an opening mark, and after a sign
-that joins what it is between; after all else one is. benchmarks/label_joining.py measured kinds of
-ends: one takes no space here where two models both give a word three times the probability without
-it. What the word itself begins with does not count.
+No space follows text in a script without spaces, an opening mark, or a joining
+sign; anything else takes one. benchmarks/label_joining.py measured kinds of endings: one takes
+no space here if two models both give a word three times the probability without it. The first
+character of the word does not matter.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import re
 import unicodedata
 from functools import lru_cache
 
-_LOOK = 64  # characters that are looked at: an opening tag may be long
+_LOOK = 64  # characters that are examined: an opening tag may be long
 _SCRIPT = "text of a script without spaces"
 
-# Ranges and not widths: emoji are as wide as Chinese, and Korean parts words by spaces.
+# Ranges, not widths: emoji are as wide as Chinese, and Korean separates words by spaces.
 _UNSPACED = re.compile(
     "["
     "\u0e00-\u0eff\u1780-\u17ff\u19e0-\u19ff"  # Thai, Lao, Khmer
@@ -25,9 +25,9 @@ _UNSPACED = re.compile(
     "]"
 )
 _ATTACHED = "\"'`)]}*_,\u2018\u2019\u201c\u201d\u2026\u2013\u2014\u00b7\u2192"
-"""Characters that take no space where it is attached to such text, though it does after a word."""
+"""Characters that take no space after such text, although they do after a word."""
 
-_OPENING = "<\u00bf\u00a1"  # and what Unicode calls so
+_OPENING = "<\u00bf\u00a1"  # and Unicode's opening punctuation
 _QUOTES = "\"'`\u2018\u201b\u201c\u201f\u00ab\u2039"  # they may close as well
 _TAG = re.compile(r"<[^\s<>/=\d][^<>\n]*(?<![/=-])>\Z")
 _SIGN = re.compile(
@@ -43,7 +43,7 @@ _LINE_START = re.compile(r"(?:\A|\n)[ \t]*\Z")
 
 
 def unspaced(text: str) -> str:
-    """Return what this text ends in, where no space follows it; "" where one does."""
+    """Return the kind of ending after which no space follows this text; "" if one follows."""
     last = text[-1:]
     if last.isascii() and (last.isalnum() or last in ":.?!"):  # most prompts
         return ""
@@ -74,7 +74,9 @@ def _ending(end: str) -> str:
 
 
 def _visible(end: str) -> str:
-    """The text without marks and format characters at its end that belong to what they follow."""
+    """Return the text without marks and format characters at its end that belong to what they
+    follow.
+    """
     while unicodedata.category(end[-1:] or "a") in ("Mn", "Me", "Cf"):
         if _UNSPACED.match(end[-1]):
             break
@@ -98,6 +100,6 @@ def _emphasis_opens(end: str, mark: str) -> bool:
 
 
 def _starts(before: str) -> bool:
-    """Return whether a word may start after this text, without a space of its own."""
+    """Return whether a word may start after this text without a space."""
     last = before[-1:]
     return not last or last.isspace() or _ending(before) not in ("", _SCRIPT)

@@ -1,7 +1,7 @@
-"""What is told to the standard library's ``logging``: loads, calls and closes; never a text.
+"""Log records, through the standard library's ``logging``: loads, calls, closes; never texts.
 
-Each package has the logger of its name: a model tells through that of its class. ``logging`` is
-imported with the first line, not with ``core``.
+Each package has the logger of its name; a model uses the logger of its class's package. ``logging``
+is imported with the first record, not with ``core``.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from core.models.names import Located
 
 SLOW_SECONDS = "CORE_SLOW_SECONDS"
-"""The environment variable: a call that takes longer than so many seconds is told as a warning."""
+"""Environment variable: calls that take longer than this many seconds are logged as warnings."""
 
 _DEBUG, _INFO, _WARNING = 10, 20, 30  # of `logging`, which is not imported for them
 
 
 def loaded(path: object, backend: str, model: object, seconds: float) -> None:
-    """Tell that a model was loaded."""
+    """Log that a model was loaded."""
     if logger := _hears("core", _INFO):
         facts = "".join(f", {fact}" for fact in _facts(model))
         logger.info("loaded %r with %s in %.2f s%s", path, backend, seconds, facts)
 
 
 def unapplied(place: Located) -> None:
-    """Tell which parts of a model, given by a name of Ollama's store, are not loaded.
+    """Log which parts of a model, given by a name of Ollama's store, are not loaded.
 
-    A warning where answers depend on one, else only to those who listen closer.
+    The level is WARNING if the answers depend on one of them, else INFO.
     """
     if place.model is None or not place.model.parts:
         return
@@ -51,7 +51,7 @@ def unapplied(place: Located) -> None:
 
 
 def called(model: object, backend: str, metrics: GenerateMetrics) -> None:
-    """Tell what a call cost that has ended."""
+    """Log the cost of a finished call."""
     seconds = metrics.total_seconds
     slow = seconds > _limit(os.environ.get(SLOW_SECONDS, ""))
     level = _WARNING if slow else _DEBUG
@@ -69,28 +69,26 @@ def called(model: object, backend: str, metrics: GenerateMetrics) -> None:
 
 
 def closed(model: object, backend: str) -> None:
-    """Tell that a model was closed."""
+    """Log that a model was closed."""
     if logger := _hears(_package(model), _INFO):
         logger.info("%s: a model was closed", backend)
 
 
 def misbehaved(backend: str, what: str) -> None:
-    """Log that a backend broke the contract where it may not raise; ``what`` is the fault."""
+    """Log that a backend broke the contract in a method that must not raise; ``what`` is how."""
     if logger := _hears("core", _WARNING):
-        logger.warning(
-            "backend %r: %s. Upgrade its distribution, or tell its authors", backend, what
-        )
+        logger.warning("backend %r: %s. Upgrade its distribution, or report this", backend, what)
 
 
 def _hears(package: str, level: int) -> logging.Logger | None:
-    """The logger of a package, where somebody listens at this level.
+    """Return the logger of a package if it is enabled for this level.
 
-    Found out without the lock of ``logging``: Ctrl-C in the moment in which it is taken would leave
-    it so, and every thread that logs would wait for ever.
+    The check does not take the lock of ``logging``: Ctrl-C while the lock is being acquired would
+    leave it locked, and every thread that logs would wait forever.
     """
     known = sys.modules.get("logging")
     if known is None and level < _WARNING:
-        return None  # nobody can have asked for it
+        return None  # no program can have enabled it
     import logging
 
     found = logging.root.manager.loggerDict.get(package)
@@ -101,7 +99,7 @@ def _hears(package: str, level: int) -> logging.Logger | None:
 
 
 def _facts(model: object) -> list[str]:
-    """What the model says of itself; whatever goes wrong there, its load did not."""
+    """Return facts about the model; an error here does not fail the load."""
     facts: list[str] = []
     with suppress(Exception):
         facts.append(f"model_type={getattr(model, 'model_type', '')}")
@@ -118,10 +116,10 @@ def _package(model: object) -> str:
 
 @cache
 def _limit(value: str) -> float:
-    """The seconds of the environment variable; without one, no call is slow."""
+    """Return the seconds of the environment variable; without one, no call is slow."""
     try:
         return float(value or "inf")
     except ValueError:
         if logger := _hears("core", _WARNING):
-            logger.warning("%s=%r is no number of seconds: no call is slow", SLOW_SECONDS, value)
+            logger.warning("%s=%r is not a number of seconds: no limit is set", SLOW_SECONDS, value)
         return math.inf

@@ -1,8 +1,8 @@
-"""One reader of conversations, for the library, files of rows, servers and training data alike.
+"""Reading of conversations, for the library, files of rows, servers and training data.
 
 A message is a `core.Message` or a mapping with its fields. Its content is a string or a list of
-parts that are text, as OpenAI's API has them; ``developer`` is the newer name of ``system``. What
-asks for nothing (None, an empty list) is passed over, and anything else is refused by its place.
+parts that are text, as in OpenAI's API; ``developer`` is the newer name of ``system``. Empty fields
+(None, an empty list) are ignored; any other unsupported field is an error that names its place.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _OF_A_TEXT: Collection[object] = {
     "logprobs",
     "prompt_cache_breakpoint",
 }
-_NO_TOOLS = "Tools are not read here: write what was called, and what it gave, as a user's text."
+_NO_TOOLS = "Tools are not supported: write the call and its result as a user's text."
 _ADVICE = {
     **dict.fromkeys(("tool_calls", "function_call", "tool_call_id"), _NO_TOOLS),
-    "weight": "Only 1, each message as it is, can be honoured: leave out what is not to count.",
+    "weight": "Only 1 is supported: omit the messages that should not count.",
 }
 
 
 class MessageProblem(Exception):
-    """Something that is not part of a conversation.
+    """Invalid part of a conversation.
 
-    ``path`` leads to it from the conversation on, as ``(1, "content")`` does, ``problem`` is a
-    sentence, and ``code`` a word for programs. ``role`` is the role, where that is not known.
+    ``path`` locates it within the conversation, for example ``(1, "content")``; ``problem`` is a
+    sentence, and ``code`` an identifier for programs. ``role`` is set if the role is unknown.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class MessageProblem(Exception):
         self.path, self.problem, self.code, self.role = path, problem, code, role
 
     def error(self) -> TypeError | CoreError:
-        """Return what the library raises: it names the message's index."""
+        """Return the error that the library raises, with the message's index."""
         if self.role is not None:
             expected = f"one of {', '.join(map(repr, _ROLES))}{_advice_on(self.role)}"
             return InvalidOptionError(f"messages[{self.path[0]}].role", self.role, expected)
@@ -63,7 +63,7 @@ class MessageProblem(Exception):
 
 
 def checked_messages(messages: object) -> list[Message]:
-    """Return messages as a list, mappings among them as `Message`, contents as strings.
+    """Return messages as a list, with mappings converted to `Message` and contents to strings.
 
     Raises TypeError, with the message's index, for what is not a message, `InvalidOptionError` for
     an unknown role.
@@ -75,20 +75,20 @@ def checked_messages(messages: object) -> list[Message]:
 
 
 def checked_conversation(messages: object) -> list[Message]:
-    """Return the messages of a chat, of which there is at least one.
+    """Return the messages of a chat, at least one.
 
-    Raises like `checked_messages`, and `ChatTemplateError` where there is none.
+    Raises like `checked_messages`, and `ChatTemplateError` for an empty conversation.
     """
     turns = checked_messages(messages)
     if not turns:
-        raise ChatTemplateError("There are no messages to render. Give at least one.")
+        raise ChatTemplateError("The conversation is empty. Pass at least one message.")
     return turns
 
 
 def read_messages(messages: object) -> list[Message]:
-    """Do `checked_messages`. Raises `MessageProblem`, of which each caller makes its own error."""
+    """Do `checked_messages`, but raise `MessageProblem`, which callers convert to their errors."""
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-        raise MessageProblem((), f"A conversation is a sequence of {_MESSAGE}.", "list_type")
+        raise MessageProblem((), f"A conversation must be a sequence of {_MESSAGE}.", "list_type")
     return [_message(index, turn) for index, turn in enumerate(messages)]
 
 
@@ -102,7 +102,7 @@ def read_part(part: object, path: Path) -> str:
         return _text(part, "text", path)
     if kind == "refusal":
         return _text(part, "refusal", path)
-    message = f"A part of type {kind!r:.60} cannot be read: models here read text alone."
+    message = f"A part of type {kind!r:.60} is not supported: only text is."
     raise MessageProblem(path, message, "unsupported_content")
 
 
@@ -115,7 +115,7 @@ def _message(index: int, turn: object) -> Message:
     role = _text(turn, "role", (index,))
     if role not in _ROLES:
         known = ", ".join(_ROLES)
-        message = f"A message of {role!r:.60} cannot be read here: {known}{_advice_on(role)}."
+        message = f"The role {role!r:.60} is not supported: use {known}{_advice_on(role)}."
         raise MessageProblem((index, "role"), message, role=role)
     _refuse_others(turn, _KEYS, (index,), "message")
     name = None if _asks_nothing("name", turn.get("name")) else _text(turn, "name", (index,))
@@ -148,8 +148,8 @@ def _refuse_others(
 ) -> None:
     for name, value in fields.items():
         if name not in known and not _asks_nothing(name, value):
-            advice = _ADVICE.get(str(name), "Leave it out.")
-            message = f"This field of a {what} cannot be honoured. {advice}"
+            advice = _ADVICE.get(str(name), "Remove it.")
+            message = f"This field of a {what} is not supported. {advice}"
             raise MessageProblem((*path, str(name)), message, "unsupported_value")
 
 

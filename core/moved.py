@@ -1,4 +1,4 @@
-"""Modules that have moved: for one version of the contract, an old name leads to the new module."""
+"""Modules that have moved: an old name imports the new module, for one contract version."""
 
 from __future__ import annotations
 
@@ -9,21 +9,38 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 MOVED = {
+    "core.base": "core.kit.base",
     "core.capability": "core.protocols",
+    "core.chat": "core.kit.chat",
+    "core.clock": "core.kit.clock",
     "core.discovery": "core.models.discovery",
     "core.gguf_header": "core.models.gguf",
+    "core.labels": "core.kit.labels",
     "core.model_files": "core.models.files",
     "core.model_stores": "core.models.stores",
+    "core.streams": "core.kit.streams",
+    "core.support": "core.kit.support",
+    "core.text_stream": "core.kit.text_stream",
 }
-"""The old names of version 1, each with its new one. They go with version 3."""
-LEFT = {"core.serving": "core_runtime, of the distribution core-runtime"}
-"""Packages that core has no more, each with the place where its modules are, by other names."""
+"""The old names of version 1, each with its new one. Version 3 removes them."""
+LEFT = {
+    "core.serving": "core_runtime, of the distribution infercore-runtime",
+    **dict.fromkeys(
+        ("core.tasks", "core.calibration", "core.agreement", "core.tuning", "core.evaluation"),
+        "core_tasks, of the distribution infercore-tasks",
+    ),
+    "core.wires": "core_wires, of the distribution infercore-wires",
+    **dict.fromkeys(
+        ("core.cli", "core.benchmarking"), "core_cli, of the distribution infercore-cli"
+    ),
+}
+"""Packages that are no longer in core, each with the new place of its modules."""
 
 
 def find_spec(name: str) -> ModuleSpec | None:
     """Return the spec of an old name, None for any other.
 
-    Raises ModuleNotFoundError, with the new place, for what has left core.
+    Raises ModuleNotFoundError, with the new place, for a package that is no longer in core.
     """
     if name in LEFT:
         raise ModuleNotFoundError(_moved(name, LEFT[name]), name=name)
@@ -31,19 +48,19 @@ def find_spec(name: str) -> ModuleSpec | None:
 
 
 class _Loader:
-    """What `importlib.abc.Loader` is; that module would take 40 ms to import."""
+    """A loader like `importlib.abc.Loader`, whose module would take 40 ms to import."""
 
     @staticmethod
     def create_module(spec: ModuleSpec) -> None:
-        """Leave it to the import system."""
+        """Return None: the import system creates the module."""
 
     @staticmethod
     def exec_module(module: ModuleType) -> None:
-        """Put the new module in the place of the old one."""
+        """Replace the old module by the new one."""
         old = module.__name__
         sys.modules[old] = import_module(MOVED[old])
         warnings.warn(_moved(old, MOVED[old]), DeprecationWarning, stacklevel=2)
 
 
 def _moved(old: str, new: str) -> str:
-    return f"The module {old} has moved to {new}. Import that: the old name goes with version 3."
+    return f"The module {old} has moved to {new}. Import that; version 3 removes the old name."

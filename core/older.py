@@ -1,8 +1,8 @@
 """Models of backends that were written for an older version of the contract.
 
-Such a model does not know the options that came later, and would pass over some of them in
-silence. So core stands in between: a later option raises `UnsupportedOptionError`, by name, before
-the model is asked, and a stream gets the methods that came later.
+Such a model does not know the options that were added later, and would silently ignore some of
+them. So core wraps it: a later option raises `UnsupportedOptionError` before the model is called,
+and a stream gets the methods that were added later.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from functools import cache, partialmethod
 from typing import Any, Self, cast
 
 from core.errors import UnsupportedOptionError
+from core.kit.streams import TokenStreamBase
+from core.kit.support import NEWER
 from core.options import (
     ChatOptions,
     ClassifyOptions,
@@ -22,8 +24,6 @@ from core.options import (
     TemplateOptions,
 )
 from core.protocols import PROTOCOL_VERSION, Backend, TextModel, TokenStream
-from core.streams import TokenStreamBase
-from core.support import NEWER
 from core.types import FinishReason, GenerateMetrics, Token
 
 # By method: the options that version 1 did not have, and how many arguments it took where it had
@@ -49,14 +49,14 @@ _DEFAULTS: Mapping[str, Any] = {
 
 
 def adapted(model: TextModel, backend: Backend) -> TextModel:
-    """Return the model itself, or, of a backend of an older version, what refuses for it."""
+    """Return the model itself, or a wrapper for a model of an older backend."""
     if backend.protocol >= PROTOCOL_VERSION:
         return model
     return cast("TextModel", _class_for(type(model))(model, backend.name))
 
 
 class OlderModel:
-    """A model of an older backend. Its subclasses have the public methods of one such class."""
+    """A wrapper for a model of an older backend. Subclasses have one class's public methods."""
 
     def __init__(self, model: TextModel, backend: str) -> None:
         self._model, self._backend = model, backend
@@ -74,7 +74,7 @@ class OlderModel:
         self._model.close()
 
     def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method of the model, without the options that came after its version."""
+        """Call a method of the model without the options that were added after its version."""
         later = {option: _DEFAULTS[option] for option in _LATER.get(name, ())}
         configs = [argument for argument in arguments if isinstance(argument, GenerateConfig)]
         for option, default in later.items():
@@ -82,7 +82,7 @@ class OlderModel:
             if options.pop(option, value) != default:
                 raise UnsupportedOptionError(option, self._backend)
 
-        # A keyword may have put a later option of the config back to its default.
+        # A keyword may have reset a later option of the config to its default.
         arguments = tuple(
             dataclasses.replace(argument, **later)
             if isinstance(argument, GenerateConfig)
@@ -110,22 +110,22 @@ class OlderStream(TokenStreamBase):
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """Why the stream ended; None until it has."""
+        """Reason why the stream ended; None until it has."""
         return self._stream.finish_reason
 
     @property
     def metrics(self) -> GenerateMetrics:
-        """What this stream cost; final once it has ended."""
+        """Cost of this stream; final once it has ended."""
         return self._stream.metrics
 
     def close(self) -> None:
-        """Stop cleanly."""
+        """Stop the request."""
         self._stream.close()
 
 
 @cache
 def _class_for(model_class: type) -> type[OlderModel]:
-    """Return the class for models of this one: ``isinstance`` of a protocol looks at classes."""
+    """Return the wrapper class for a class: ``isinstance`` of a protocol checks classes."""
     names = {*_public_methods(model_class), "close"}
     methods = {name: partialmethod(OlderModel._call, name) for name in names}
     return type("OlderModel", (OlderModel,), cast("dict[str, Callable[..., Any]]", methods))

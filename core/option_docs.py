@@ -1,7 +1,7 @@
-"""The options in the docstrings of what takes them, so that ``help(model.classify)`` shows them.
+"""Lists of options in the docstrings of functions, so that ``help(model.classify)`` shows them.
 
-They are read off the annotation of the keywords, ``**options: Unpack[GenerateOptions]``, and so
-are never out of date, in no backend.
+They are derived from the annotation of the keywords, ``**options: Unpack[GenerateOptions]``, and so
+are never out of date in any backend.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MARK = "Options, with their defaults:"
 
 
 def options_named(function: F) -> F:
-    """Add the options that a function takes to its docstring; returns the function."""
+    """Add the options that a function takes to its docstring, and return the function."""
     doc, kind = function.__doc__, _kind(function)
     if doc and kind and _MARK not in doc:  # under -OO there is none
         margin = min(re.findall(r"\n( *)\S", doc), key=len, default="")
@@ -54,7 +54,7 @@ def options_named(function: F) -> F:
 
 
 def all_options_named(cls: T) -> T:
-    """The same for every method of a class, those that it inherits among them."""
+    """Do `options_named` for every method of a class, also inherited ones; return the class."""
     for base in cls.__mro__:
         for value in vars(base).values():
             if isinstance(value, FunctionType):
@@ -63,7 +63,7 @@ def all_options_named(cls: T) -> T:
 
 
 def _kind(function: Callable[..., Any]) -> str | None:
-    """The name of the options that its keywords are annotated with."""
+    """Return the name of the options type in the annotation of the function's keywords."""
     for annotation in function.__annotations__.values():
         found = re.search(r"Unpack\[(?:\w+\.)*(\w+)\]", str(annotation))
         if found and found[1] in _KINDS:
@@ -76,7 +76,7 @@ def _paragraph(name: str) -> str:
     kind, config = _KINDS[name]
     known = [field for field in dataclasses.fields(config) if field.name in kind.__annotations__]
     options = ", ".join(f"{field.name}={_default(field)!r}" for field in known)
-    text = f"{_MARK} {options}. What they mean: `core.{config.__name__}`."
+    text = f"{_MARK} {options}. See `core.{config.__name__}`."
     return "\n".join(textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False))
 
 

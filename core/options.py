@@ -1,7 +1,7 @@
-"""Options of calls and of loads: their defaults, their ranges, and how keywords join a config.
+"""Options of calls and of loads: defaults, ranges, and how keywords combine with a config.
 
-Every entry point takes a config object, keywords, or both; keywords win. The TypedDicts below
-say which keywords an operation knows, for type checkers and at run time alike.
+Every entry point takes a config object, keywords, or both; keywords take precedence. The
+TypedDicts below list the keywords of each operation, for type checkers and for checks at run time.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ C = TypeVar("C", "GenerateConfig", "LoadConfig")
 
 @runtime_checkable
 class CancelToken(Protocol):
-    """Anything that can say whether it was set: ``threading.Event`` is one."""
+    """An object with ``is_set()``, for example a ``threading.Event``."""
 
     def is_set(self) -> bool:
-        """True once the request should stop."""
+        """Return True once the request should stop."""
         ...
 
 
 class RequestOptions(TypedDict, total=False):
-    """Keywords that every operation knows, and all of ``score`` and the like."""
+    """Keywords common to all operations; ``score`` and similar operations take no others."""
 
     cancel: CancelToken | None
     timeout: float | None
 
 
 class SamplingOptions(RequestOptions, total=False):
-    """Keywords that every operation which draws a token knows."""
+    """Keywords common to all operations that sample a token."""
 
     temperature: float
     top_k: int
@@ -62,7 +62,7 @@ class GenerateOptions(SamplingOptions, total=False):
 
 
 class TemplateOptions(TypedDict, total=False):
-    """Keywords of ``render_chat``, which ``chat`` takes as well."""
+    """Keywords of ``render_chat``; ``chat`` takes them as well."""
 
     chat_template_kwargs: Mapping[str, object] | None
     continue_final_message: bool
@@ -95,32 +95,32 @@ class LoadOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateConfig:
-    """Options of one request. A wrong value raises `InvalidOptionError` here, by name.
+    """Options of one request. An invalid value raises `InvalidOptionError` with the option's name.
 
-    ``max_tokens`` are generated at most. The answer ends in front of any of the texts in ``stop``
-    and of the token ids in ``stop_tokens``. ``seed`` makes draws repeatable. With
-    ``return_logprobs`` a token has its log-probability, with ``return_logits`` a result of
-    ``classify`` its logits. ``labels`` are what ``classify`` chooses from, each after
-    the prompt and ``label_prefix``; white space of that is left out where the text takes none
-    (`core.joining`). ``cancel`` is anything with ``is_set()``, an event say;
-    ``timeout`` is in seconds, for the whole call.
+    ``max_tokens`` is the maximum number of generated tokens. The output ends before any of the
+    texts in ``stop`` and before any of the token ids in ``stop_tokens``. ``seed`` makes sampling
+    repeatable. ``return_logprobs`` adds the log-probability of each token, ``return_logits`` the
+    logits of each ``classify`` result. ``classify`` chooses among ``labels``, each appended to the
+    prompt and ``label_prefix``; white space in the prefix is dropped if the text does not need it
+    (`core.joining`). ``cancel`` is an object with ``is_set()``, for example an event; ``timeout``
+    is in seconds, for the entire call.
 
-    ``temperature=0`` is greedy, whatever the filters say; ``top_k=0``, ``typical_p=1``,
+    ``temperature=0`` is greedy, whatever the filters are; ``top_k=0``, ``typical_p=1``,
     ``top_p=1``, ``min_p=0`` and ``repeat_penalty=1`` are off. The order is repeat penalty,
-    typical_p, top_p, min_p, top_k, temperature, draw, and the filters look at the distribution at
-    temperature 1. ``typical_p`` keeps the smallest set of tokens, those first whose surprisal is
-    nearest to the entropy, with a probability above it: one at least, and perhaps not the best.
-    To the other filters, what it drops is impossible.
+    typical_p, top_p, min_p, top_k, temperature, draw; the filters use the distribution at
+    temperature 1. ``typical_p`` keeps the smallest set of tokens whose total probability exceeds
+    it, adding tokens by how close their surprisal is to the entropy. It keeps at least one token,
+    not necessarily the likeliest. The other filters treat the dropped tokens as impossible.
 
     ``chat_template_kwargs`` are variables for the chat template by name, such as
-    ``{"enable_thinking": False}``, with values that JSON has. With ``continue_final_message`` the
-    last message, an assistant's, is continued, and no new turn begins.
+    ``{"enable_thinking": False}``, with JSON values. ``continue_final_message`` continues the last
+    message, which must be the assistant's, instead of starting a new turn.
 
-    With ``labels_only`` only ``label`` is wanted, and ``token``, ``logprobs`` and ``label_mass``
-    may stay None. ``probabilities`` and ``margin`` are given where each label is one token after
-    the prompt; where labels have several they may be None, because the search stops once no label
-    that was not read can win. ``return_logits`` and ``return_logprobs`` want everything again. A
-    config may carry fields that an operation does not use.
+    With ``labels_only`` only ``label`` is guaranteed: ``token``, ``logprobs`` and ``label_mass``
+    may be None. ``probabilities`` and ``margin`` are set if each label is one token after the
+    prompt; if labels have several tokens they may be None, because the search stops once no
+    remaining label can win. ``return_logits`` and ``return_logprobs`` override ``labels_only``. A
+    config may set fields that an operation does not use.
     """
 
     max_tokens: int = 256
@@ -168,13 +168,14 @@ class GenerateConfig:
 class LoadConfig:
     """Options of a load.
 
-    ``backend`` is one by name; without it, the best of this machine is taken. ``adapter_path`` is
-    that of a LoRA adapter. ``context_len=0`` is the model's own, ``gpu_layers=-1`` is all layers.
+    ``backend`` is the name of a backend; if empty, the best one on this machine is selected.
+    ``adapter_path`` is the path of a LoRA adapter. ``context_len=0`` is the model's own context
+    length, ``gpu_layers=-1`` is all layers.
 
-    With ``context_overflow="rotate"`` a generation that fills the context goes on, and the oldest
-    positions are dropped; a prompt longer than the context is refused all the same.
-    ``parallel_slots=0`` is the backend's default. ``options`` are a backend's own, by name; a
-    secret among them, ``api_key`` say, becomes a `core.Secret`.
+    With ``context_overflow="rotate"`` a generation continues when the context is full, and the
+    oldest positions are dropped; a prompt longer than the context is still an error.
+    ``parallel_slots=0`` is the backend's default. ``options`` are backend-specific options by name;
+    a secret among them, such as ``api_key``, becomes a `core.Secret`.
     """
 
     backend: str = ""
@@ -203,28 +204,28 @@ def resolve_generate(
     options: GenerateOptions | ChatOptions,
     operation: str = "generate",
 ) -> GenerateConfig:
-    """Join a config with the keywords of ``generate``, ``chat`` or ``batch_generate``.
+    """Combine a config with the keywords of ``generate``, ``chat`` or ``batch_generate``.
 
-    Raises TypeError for a keyword that the operation does not know, `OptionError` for a value.
+    Raises TypeError for an unknown keyword, `OptionError` for an invalid value.
     """
     known = ChatOptions if operation == "chat" else GenerateOptions
     return _resolve(GenerateConfig, config, options, known, operation)
 
 
 def resolve_template(config: GenerateConfig | None, options: TemplateOptions) -> GenerateConfig:
-    """Join a config with the keywords of ``render_chat``; raises like `resolve_generate`."""
+    """Combine a config with the keywords of ``render_chat``; raises like `resolve_generate`."""
     return _resolve(GenerateConfig, config, options, TemplateOptions, "render_chat")
 
 
 def resolve_classify(config: GenerateConfig | None, options: ClassifyOptions) -> GenerateConfig:
-    """Join a config with the keywords of ``classify``; raises like `resolve_generate`."""
+    """Combine a config with the keywords of ``classify``; raises like `resolve_generate`."""
     return _resolve(GenerateConfig, config, options, ClassifyOptions, "classify")
 
 
 def resolve_request(
     config: GenerateConfig | None, options: RequestOptions, operation: str
 ) -> GenerateConfig:
-    """Join a config with the keywords of ``score``, ``hidden_states`` or ``inspect_attention``.
+    """Combine a config with keywords of ``score``, ``hidden_states`` or ``inspect_attention``.
 
     Raises like `resolve_generate`.
     """
@@ -232,7 +233,7 @@ def resolve_request(
 
 
 def resolve_load(config: LoadConfig | None, options: LoadOptions) -> LoadConfig:
-    """Join a config with the keywords of ``load_model``; raises like `resolve_generate`."""
+    """Combine a config with the keywords of ``load_model``; raises like `resolve_generate`."""
     return _resolve(LoadConfig, config, options, LoadOptions, "load_model")
 
 
@@ -257,7 +258,7 @@ def _resolve(kind: type[C], config: C | None, options: object, known: type, oper
 def _unknown_keyword(operation: str, name: str, known: tuple[str, ...]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    return f"{operation}() has no option {name!r}.{hint} It knows: {', '.join(sorted(known))}."
+    return f"{operation}() has no option {name!r}.{hint} Options: {', '.join(sorted(known))}."
 
 
 def _normalise(config: object, **values: object) -> None:
@@ -285,7 +286,7 @@ def _labels(value: object) -> tuple[str, ...]:
     for label in labels:
         validate.unicode("labels", label)
         if label in seen:
-            raise LabelError(f"labels holds {label!r} more than once. Give each label once.")
+            raise LabelError(f"Duplicate label {label!r}. List each label once.")
         seen.add(label)
     return labels
 
@@ -301,8 +302,8 @@ def _path(option: str, value: object) -> str | os.PathLike[str] | None:
 
 
 def _template_variables(value: object) -> dict[str, object] | None:
-    """Return a copy of the variables; None for none."""
-    expected = "variables of the chat template by name, with values that JSON has, or None"
+    """Return a copy of the variables, or None if they are empty."""
+    expected = "a mapping of chat template variables to JSON values, or None"
     if value is None:
         return None
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):

@@ -1,4 +1,4 @@
-"""The contract: what a backend can declare, and what it and every loaded model offer."""
+"""The contract: capabilities, and the interfaces of backends and of loaded models."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from core.types import (
 )
 
 PROTOCOL_VERSION = 2
-"""The version of this contract. A backend states, as a number, the one that it was written for.
+"""The version of this contract. A backend declares the version that it was written for.
 
-Backends of version 1 still run: `core.older` refuses, by name, the options that came after it.
+Backends of version 1 still run: `core.older` rejects the options that were added after it.
 """
 OLDEST_VERSION = 1
 """The oldest version whose backends still run."""
 
 
 class Capability(StrEnum):
-    """One name per thing that a backend may or may not offer.
+    """Name of an optional feature of a backend.
 
-    An undeclared capability is refused with a typed error, never half-answered.
+    Using an undeclared capability raises a typed error; it is never partly supported.
     """
 
     GENERATE = "generate"
@@ -75,41 +75,41 @@ class Capability(StrEnum):
 
 
 class TokenStream(Iterator[Token], Protocol):
-    """What ``generate`` and ``chat`` return: tokens, as they come, or ``text()`` as a whole.
+    """Token stream that ``generate`` and ``chat`` return: iterate it, or call ``text()``.
 
     Work starts at the first ``next()``. Errors are raised from the iterator at a token boundary.
-    `core.TokenStreamBase` has what backends would otherwise write alike.
+    `core.TokenStreamBase` implements the parts common to all backends.
     """
 
     def text(self) -> str:
         """Read the stream to its end, and return all of its text.
 
-        That of tokens which were read before is included, and a second call returns it again. Of
-        a stream that was closed, it is the text of what was read. Raises what the iterator raises,
-        at a second call too: the text of a stream that failed is in ``to_dict()``.
+        The text includes tokens that were read before, and a second call returns it again. For a
+        closed stream it is the text that was read. Raises the iterator's error, at a second call
+        too; the text of a failed stream is in ``to_dict()``.
         """
         ...
 
     def to_dict(self) -> dict[str, object]:
-        """What came of the stream until now, for JSON; it reads nothing.
+        """Return the state of the stream for JSON, without reading further.
 
-        ``text`` of the tokens that were read, ``finish_reason``, ``metrics``, and the ``error``
-        that was raised, as its ``type`` and ``message``.
+        The keys are ``text`` (of the tokens read so far), ``finish_reason``, ``metrics``, and
+        ``error``, with the ``type`` and ``message`` of the raised error.
         """
         ...
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """Why the stream ended; None until it has."""
+        """Reason why the stream ended; None until it has."""
         ...
 
     @property
     def metrics(self) -> GenerateMetrics:
-        """What this stream cost; final once it has ended."""
+        """Cost of this stream; final once it has ended."""
         ...
 
     def close(self) -> None:
-        """Stop cleanly; may be called at any time and more than once."""
+        """Stop the request; may be called at any time and more than once."""
         ...
 
 
@@ -117,16 +117,16 @@ class TokenStream(Iterator[Token], Protocol):
 class TextModel(Protocol):
     """A loaded model. Usable from any thread, and from several at once.
 
-    Wrong options raise at the call. What goes wrong with one prompt of a batch is that row's
-    ``error``. Every method raises `ModelClosedError` after ``close()``, and
-    `UnsupportedOperationError` or `UnsupportedOptionError` for what its backend does not declare.
+    Invalid options raise at the call. A failure of one prompt of a batch is that row's ``error``.
+    Every method raises `ModelClosedError` after ``close()``, and `UnsupportedOperationError` or
+    `UnsupportedOptionError` for a capability that its backend does not declare.
 
     The token that ends a generation, the model's end of sequence or one of ``stop_tokens``, is
-    neither emitted nor counted as one of ``max_tokens``.
+    neither emitted nor counted towards ``max_tokens``.
 
-    Two runs of one prompt, alone or in a batch, may differ in their logits by
+    The logits of two runs of one prompt, alone or in a batch, may differ by
     ``info.logit_tolerance``. So greedy tokens are the same as long as the two best logits are
-    further apart than that, and most draws of one seed are the same.
+    further apart than that, and most draws with one seed are the same.
     """
 
     @property
@@ -136,12 +136,12 @@ class TextModel(Protocol):
 
     @property
     def info(self) -> ModelInfo:
-        """Facts about the model. Its ``logit_tolerance`` is small against the logits' spread."""
+        """Facts about the model. ``logit_tolerance`` is small compared with the logits' spread."""
         ...
 
     @property
     def metrics(self) -> GenerateMetrics:
-        """What the last call cost that the calling thread finished."""
+        """Cost of the last call that the calling thread finished."""
         ...
 
     def generate(
@@ -153,8 +153,8 @@ class TextModel(Protocol):
     ) -> TokenStream:
         """Continue a prompt, token by token. The same seed gives the same tokens.
 
-        Special tokens that a plain prompt spells are plain text, here as in every operation; in a
-        `RenderedPrompt` they are special tokens.
+        Special tokens spelled out in a plain prompt are read as plain text, as in every operation;
+        in a `RenderedPrompt` they are special tokens.
         """
         ...
 
@@ -165,9 +165,9 @@ class TextModel(Protocol):
         /,
         **options: Unpack[ChatOptions],
     ) -> TokenStream:
-        """Answer a conversation, through the model's own chat template.
+        """Answer a conversation, formatted with the model's own chat template.
 
-        Raises TypeError or `OptionError`, with its index, for a message that is none.
+        Raises TypeError or `OptionError`, with its index, for an invalid message.
         """
         ...
 
@@ -180,8 +180,8 @@ class TextModel(Protocol):
     ) -> list[ClassifyResult]:
         """Read the next-token distribution of each prompt; one result per prompt, in order.
 
-        It is the one that ``generate`` samples its first token from: with a seed, each prompt's
-        token is the one that ``generate`` draws first with that seed.
+        ``generate`` samples its first token from the same distribution: with a seed, each prompt's
+        token is the first one that ``generate`` draws with that seed.
         """
         ...
 
@@ -194,7 +194,7 @@ class TextModel(Protocol):
     ) -> list[BatchResult]:
         """Continue many prompts; one result per prompt, in order.
 
-        Each row is what ``generate`` makes of its prompt, with a seed as well.
+        Each row equals the output of ``generate`` for its prompt, with the same seed too.
         """
         ...
 
@@ -215,23 +215,23 @@ class TextModel(Protocol):
 
 @runtime_checkable
 class Backend(Protocol):
-    """One way to run models. Cheap to import and to ask; heavy work starts in ``load_model``."""
+    """An engine that runs models. Import and queries are cheap; ``load_model`` does the work."""
 
     @property
     def name(self) -> str:
-        """The name users choose it by."""
+        """The name by which users select the backend."""
         ...
 
     @property
     def protocol(self) -> int:
-        """The `PROTOCOL_VERSION` that it was written for, as a number of its own: 2."""
+        """The `PROTOCOL_VERSION` that it was written for, as a literal number: 2."""
         ...
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What the backend offers; everything else it refuses.
+        """Capabilities that the backend supports; it rejects all others.
 
-        It is the most that any of its models offers, where these differ (`core.Declaring`).
+        If its models differ (`core.Declaring`), these are all that any of them supports.
         """
         ...
 
@@ -239,17 +239,17 @@ class Backend(Protocol):
     def formats(self) -> frozenset[str]:
         """The model formats it reads: ``safetensors``, ``gguf``, ``http`` for a server's model.
 
-        Names are open: a format of its own has a name of its own. Such a model loads where the
-        backend is named, and is found and chosen by default with `core.ModelFinding`.
+        A backend may add names for its own formats. Such a model loads if the backend is named;
+        with `core.ModelFinding` it is also listed and loaded by default.
         """
         ...
 
     def available(self) -> bool:
-        """Whether the backend can run on this machine. Does not raise."""
+        """Return whether the backend can run on this machine. Does not raise."""
         ...
 
     def unavailable_reason(self) -> str | None:
-        """Why it cannot run here, and what to do about it; None when it is available."""
+        """Return why it cannot run here and what to do about it; None if it is available."""
         ...
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> TextModel:

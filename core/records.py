@@ -7,28 +7,28 @@ from collections.abc import Iterable, Mapping
 
 
 def number(value: float | None) -> float | None:
-    """The value as Python's own float, or None for what JSON cannot hold: infinities and NaN."""
+    """Return the value as a Python float, or None for infinities and NaN, which JSON lacks."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 
 def numbers(values: Mapping[str, float] | None) -> dict[str, float | None] | None:
-    """The same for each of these."""
+    """Return `number` of each value."""
     if values is None:
         return None
-    # A sum is finite where all are, as a rule: looked at one by one, labels are half of a result.
+    # Usually the sum is finite if all are; checking each would take half of a result's time.
     if math.isfinite(sum(values.values())):
         return dict(zip(values, map(float, values.values()), strict=True))
     return {name: number(value) for name, value in values.items()}
 
 
 def error_record(error: Exception | None) -> dict[str, str] | None:
-    """The type and the message of an error; None for none."""
+    """Return the type and the message of an error, or None."""
     return None if error is None else {"type": type(error).__name__, "message": str(error)}
 
 
 def html_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """A table of plain HTML; every cell is escaped, so that no text of a model becomes markup."""
-    import html  # a notebook has it; `import core` shall not wait for it
+    """Return an HTML table. Every cell is escaped, so that model output cannot become markup."""
+    import html  # notebooks have imported it; `import core` must not wait for it
 
     head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
     body = "".join(

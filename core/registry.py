@@ -58,7 +58,7 @@ _MEMBERS = (
 
 @dataclass(frozen=True, slots=True)
 class BackendEntry:
-    """A registered name. ``distribution`` and ``version`` are empty after ``register()``."""
+    """A registered backend. ``distribution`` and ``version`` are empty after ``register()``."""
 
     name: str
     distribution: str
@@ -75,7 +75,10 @@ class Registry:
         self._loaded: dict[EntryPointRecord, Backend] = {}
 
     def entries(self) -> tuple[BackendEntry, ...]:
-        """All names, in order of preference; a name that two distributions claim comes twice."""
+        """Return all registered backends, in order of preference.
+
+        A name that two distributions register occurs twice.
+        """
         with self._lock:
             registered = dict(self._registered)
         entries = [BackendEntry(name, "", "", _origin(b)) for name, b in registered.items()]
@@ -87,28 +90,28 @@ class Registry:
         return tuple(sorted(entries, key=lambda entry: rank(entry.name)))
 
     def names(self) -> tuple[str, ...]:
-        """Each name once, in order of preference."""
+        """Return each name once, in order of preference."""
         return tuple(dict.fromkeys(entry.name for entry in self.entries()))
 
     def failures(self) -> tuple[EntryPointFailure, ...]:
-        """Distributions that seem to register backends, in metadata that cannot be read."""
+        """Return the distributions that seem to register backends in unreadable metadata."""
         return read_group(GROUP)[1]
 
     def register(self, backend: Backend) -> None:
-        """Add a backend under its own name; it replaces any other of that name.
+        """Add a backend under its own name; it replaces any other with that name.
 
-        Raises `BackendError` for an object that is no backend.
+        Raises `BackendError` for an object that is not a backend.
         """
         if missing := _missing(backend):
             raise BackendError(
-                f"{_origin(backend)} is no backend: it lacks {', '.join(missing)} "
+                f"{_origin(backend)} is not a backend: it lacks {', '.join(missing)} "
                 "(see core.Backend)."
             )
         with self._lock:
             self._registered[backend.name] = backend
 
     def get(self, name: str) -> Backend:
-        """The backend of this name, whether or not it can run here.
+        """Return the backend of this name, whether or not it can run here.
 
         Raises `UnknownBackendError`, `AmbiguousBackendError`, `BackendImportError`,
         `ProtocolMismatchError`.
@@ -138,12 +141,12 @@ class Registry:
             return self._loaded.setdefault(record, backend)
 
     def status(self, name: str) -> BackendStatus:
-        """What is known about a backend without loading a model. Never raises."""
+        """Return a backend's status without loading a model. Never raises."""
         entries = [entry for entry in self.entries() if entry.name == name]
         distribution = ", ".join(entry.distribution for entry in entries)
         version = ", ".join(entry.version for entry in entries)
 
-        # Whatever a plugin raises is the reason.
+        # Any exception from a plugin becomes the reason.
         try:
             backend = self.get(name)
             reason = unavailability(backend)
@@ -160,25 +163,25 @@ class Registry:
     def offering(
         self, capability: Capability, formats: Collection[str] | None = None
     ) -> tuple[str, ...]:
-        """Names of the backends that run here, read one of these formats and declare this."""
+        """Return the backends that run here, read one of these formats and declare this."""
         names = self.names() if formats is None else self.reading(formats)
         return tuple(name for name, b in self._running(names) if capability in b.capabilities)
 
     def reading(self, formats: Collection[str]) -> tuple[str, ...]:
-        """Names of the backends that run here and read one of these formats."""
+        """Return the names of the backends that run here and read one of these formats."""
         sound = self._running(self.names())
         return tuple(name for name, b in sound if set(formats) & set(b.formats))
 
     def choose(
         self, path: str | os.PathLike[str], needed: Capability | None = None
     ) -> BackendChoice:
-        """The best backend for a model, and why; raises like `core.choosing.choose`."""
+        """Return the best backend for a model, with reasons; raises like `core.choosing.choose`."""
         return choose(self.names(), self._getter(), path, needed)
 
     def judge(self, models: Iterable[DiscoveredModel]) -> Iterator[Verdict]:
-        """Who loads each of these models, or why nobody does.
+        """Yield which backends load each of these models, or why none does.
 
-        Each backend is looked for once, and says once whether it can run here.
+        Each backend is imported once, and its availability is checked once.
         """
         names, known = self.names(), dict[str, str | None]()
         get = functools.cache(self._getter())
@@ -192,15 +195,15 @@ class Registry:
             yield judge(names, get, model.path, model, unavailable)
 
     def verdict(self, path: str | os.PathLike[str], found: DiscoveredModel | None) -> Verdict:
-        """Who loads the model at a path, or why nobody does; see `core.choosing.judge`."""
+        """Return which backends load a model, or why none does; see `core.choosing.judge`."""
         return judge(self.names(), self._getter(), path, found)
 
     def suited(self, name: str, path: str | os.PathLike[str]) -> Backend:
-        """The backend of this name, which runs here and may load what is at a path.
+        """Return the backend of this name if it runs here and may load the model at a path.
 
-        It is not asked for a model in a format of others, unless it calls the path its own.
+        A model in a format of other backends is rejected, unless this one describes it as its own.
         Raises like `get`, `BackendUnavailableError`, `UnsupportedModelError`,
-        `ModelNotFoundError` where nothing is there, and `ModelAccessError`.
+        `ModelNotFoundError` if the path does not exist, and `ModelAccessError`.
         """
         location = resolve_path(path)
         formats = recognised(location)
@@ -214,11 +217,11 @@ class Registry:
         return backend
 
     def default(self, path: str | os.PathLike[str]) -> Backend:
-        """The best backend for a model; raises like `choose`."""
+        """Return the best backend for a model; raises like `choose`."""
         return self.choose(path).backend
 
     def _running(self, names: Iterable[str]) -> Iterator[tuple[str, Backend]]:
-        """The backends of these names that run here; broken plugins are left out."""
+        """Yield the backends of these names that run here; broken plugins are skipped."""
         get = self._getter()
         for name in names:
             with contextlib.suppress(BackendError):
@@ -227,11 +230,11 @@ class Registry:
                     yield name, backend
 
     def describers(self) -> tuple[Describer, ...]:
-        """Return what describes models for the backends that have some of their own.
+        """Return the describers of the backends that recognise models (`core.ModelFinding`).
 
-        Whether a backend can run here does not count. All that are installed are imported, to see
-        which have `core.ModelFinding`: their modules are light, and a load without ``backend=``
-        imports them as well.
+        Backends that cannot run here are included. All installed ones are imported to check for
+        `core.ModelFinding`: their modules are light, and a load without ``backend=`` imports them
+        as well.
         """
         found: list[Describer] = []
         get = self._getter()
@@ -244,11 +247,11 @@ class Registry:
 
     def _wrong_format(self, name: str, location: str, formats: Collection[str], fault: str) -> str:
         reads = ", ".join(sorted(self.get(name).formats)) or "no format"
-        what = f"Backend {name!r} reads {reads}; {location!r} is {' or '.join(formats)}."
+        what = f"Backend {name!r} only loads {reads}; {location!r} is {' or '.join(formats)}."
         if fault:
-            what += f" Asked whether it is a model of its own, it failed: {fault}."
+            what += f" Its check whether the model is its own failed: {fault}."
         if others := self.reading(formats):
-            return f"{what} For that, use backend {others[0]!r}."
+            return f"{what} Use backend {others[0]!r} instead."
         return f"{what} {how_to_read(formats, self.names())}".rstrip()
 
     def _record(
@@ -269,13 +272,13 @@ class Registry:
 
 
 REGISTRY = Registry()
-"""The one behind the functions of `core`."""
+"""The registry that the functions of `core` use."""
 
 describe_with(lambda: REGISTRY.describers())
 
 
 def _distinct(records: Iterable[EntryPointRecord]) -> list[EntryPointRecord]:
-    # One object under one name is one backend, however many distributions say so.
+    # One object under one name is one backend, however many distributions register it.
     return list({(record.name, record.value): record for record in records}.values())
 
 
@@ -294,14 +297,14 @@ def _load(record: EntryPointRecord) -> Backend:
     _check_protocol(protocol, who)
     if missing:
         raise BackendImportError(
-            f"{who} is no backend: it lacks {', '.join(missing)} (see core.Backend). "
-            f"Upgrade {record.distribution}, or tell its authors."
+            f"{who} is not a backend: it lacks {', '.join(missing)} (see core.Backend). "
+            f"Upgrade {record.distribution}, or report this to its authors."
         )
     return cast("Backend", target)
 
 
 def _instance(target: object) -> object:
-    # A class has all members as well, so it is asked for first.
+    # A class has all members as well, so it is checked first.
     if isinstance(target, type) or (callable(target) and _missing(target)):
         return target()
     return target
@@ -316,8 +319,8 @@ def _check_protocol(protocol: object, who: str) -> None:
         return
     newer = isinstance(protocol, int) and protocol > PROTOCOL_VERSION
     raise ProtocolMismatchError(
-        f"{who} was written for version {protocol} of the contract, and this core has version "
-        f"{PROTOCOL_VERSION}. Upgrade {'core' if newer else 'the backend'}."
+        f"{who} was written for version {protocol} of the backend contract; this core implements "
+        f"version {PROTOCOL_VERSION}. Upgrade {'core' if newer else 'the backend'}."
     )
 
 
@@ -338,5 +341,5 @@ def _devices(backend: Backend) -> tuple[Device, ...]:
         return ()
     try:
         return tuple(backend.devices())
-    except ANYTHING:  # it promised not to raise; its other facts still stand
+    except ANYTHING:  # it must not raise; the rest of its status is still valid
         return ()

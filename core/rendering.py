@@ -1,4 +1,4 @@
-"""Chat prompts of one model, and where in them a label may be read: never among its thoughts."""
+"""Chat prompts of one model, and the check that no label is read within its thoughts."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _BLOCKS = (
 
 
 class Rendering:
-    """A function from conversations to prompts, which may be called from several threads.
+    """A function from conversations to prompts, callable from several threads.
 
-    ``config`` has the options for the template, ``opening`` is the beginning of the answer. With
-    ``labels`` a label is read after the prompt: a switch for thinking that the template reads, and
-    the caller left alone, is turned off, and a prompt that ends among thoughts is refused.
+    ``config`` has the options for the template, ``opening`` is the response prefix. With ``labels``
+    a label is read after the prompt: a thinking switch that the template reads, and that the
+    caller did not set, is turned off, and a prompt that ends within thoughts is an error.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class Rendering:
 
     @property
     def variables(self) -> Mapping[str, object]:
-        """The variables that the template is given; complete after the first prompt."""
+        """The variables that are passed to the template; complete after the first prompt."""
         return self._config.chat_template_kwargs or {}
 
     def __call__(self, messages: Conversation, opening: str | None = None) -> str:
-        """Return the prompt of a conversation; ``opening`` is another one than usual.
+        """Return the prompt of a conversation; ``opening`` overrides the usual one.
 
-        Raises what ``render_chat`` raises, and `ChatTemplateError` where no label can be read.
+        Raises like ``render_chat``, and `ChatTemplateError` if no label can be read.
         """
         if not self._known:
             self._config, self._known = self._without_thoughts(messages), True
@@ -67,7 +67,7 @@ class Rendering:
         return prompt
 
     def _without_thoughts(self, messages: Conversation) -> GenerateConfig:
-        """Return the config with each switch off that the template reads."""
+        """Return the config with each thinking switch that the template reads turned off."""
         config = self._config
         for name in SWITCHES:
             variables = {**(config.chat_template_kwargs or {}), name: False}
@@ -85,9 +85,9 @@ class Rendering:
 
 
 def _open_block(prompt: str, messages: Conversation) -> tuple[str, str] | None:
-    """Return the marks of the block of thoughts in which a prompt ends; None for none.
+    """Return the marks of the block of thoughts in which a prompt ends, or None.
 
-    Users may write such marks as well: what counts follows the last message of theirs.
+    Users may write such marks as well, so only the text after their last message counts.
     """
     turns, start = checked_conversation(messages), 0
     while turns and turns[-1].role == "assistant":
@@ -106,6 +106,6 @@ def _reason(begin: str, end: str, variables: Mapping[str, object]) -> str:
     turn_off = f"Turn thinking off ({flag}chat_template_kwargs={{{switch!r}: False}}), or end"
     return (
         f"No label can be read here: the prompt ends within the model's thoughts ({begin}). "
-        f"{'End' if switch is None else turn_off} them with the first words of the answer, "
-        f"--opening {end!r} say."
+        f"{'End' if switch is None else turn_off} them with a response prefix, such as "
+        f"--opening {end!r}."
     )

@@ -1,9 +1,9 @@
-"""The options of drawing a token, one row each: what they mean everywhere is derived from here.
+"""The table of sampling options, one row each, from which their use everywhere is derived.
 
-From this table come the checks of `core.GenerateConfig`, the flags of ``infer-cli``, what a
-backend refuses until it honours it (`core.support.REFUSABLE`), and the values with which the
-conformance suite asks. `core.options` names each option once more, literally, in the config and in
-the keywords, for type checkers read no table; a test holds the two together.
+From this table come the checks of `core.GenerateConfig`, the flags of ``infer-cli``, the options
+that a backend rejects until it supports them (`core.kit.support.REFUSABLE`), and test values of the
+conformance suite. `core.options` lists each option again, literally, in the config and in the
+keywords, because type checkers cannot read a table; a test compares the two.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Number = float | int
 class SamplingOption:
     """One row of the table.
 
-    At its default, an option changes nothing about a greedy answer.
+    At its default, an option does not change a greedy answer.
     """
 
     name: str
@@ -32,7 +32,7 @@ class SamplingOption:
     above: bool = False
     """True if ``low`` itself is out of range."""
     telling: Number
-    """A value that shows: with it a model draws otherwise than with the default."""
+    """A value with an effect: with it a model draws differently than with the default."""
     wrong: Number
     """A value out of range."""
     help: str
@@ -40,19 +40,19 @@ class SamplingOption:
     short: tuple[str, ...] = ()
     """Other spellings of its flag."""
     filters: bool = False
-    """True if it takes away tokens that would else be drawn."""
+    """True if it removes tokens that could be drawn otherwise."""
     since: int = 1
-    """The version of the contract that brought it."""
+    """The version of the contract that introduced it."""
     only_best: Number | None = None
-    """The value at which a filter leaves the best token alone, where there is one."""
+    """The value at which a filter keeps only the best token, if there is one."""
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Spellings on the command line, the plain one first."""
+        """Spellings on the command line, the primary one first."""
         return ("--" + self.name.replace("_", "-"), *self.short)
 
     def checked(self, value: object) -> Number | None:
-        """The value in its plain form. Raises `InvalidOptionError` for one out of range."""
+        """Return the value as an int or float. Raises `InvalidOptionError` if out of range."""
         if value is None and self.default is None:
             return None
         if self.kind is int:
@@ -142,7 +142,7 @@ SAMPLING_OPTIONS = (
         help="Makes sampling repeatable.",
     ),
 )
-"""All options, in the order of `core.GenerateConfig`, of the flags, and of the refusals."""
+"""All options, in the order of `core.GenerateConfig`, of the flags, and of the checks."""
 
 FILTERS = tuple(option for option in SAMPLING_OPTIONS if option.filters)
-"""The options that say which tokens may be drawn."""
+"""The options that restrict which tokens may be drawn."""

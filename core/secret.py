@@ -1,7 +1,7 @@
-"""Load options that are shown to nobody, such as the key of a server.
+"""Secret load options that are never displayed, such as the key of a server.
 
 A key is a `Secret` from the option to the request that carries it: messages, logs, reprs and files
-get a mask. Which options are secret is known by their names alone, here.
+contain a mask. This module decides by an option's name whether it is secret.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from core.errors import InvalidOptionError
 
 Options = TypeVar("Options", bound="Mapping[str, object] | None")
 
-_ENDINGS = ("api_key", "access_token", "auth_token", "password", "secret")
+_ENDINGS = (
+    *("api_key", "apikey", "api-key", "private_key", "secret", "credentials", "authorization"),
+    *("access_token", "auth_token", "api_token", "bearer_token", "hf_token", "hub_token"),
+    *("password", "passwd", "passphrase"),
+)
+_NAMES = ("token",)  # alone: a tokenizer has a bos_token
 _ENVIRONMENT = "env"  # of a child process: a mapping, each value of which may be a secret
 _KEY = "api_key"
 _VISIBLE = re.compile("[!-~]*")
@@ -28,7 +33,7 @@ class Secret:
     """A value that is masked in ``str`` and ``repr``. `reveal` returns it.
 
     Equal values are equal secrets. A copy is the same object, so that ``dataclasses.asdict`` keeps
-    the mask. It cannot be pickled, for a pickle is a file that is shared.
+    the mask. It cannot be pickled, because pickles are stored and shared.
     """
 
     __slots__ = ("_value",)
@@ -37,7 +42,7 @@ class Secret:
         self._value = value.reveal() if isinstance(value, Secret) else value
 
     def reveal(self) -> Any:
-        """Return the value. Only what sends it to its destination needs it."""
+        """Return the value, for the code that sends it to its destination."""
         return self._value
 
     def __repr__(self) -> str:
@@ -63,20 +68,25 @@ class Secret:
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError(
-            "A secret is not pickled: it would be in a file, or on a network. Set it in the "
-            "environment of the other process (CORE_REMOTE_API_KEY for the key of a server)."
+            "A secret cannot be pickled, because a file or a network would then hold it. Set it in "
+            "the environment of the other process (CORE_REMOTE_API_KEY for the key of a server)."
         )
 
 
 def is_secret(name: str) -> bool:
-    """Return whether a load option of this name is a secret, or holds some."""
-    return name == _ENVIRONMENT or name.lower().endswith(_ENDINGS)
+    """Return whether a load option with this name is or contains a secret."""
+    return name == _ENVIRONMENT or _is_secret(name)
+
+
+def holds_secret(name: str, value: object) -> bool:
+    """Return whether a load option, or a value inside it, is a secret that is not masked yet."""
+    return _hidden(name, value) is not value
 
 
 def hidden(options: Options) -> Options:
     """Return load options with a `Secret` for each secret among them, at any depth.
 
-    Options without one that is in the open are returned as they are, the same object.
+    If no secret is unmasked, the same object is returned.
     """
     if options is None:
         return options
@@ -97,14 +107,14 @@ def secrets_of(options: Mapping[str, object]) -> tuple[Secret, ...]:
 
 
 def refuse_secrets(options: Mapping[str, object], place: str) -> None:
-    """Raise `InvalidOptionError` for a secret among options that are stored or sent as they are.
+    """Raise `InvalidOptionError` for a secret among options that are stored or sent unmasked.
 
     ``place`` names the processes in whose environment it belongs.
     """
     for name, value in options.items():
-        if name.lower().endswith(_ENDINGS) and value:
+        if _is_secret(name) and value:
             expected = (
-                f"no secret here, where options are stored or sent: set it in the environment of "
+                "no secret, because these options are stored or sent. Set it in the environment of "
                 f"{place} (CORE_REMOTE_API_KEY for the key of a server)"
             )
             raise InvalidOptionError(name, Secret(value), expected)
@@ -113,9 +123,9 @@ def refuse_secrets(options: Mapping[str, object], place: str) -> None:
 
 
 def checked_keys(options: Mapping[str, object]) -> dict[str, object]:
-    """Return load options, `hidden`, each key among them one that a header can hold.
+    """Return load options, `hidden`, with each API key checked to be valid in a header.
 
-    Raises `InvalidOptionError`, which does not show the key.
+    Raises `InvalidOptionError`, which does not contain the key.
     """
     return {
         name: header_key(name, value)
@@ -126,14 +136,18 @@ def checked_keys(options: Mapping[str, object]) -> dict[str, object]:
 
 
 def header_key(option: str, key: Secret) -> Secret:
-    """Return a key without the line end that a file or a shell adds.
+    """Return a key without the line ending that a file or a shell adds.
 
-    Raises `InvalidOptionError` where it is not a string of visible ASCII characters.
+    Raises `InvalidOptionError` if it is not a string of visible ASCII characters.
     """
     stripped = _stripped(key)
     if stripped is None:
         raise InvalidOptionError(option, key, _EXPECTED)
     return stripped
+
+
+def _is_secret(name: str) -> bool:
+    return name.lower() in _NAMES or name.lower().endswith(_ENDINGS)
 
 
 def _hidden(name: str, value: object) -> object:
@@ -144,11 +158,17 @@ def _hidden(name: str, value: object) -> object:
             return hidden(value)
         masked = {key: Secret(it) for key, it in value.items()}
         return value if all(isinstance(it, Secret) for it in value.values()) else masked
-    return Secret(value) if is_secret(name) else value
+    if is_secret(name):
+        return Secret(value)
+    if isinstance(value, list | tuple):
+        items = [_hidden("", each) for each in value]
+        same = all(one is other for one, other in zip(items, value, strict=True))
+        return value if same else items
+    return value
 
 
 def _stripped(key: Secret) -> Secret | None:
-    """Return the key without line ends at its ends; None where a header cannot hold it."""
+    """Return the key without surrounding line endings; None if it is not valid in a header."""
     value = key.reveal()
     if not isinstance(value, str) or not _VISIBLE.fullmatch(value.strip("\r\n")):
         return None

@@ -1,4 +1,4 @@
-"""Models that a program names: each is loaded once, on first use, and shared within a process."""
+"""Models given by name: each is loaded once, on first use, and shared within a process."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from core.protocols import TextModel
 from core.secret import Secret, hidden, secrets_of
 
 MOST = 2
-"""Models that are kept; of more, the one that was used least recently is let go."""
+"""Maximum number of cached models; the least recently used one is dropped first."""
 
 _LOCK = RLock()
 _LOADED: OrderedDict[tuple[str, str, str, tuple[Secret, ...]], TextModel] = OrderedDict()
 
 
 def is_named(model: object) -> bool:
-    """Whether a model is given by its path or its name, and not as an object."""
+    """Return whether a model is given by its path or its name, not as an object."""
     return isinstance(model, str | os.PathLike)
 
 
@@ -29,10 +29,9 @@ def shared_model(
     backend: str = "",
     options: Mapping[str, Any] | None = None,
 ) -> TextModel:
-    """A loaded model as it is, or the one of this name, with these keywords of `core.load_model`.
+    """Return a loaded model unchanged, or load a named one with these `core.load_model` keywords.
 
-    A model that is let go frees its memory when nobody uses it any more, and not before. Raises
-    what `core.load_model` raises.
+    A dropped model frees its memory once it is no longer in use. Raises like `core.load_model`.
     """
     if not isinstance(model, str | os.PathLike):
         return model
@@ -48,7 +47,7 @@ def shared_model(
 
 
 def close_shared_models() -> None:
-    """Close all of them, used or not; the next use of a name loads it again."""
+    """Close all cached models, in use or not; the next use of a name loads it again."""
     with _LOCK:
         while _LOADED:
             _, model = _LOADED.popitem()

@@ -14,19 +14,20 @@ class Array(Protocol):
     """An array of MLX, numpy or torch."""
 
     def tolist(self) -> Any:
-        """Its values as nested lists."""
+        """Return its values as nested lists."""
         ...
 
 
 TokenIds: TypeAlias = Sequence[int] | Sequence[Sequence[int]] | Array | Sequence[Array]
-"""One row of whole numbers, or several."""
+"""One row of integers, or several."""
 
 
 def token_prompts(prompts: Any, attention_mask: Any = None) -> list[list[int]]:
-    """The ids of each prompt without padding, from one prompt or several, lists or arrays.
+    """Return the ids of each prompt without padding, for one prompt or several, lists or arrays.
 
-    Raises TypeError for what is no list of ids, `InvalidOptionError` for what is no id, and for a
-    mask of another shape, or one that is not zeros (padding), then ones; False and True will do.
+    Raises TypeError for prompts that are not lists of ids, `InvalidOptionError` for an invalid id,
+    and for a mask of another shape, or one that is not zeros (padding), then ones; False and True
+    are accepted.
     """
     rows = [list(validate.integers("prompts", row, 0)) for row in _rows(prompts, "prompts")]
     if attention_mask is None:
@@ -38,7 +39,7 @@ def token_prompts(prompts: Any, attention_mask: Any = None) -> list[list[int]]:
 
 
 def token_pairs(prompts: Any, continuations: Any) -> list[tuple[list[int], list[int]]]:
-    """The ids of each prompt with those of its continuation; raises like `token_prompts`."""
+    """Return the ids of each prompt with those of its continuation; raises like `token_prompts`."""
     heads, tails = token_prompts(prompts), token_prompts(continuations)
     if len(heads) != len(tails):
         raise InvalidOptionError(
@@ -53,12 +54,12 @@ def _rows(values: Any, name: str) -> list[list[Any]]:
     if isinstance(plain, list) and rows and not isinstance(rows[0], list):
         rows = [rows]
     if not all(isinstance(row, list) for row in rows):
-        raise TypeError(f"{name} takes whole numbers: a list, a list of lists, or an array.")
+        raise TypeError(f"{name} must be a list, a list of lists, or an array of integers.")
     return rows
 
 
 def _plain(values: Any) -> Any:
-    """Several values as a list; arrays of any library know how to become one."""
+    """Return several values as a list; arrays of any library have ``tolist()``."""
     if hasattr(values, "tolist"):
         return values.tolist()
     several = isinstance(values, Iterable) and not isinstance(values, str | bytes)

@@ -1,6 +1,6 @@
 """Examples, options and reports of training an adapter (`core.Trainable`).
 
-Most defaults are mlx-lm's; AdamW corrects its bias, as its authors have it.
+Most defaults are mlx-lm's; AdamW applies bias correction, as in its authors' paper.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _ADAM_BETAS = 2
 
 @dataclass(frozen=True, slots=True)
 class TrainingExample:
-    """What one row teaches, in one of four forms.
+    """Training example, in one of four forms.
 
-    ``prompt`` and ``completion``: what `generate` is to write behind a prompt. ``messages``: a
-    conversation whose assistant turns are learned. ``text`` alone: a text from its beginning.
-    ``text`` and ``label``: the label of a text, behind ``TrainConfig.template``, at the tokens
-    where `classify` reads it.
+    ``prompt`` and ``completion``: the text that `generate` is to produce after a prompt.
+    ``messages``: a conversation whose assistant turns are learned. ``text`` alone: a text from its
+    start. ``text`` and ``label``: the label of a text, after ``TrainConfig.template``, at the
+    tokens where `classify` reads it.
     """
 
     prompt: str = ""
@@ -39,14 +39,14 @@ class TrainingExample:
 
     @classmethod
     def of(cls, example: object) -> TrainingExample:
-        """Return the example itself, or what a mapping with its fields stands for.
+        """Return the example itself, or the one that a mapping with its fields describes.
 
         Raises TypeError for anything else, for unknown keys, and for values of another type.
         """
         if isinstance(example, Mapping):
             unknown = [repr(key) for key in example if key not in _FIELDS]
             if unknown:
-                raise TypeError(f"it has the key {unknown[0]}, and knows {', '.join(_FIELDS)}")
+                raise TypeError(f"unknown key {unknown[0]}; the keys are {', '.join(_FIELDS)}")
             example = cls(**{key: it for key, it in example.items() if it is not None})
         if not isinstance(example, TrainingExample):
             kind = type(example).__name__
@@ -63,17 +63,17 @@ class TrainingExample:
 
 _FIELDS = tuple(item.name for item in fields(TrainingExample))
 Examples: TypeAlias = Iterable[TrainingExample | Mapping[str, object]]
-"""Examples to learn; ``{"text": ..., "label": ...}`` and the like stand for a `TrainingExample`."""
+"""Examples to learn; a mapping such as ``{"text": ..., "label": ...}`` is a `TrainingExample`."""
 
 
 def checked_examples(examples: object, name: str = "Example") -> list[TrainingExample]:
-    """Return examples as a list; they are numbered from 1 in errors, after ``name``.
+    """Return examples as a list; errors number them from 1, after ``name``.
 
-    Raises `TrainingError` for what is not an example, and where there is none.
+    Raises `TrainingError` for an invalid example.
     """
     if isinstance(examples, str | bytes | Mapping) or not isinstance(examples, Iterable):
         kind = type(examples).__name__
-        raise TrainingError(f"Examples are a list of core.TrainingExample, not a {kind}.")
+        raise TrainingError(f"Examples must be a list of core.TrainingExample, not a {kind}.")
     checked = []
     for number, example in enumerate(examples, 1):
         try:
@@ -84,7 +84,7 @@ def checked_examples(examples: object, name: str = "Example") -> list[TrainingEx
 
 
 def resolve_train(config: object) -> TrainConfig:
-    """Return the config of a call of ``train``, by default the defaults. Raises TypeError."""
+    """Return the config of a call of ``train``, or the default config. Raises TypeError."""
     if config is None:
         return TrainConfig()
     if not isinstance(config, TrainConfig):
@@ -97,33 +97,34 @@ def resolve_train(config: object) -> TrainConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
-    """How a LoRA adapter is trained. A wrong value raises `InvalidOptionError`.
+    """Options for training a LoRA adapter. An invalid value raises `InvalidOptionError`.
 
-    The adapter: ``rank`` numbers between A and B; what they add is multiplied by ``scale``, or,
-    where ``alpha`` is given, by ``alpha / rank``, with ``rank_stabilised`` by ``alpha /
-    sqrt(rank)`` (arXiv 2312.03732). ``dora``: with magnitudes (arXiv 2402.09353). ``targets``: the
-    projections that get one, ``"q_proj"`` and the like, or ``"all-linear"``; ``num_layers``: in so
-    many of the last layers. ``adapter_dtype``: that of A and B. ``dropout``: the share of an
-    input's numbers that A does not see at a step; which ones, ``seed`` and the step decide.
+    Adapter: ``rank`` is the inner dimension of A and B; their product is multiplied by ``scale``,
+    or, if ``alpha`` is set, by ``alpha / rank``, with ``rank_stabilised`` by ``alpha /
+    sqrt(rank)`` (arXiv 2312.03732). ``dora`` adds magnitudes (arXiv 2402.09353). ``targets`` are
+    the adapted projections, such as ``"q_proj"``, or ``"all-linear"``; ``num_layers`` is the number
+    of adapted layers, counted from the last. ``adapter_dtype`` is the dtype of A and B. ``dropout``
+    is the share of A's inputs that are zeroed at a step, chosen by ``seed`` and the step.
 
-    What is learned: with ``mask_prompt``, completions, assistant turns and labels alone, and not
-    the text in front. Examples with a label stand in ``template``; ``labels`` are those that
-    `classify` will be asked with, by default those that occur. ``max_tokens``: a longer example is
-    refused.
+    Loss: with ``mask_prompt`` only on completions, assistant turns and labels, not on the text
+    before them. Examples with a label are formatted with ``template``; ``labels`` are the ones that
+    `classify` will be called with, by default the ones that occur. An example longer than
+    ``max_tokens`` is an error.
 
-    A step: ``batch_size`` examples of like length, ``accumulate`` times, then AdamW (arXiv
+    Step: ``batch_size`` examples of similar length, ``accumulate`` times, then AdamW (arXiv
     1711.05101) with ``learning_rate``, ``betas``, ``eps``, ``weight_decay`` and, as in the paper,
-    ``bias_correction``, which MLX's default leaves out. The rate rises over the first ``warmup``
-    steps, then stays, or falls along a cosine to ``final_learning_rate`` (``schedule``). Gradients
-    longer than ``clip_norm`` are shortened to it; 0 leaves them. ``gradient_checkpointing``: what a
-    block computes is computed again for its gradient, and not kept. ``iterations``: steps, at most.
+    ``bias_correction``, which is off by default in MLX. The rate rises over the first ``warmup``
+    steps, then is constant, or falls along a cosine to ``final_learning_rate`` (``schedule``).
+    Gradients are clipped to the norm ``clip_norm``; 0 disables clipping.
+    ``gradient_checkpointing`` recomputes each layer's activations for its gradient instead of
+    storing them. ``iterations`` is the maximum number of steps.
 
-    ``validation``: examples that are not learned; their loss is measured every ``validate_every``
-    steps and at the end. After ``patience`` measurements without a better one training stops, and
-    the adapter is that of the best; 0 never stops.
+    ``validation`` are held-out examples; their loss is measured every ``validate_every`` steps and
+    at the end. Training stops after ``patience`` measurements without an improvement, and the
+    adapter is the best one; 0 disables stopping.
 
-    ``directory``: where a checkpoint is written every ``save_every`` steps and at the end, and
-    ``resume`` goes on from the last one, with the same losses as if it had never stopped. Without
+    A checkpoint is written to ``directory`` every ``save_every`` steps and at the end, and
+    ``resume`` continues from the last one, with the same losses as an uninterrupted run. Without
     a directory nothing is written.
     """
 
@@ -184,11 +185,11 @@ class TrainConfig:
             validate.flag(name, getattr(self, name))
         validate.flag("gradient_checkpointing", self.gradient_checkpointing)
         if validate.real("dropout", self.dropout, 0.0, 1.0) == 1.0:
-            raise InvalidOptionError("dropout", self.dropout, "a share below 1: nothing is left")
+            raise InvalidOptionError("dropout", self.dropout, "a share below 1 (1 drops all)")
         if self.alpha is not None:
             validate.real("alpha", self.alpha, 0.0, above=True)
         elif self.rank_stabilised:
-            raise InvalidOptionError("rank_stabilised", True, "alpha beside it: it divides alpha")
+            raise InvalidOptionError("rank_stabilised", True, "alpha to be set, which it scales")
         validate.one_of("adapter_dtype", self.adapter_dtype, DTYPES)
         validate.one_of("schedule", self.schedule, SCHEDULES)
         validate.text("template", self.template)
@@ -210,11 +211,11 @@ class TrainConfig:
                 raise InvalidOptionError("betas", self.betas, "two numbers below 1")
         object.__setattr__(self, "betas", tuple(self.betas))
         if self.resume and self.directory is None:
-            raise InvalidOptionError("resume", True, "a directory beside it, to go on from")
+            raise InvalidOptionError("resume", True, "directory to be set, to resume from")
 
     @property
     def adapter_scale(self) -> float:
-        """The number that B's output is multiplied by."""
+        """The factor that B's output is multiplied by."""
         if self.alpha is None:
             return self.scale
         return self.alpha / (math.sqrt(self.rank) if self.rank_stabilised else self.rank)
@@ -222,12 +223,13 @@ class TrainConfig:
 
 @dataclass(frozen=True, slots=True)
 class TrainStep:
-    """One optimiser step: mean loss per token in nats, and how fast it went.
+    """Report of one optimiser step, with the mean loss per token in nats.
 
-    ``step`` counts from 1 and ``tokens`` those that ran, without padding; ``learned`` are those
-    that the loss is of. ``gradient_norm`` is that before clipping. ``validation_loss``: of the
-    examples that are not learned, where this step measured it. ``steps``: how many there will be
-    at most. ``peak_memory_bytes``: of the device since training began, 0 where nobody knows.
+    ``step`` counts from 1. ``tokens`` is the number of tokens that ran, without padding;
+    ``learned`` is the number of tokens in the loss. ``gradient_norm`` is measured before clipping.
+    ``validation_loss`` is the loss of the held-out examples, if this step measured it. ``steps`` is
+    the maximum number of steps. ``peak_memory_bytes`` is the device's peak since training began,
+    0 if unknown.
     """
 
     step: int
@@ -243,10 +245,10 @@ class TrainStep:
 
 
 class TrainingRun(Iterator[TrainStep]):
-    """The steps of a training, which trains as they are read; `run` reads all of them.
+    """Iterator over training steps: reading a step runs it; `run` reads all of them.
 
-    ``model`` is kept until the training has ended, as a stream keeps its model. A run that is
-    dropped before its first step has taught nothing, which is logged as a warning.
+    ``model`` is referenced until the training has ended, like the model of a stream. A run that is
+    dropped before its first step has trained nothing, which is logged as a warning.
     """
 
     def __init__(self, steps: Iterator[TrainStep], model: object) -> None:
@@ -262,14 +264,14 @@ class TrainingRun(Iterator[TrainStep]):
             raise
 
     def run(self) -> TrainStep | None:
-        """Train to the end. Return the last step that was left to do; None if none was."""
+        """Train to the end. Return the report of the last step, or None if no step was left."""
         last = None
         for step in self:
             last = step
         return last
 
     def close(self) -> None:
-        """Stop where it is; the model keeps what it has learned. Twice is fine."""
+        """Stop training; the model keeps the adapter as trained so far. Closing twice is fine."""
         self._is_untouched = False
         self._model = None
         if hasattr(self._steps, "close"):
@@ -280,6 +282,6 @@ class TrainingRun(Iterator[TrainStep]):
             import logging  # a program that logs nothing does without it
 
             logging.getLogger("core").warning(
-                "train() was called and none of its steps was read, so nothing was learned. "
+                "train() was called but none of its steps was read, so nothing was trained. "
                 "Read them: `for step in model.train(...)`, or `model.train(...).run()`."
             )

@@ -1,12 +1,12 @@
-"""What goes in and what comes out: frozen, slotted dataclasses.
+"""Inputs and results of calls: frozen, slotted dataclasses.
 
 Durations are in seconds, sizes in bytes. Large numeric arrays are float32 ``array.array('f')``:
 they support the buffer protocol, so ``numpy.frombuffer(x, dtype="float32")`` reads them without
-a copy, and they are left out of ``repr`` and of comparison.
+a copy, and ``repr`` and comparison ignore them.
 
-What a call brings for one prompt has ``to_dict()``, a dictionary that ``json.dumps`` takes as it
-is, errors and all (infinities and NaN are None there), and ``raise_for_error()``, which returns the
-result or raises what kept it from being one. That error holds no frames: see `core.frames`.
+The result for one prompt has ``to_dict()``, which returns a dictionary for ``json.dumps``, errors
+included (infinities and NaN become None), and ``raise_for_error()``, which returns the result or
+raises its error. The error holds no stack frames: see `core.frames`.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ from core.records import error_record, html_table, number, numbers
 Role = Literal["system", "user", "assistant"]
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 ModelFormat: TypeAlias = str
-"""The name of a format: ``safetensors``, ``gguf``, ``http`` (a server's model), or any other."""
+"""Name of a format: ``safetensors``, ``gguf``, ``http`` (a server's model), or any other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token. ``logprob`` is natural-log, and there only when ``return_logprobs`` asked."""
+    """One token. ``logprob`` is a natural logarithm, set only with ``return_logprobs``."""
 
     id: int
     text: str
     logprob: float | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """The token for JSON."""
+        """Return the token for JSON."""
         return {"id": self.id, "text": self.text, "logprob": number(self.logprob)}
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a chat. ``name`` is its speaker's, for templates that have a place for it."""
+    """One turn of a chat. ``name`` is the speaker's name, for templates that use one."""
 
     role: Role
     content: str
     name: str | None = None
 
     def to_dict(self) -> dict[str, str]:
-        """Return the message for JSON, and for a chat template; a name only where it has one."""
+        """Return the message for JSON and for a chat template; without ``name`` if it is None."""
         turn = {"role": self.role, "content": self.content}
         return turn if self.name is None else {**turn, "name": self.name}
 
 
 Conversation: TypeAlias = Sequence[Message | Mapping[str, object]]
-"""The turns of a chat; ``{"role": ..., "content": ...}`` stands for a `Message`.
+"""The turns of a chat; ``{"role": ..., "content": ...}`` is equivalent to a `Message`.
 
-The content may be a list of text parts, as OpenAI's API has them, and the role ``developer``.
+As in OpenAI's API, the content may be a list of text parts, and the role ``developer``.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ClassifyResult:
-    """What the model says at the last position of one prompt.
+    """Classification of one prompt, from the distribution at its last position.
 
     ``token`` is sampled there (None when ``error`` is set). ``logits`` has ``vocab_size`` floats.
     With labels: ``probabilities`` are over the labels and sum to 1; ``logprobs`` are joint, over
     the full vocabulary; ``label_mass`` is the probability that the continuation begins with any
-    of the labels; ``margin`` is the best probability minus the second (1.0 for a single label).
+    of the labels; ``margin`` is the best probability minus the second best (1.0 for one label).
     With ``labels_only`` all but the label may be None; see `core.GenerateConfig`.
     """
 
@@ -85,13 +85,16 @@ class ClassifyResult:
             drop_frames(self.error)
 
     def raise_for_error(self) -> Self:
-        """The result itself. Raises its error where the prompt failed."""
+        """Return the result itself. Raises its error if the prompt failed."""
         if self.error is not None:
             raise self.error
         return self
 
     def to_dict(self, *, logits: bool = False) -> dict[str, object]:
-        """The result for JSON; with ``logits`` also the list of them, or None where none are."""
+        """Return the result for JSON.
+
+        With ``logits``, include them as a list, or as None if the result has none.
+        """
         record: dict[str, object] = {
             "token": None if self.token is None else self.token.to_dict(),
             "label": self.label,
@@ -106,7 +109,7 @@ class ClassifyResult:
         return record
 
     def _repr_html_(self) -> str:
-        """The labels with their probabilities, best first, or the token; shown by notebooks."""
+        """Return an HTML table for notebooks: the labels, most probable first, or the token."""
         if self.error is not None:
             return html_table(["error"], [[f"{type(self.error).__name__}: {self.error}"]])
         if self.probabilities is None and self.label is not None:
@@ -120,7 +123,7 @@ class ClassifyResult:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What ``batch_generate`` made of one prompt."""
+    """Result of ``batch_generate`` for one prompt."""
 
     tokens: tuple[Token, ...] = ()
     finish_reason: FinishReason = "stop"
@@ -132,17 +135,17 @@ class BatchResult:
 
     @property
     def text(self) -> str:
-        """The tokens' text, joined."""
+        """Joined text of the tokens."""
         return "".join(token.text for token in self.tokens)
 
     def raise_for_error(self) -> Self:
-        """The result itself. Raises its error where the prompt failed."""
+        """Return the result itself. Raises its error if the prompt failed."""
         if self.error is not None:
             raise self.error
         return self
 
     def to_dict(self) -> dict[str, object]:
-        """The result for JSON, its text included."""
+        """Return the result for JSON, its text included."""
         return {
             "text": self.text,
             "tokens": [token.to_dict() for token in self.tokens],
@@ -153,10 +156,10 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True)
 class TokenSequence:
-    """A prompt and what was generated behind it; the token that ended it is left out.
+    """A prompt and the tokens generated after it, without the token that ended the generation.
 
-    ``generated[i]`` tells whether ``ids[i]`` was generated. ``logprobs`` has one value per
-    generated token, where they were asked for.
+    ``generated[i]`` is True if ``ids[i]`` was generated. ``logprobs`` has one value per generated
+    token if ``return_logprobs`` was set.
     """
 
     ids: tuple[int, ...]
@@ -171,25 +174,25 @@ class TokenSequence:
 
     @classmethod
     def of(cls, prompt: Sequence[int], result: BatchResult) -> Self:
-        """The prompt's tokens, then the result's."""
+        """Return the prompt's tokens, then the result's."""
         new = [token.id for token in result.tokens]
-        found = (token.logprob for token in result.tokens)
+        logprobs = (token.logprob for token in result.tokens)
         return cls(
             ids=(*prompt, *new),
             generated=(False,) * len(prompt) + (True,) * len(new),
             finish_reason=result.finish_reason,
             error=result.error,
-            logprobs=tuple(logprob for logprob in found if logprob is not None),
+            logprobs=tuple(logprob for logprob in logprobs if logprob is not None),
         )
 
     def raise_for_error(self) -> Self:
-        """The sequence itself. Raises its error where the prompt failed."""
+        """Return the sequence itself. Raises its error if the prompt failed."""
         if self.error is not None:
             raise self.error
         return self
 
     def to_dict(self) -> dict[str, object]:
-        """The sequence for JSON."""
+        """Return the sequence for JSON."""
         return {
             "ids": list(self.ids),
             "generated": list(self.generated),
@@ -201,11 +204,11 @@ class TokenSequence:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How likely a continuation is after its prompt, in natural-log probability."""
+    """Log-probability (natural logarithm) of a continuation after its prompt."""
 
     logprob: float = 0.0
     token_logprobs: tuple[float, ...] = ()
-    is_greedy: bool = False  # greedy decoding would have produced exactly this
+    is_greedy: bool = False  # greedy decoding would produce exactly this continuation
     error: Exception | None = None
 
     def __post_init__(self) -> None:
@@ -213,13 +216,13 @@ class Score:
             drop_frames(self.error)
 
     def raise_for_error(self) -> Self:
-        """The score itself. Raises its error where the pair failed."""
+        """Return the score itself. Raises its error if the pair failed."""
         if self.error is not None:
             raise self.error
         return self
 
     def to_dict(self) -> dict[str, object]:
-        """The score for JSON."""
+        """Return the score for JSON."""
         return {
             "logprob": number(self.logprob),
             "token_logprobs": list(map(number, self.token_logprobs)),
@@ -230,11 +233,11 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class HiddenResult:
-    """The hidden states at the last token of one prompt.
+    """Hidden states at the last token of one prompt.
 
-    ``layers`` are the numbers of the layers, none of them negative, in the order in which they were
-    asked for; ``states`` is one float32 array of ``len(layers) * hidden_size`` values, one layer's
-    behind another's: ``numpy.frombuffer(states, "float32").reshape(len(layers), -1)``.
+    ``layers`` are the non-negative numbers of the layers, in the requested order; ``states`` is one
+    float32 array of ``len(layers) * hidden_size`` values, layer after layer:
+    ``numpy.frombuffer(states, "float32").reshape(len(layers), -1)``.
     """
 
     layers: tuple[int, ...] = ()
@@ -247,7 +250,7 @@ class HiddenResult:
 
     @property
     def vectors(self) -> tuple[memoryview, ...]:
-        """The state of each layer, without a copy; none where the prompt failed."""
+        """The state of each layer, without a copy; empty if the prompt failed."""
         if self.states is None:
             return ()
         size = len(self.states) // len(self.layers)
@@ -255,13 +258,13 @@ class HiddenResult:
         return tuple(whole[start : start + size] for start in range(0, len(whole), size))
 
     def raise_for_error(self) -> Self:
-        """The result itself. Raises its error where the prompt failed."""
+        """Return the result itself. Raises its error if the prompt failed."""
         if self.error is not None:
             raise self.error
         return self
 
     def to_dict(self) -> dict[str, object]:
-        """The result for JSON, with a list of numbers for each layer."""
+        """Return the result for JSON, with a list of numbers for each layer."""
         return {
             "layers": list(self.layers),
             "states": [list(map(number, vector)) for vector in self.vectors],
@@ -271,7 +274,7 @@ class HiddenResult:
 
 @dataclass(frozen=True, slots=True)
 class GenerateMetrics:
-    """What one call cost. ``cached_prompt_tokens`` are those that no forward pass computed."""
+    """Cost of one call. ``cached_prompt_tokens`` counts those that no forward pass computed."""
 
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0
@@ -283,7 +286,7 @@ class GenerateMetrics:
     active_memory_bytes: int = 0
 
     def to_dict(self) -> dict[str, object]:
-        """The metrics for JSON, with both rates."""
+        """Return the metrics for JSON, with both rates."""
         return {
             **asdict(self),
             "prefill_tokens_per_second": self.prefill_tokens_per_second,
@@ -306,7 +309,7 @@ class GenerateMetrics:
 class ModelInfo:
     """Facts about a loaded model.
 
-    ``quant_bits`` is 0 for an unquantised model. ``logit_tolerance`` says how far the logits of
+    ``quant_bits`` is 0 for an unquantised model. ``logit_tolerance`` bounds how far the logits of
     one prompt may differ between two runs, batched or not, at the dtype in use.
     """
 
@@ -338,15 +341,15 @@ class AttentionSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredModel:
-    """A model found on disk, read from its headers alone. ``path`` is absolute.
+    """A model found on disk, described from its headers alone. ``path`` is absolute.
 
-    ``format`` is an open name: ``safetensors``, ``gguf``, or what a backend calls its own.
-    ``names`` are what it is called in the store that it was found in, the one to show first:
-    `core.load_model` takes each of them. ``quantisation`` is how its weights are stored, as people
-    say it (``Q4_K_M``, ``MXFP4``, ``BF16``); ``modified`` is in seconds since 1970; ``problem``
-    says in a few words what is wrong with its files, and is empty where nothing was seen.
-    ``parts`` are what its names stand for beside the file at ``path``, in Ollama's store
-    (`core.models.ollama.LAYERS`): ``adapter``, whose files are ``adapters``, ``system`` and so on.
+    ``format`` is ``safetensors``, ``gguf``, or a backend-specific name. ``names`` are the model's
+    names in its store, the display name first; `core.load_model` accepts each of them.
+    ``quantisation`` is the usual name of the weights' storage (``Q4_K_M``, ``MXFP4``, ``BF16``);
+    ``modified`` is in seconds since 1970; ``problem`` describes damage to the files in a few words,
+    and is empty if none was detected. ``parts`` are the layers that an Ollama name includes in
+    addition to the file at ``path`` (`core.models.ollama.LAYERS`): ``adapter``, whose files are
+    ``adapters``, ``system`` and so on.
     """
 
     path: str
@@ -366,18 +369,18 @@ class DiscoveredModel:
 
     @property
     def name(self) -> str:
-        """The first of its names; outside of a store, that of its file or directory."""
+        """The first of its names; outside a store, the name of its file or directory."""
         return self.names[0] if self.names else os.path.basename(self.path)
 
     @property
     def handle(self) -> str:
-        """What to give `core.load_model`: its path, or its name where that stands for more."""
+        """Argument for `core.load_model`: the path, or the name if that includes more parts."""
         return self.name if self.parts else self.path
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Something a backend computes on. ``detail`` names the library behind it (BLAS, driver)."""
+    """A device that a backend computes on. ``detail`` names its library (BLAS, driver)."""
 
     name: str
     kind: Literal["cpu", "gpu"]
@@ -387,7 +390,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Something the program chose for the user, and why."""
+    """A load setting that was chosen automatically, with its reason."""
 
     name: str
     value: str
@@ -396,7 +399,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """Device memory held by a model's library at this moment."""
+    """Device memory that a model's library holds at this moment."""
 
     active_bytes: int
     peak_bytes: int
@@ -405,9 +408,9 @@ class MemoryReport:
 
 @dataclass(frozen=True, slots=True)
 class BackendStatus:
-    """What is known about one registered backend without loading a model.
+    """Status of one registered backend, obtained without loading a model.
 
-    ``options`` are load options of its own, each with what it does, where the backend tells them.
+    ``options`` maps backend-specific load options to their descriptions, if the backend lists them.
     """
 
     name: str

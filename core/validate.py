@@ -1,4 +1,4 @@
-"""Checks of option values: each returns the value in its plain form, or names what was expected."""
+"""Checks of option values: each returns the plain value, or raises with what was expected."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from core.errors import InvalidOptionError
 
 
 def integer(option: str, value: object, low: int, high: int | None = None) -> int:
-    """An ``int`` in ``low..high``; anything with ``__index__`` but a bool."""
+    """Return an ``int`` in ``low..high``, from anything with ``__index__`` except a bool."""
     expected = f"an integer from {low} to {high}" if high is not None else f"an integer >= {low}"
-    # int first: to ask a protocol takes 15 microseconds.
+    # int first: a check of a protocol takes 15 microseconds.
     if isinstance(value, bool) or not isinstance(value, (int, SupportsIndex)):
         raise InvalidOptionError(option, value, expected)
     try:
@@ -28,12 +28,12 @@ def integer(option: str, value: object, low: int, high: int | None = None) -> in
 def real(
     option: str, value: object, low: float, high: float = math.inf, *, above: bool = False
 ) -> float:
-    """A finite ``float`` in ``[low, high]``, or in ``(low, high]`` with ``above``."""
+    """Return a finite ``float`` in ``[low, high]``, or in ``(low, high]`` with ``above``."""
     expected = f"a finite number {'>' if above else '>='} {low:g}"
     if high != math.inf:
         expected += f" and <= {high:g}"
 
-    # What float() would take, and nobody means by a number.
+    # float() would accept strings and bools, which are not meant as numbers.
     # Numbers first, as above.
     if isinstance(value, bool | str | bytes) or not isinstance(value, (float, int, SupportsFloat)):
         raise InvalidOptionError(option, value, expected)
@@ -48,21 +48,21 @@ def real(
 
 
 def flag(option: str, value: object) -> bool:
-    """A bool and nothing that merely looks like one."""
+    """Return a bool; no other type is accepted."""
     if not isinstance(value, bool):
         raise InvalidOptionError(option, value, "True or False")
     return value
 
 
 def text(option: str, value: object) -> str:
-    """A string."""
+    """Return a string."""
     if not isinstance(value, str):
         raise InvalidOptionError(option, value, "a string")
     return value
 
 
 def unicode(option: str, value: str) -> str:
-    """A string that has a UTF-8 form."""
+    """Return a string that has a UTF-8 form."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -72,7 +72,7 @@ def unicode(option: str, value: str) -> str:
 
 
 def texts(option: str, value: object) -> tuple[str, ...]:
-    """Several non-empty strings, given as any iterable of strings but a string."""
+    """Return several non-empty strings from any iterable of strings except a string."""
     expected = "a sequence of non-empty strings"
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise InvalidOptionError(option, value, expected)
@@ -84,14 +84,14 @@ def texts(option: str, value: object) -> tuple[str, ...]:
 
 
 def integers(option: str, value: object, low: int) -> tuple[int, ...]:
-    """Several integers, each at least ``low``."""
+    """Return several integers, each at least ``low``."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise InvalidOptionError(option, value, f"a sequence of integers >= {low}")
     return tuple(integer(option, item, low) for item in value)
 
 
 def one_of(option: str, value: object, allowed: Sequence[str]) -> str:
-    """One of a few names."""
+    """Return one of the ``allowed`` names."""
     if not isinstance(value, str) or value not in allowed:
         raise InvalidOptionError(option, value, "one of " + ", ".join(map(repr, allowed)))
     return value

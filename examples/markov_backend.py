@@ -16,12 +16,12 @@ from random import Random
 from typing import Unpack
 
 import core
-from core import support
-from core.clock import RequestClock
+from core.kit import support
+from core.kit.clock import RequestClock
+from core.kit.text_stream import StreamDetokenizer, TokenAssembler
 from core.models.damage import unreadable
 from core.models.files import open_model_file, read_model_file, resolve_path
 from core.options import GenerateConfig, resolve_generate
-from core.text_stream import StreamDetokenizer, TokenAssembler
 from core.types import FinishReason
 
 NAME, SUFFIX, END, CONTEXT = "markov", ".markov", 256, 4096

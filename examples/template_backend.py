@@ -5,10 +5,10 @@ from os import PathLike
 from typing import Unpack
 
 import core
-from core.clock import RequestClock
+from core.kit.clock import RequestClock
+from core.kit.support import checked_prompts, refuse_load_options, refuse_options
 from core.models.files import read_config_json
 from core.options import GenerateConfig, resolve_classify
-from core.support import checked_prompts, refuse_load_options, refuse_options
 
 NAME, DOES, FORMATS = "template", frozenset({core.Capability.CLASSIFY}), frozenset({"safetensors"})
 HONOURS = frozenset[str]()  # {"temperature", ...}: what your engine honours

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import core
+import core_tasks
 
 NAMES = {"finance": "qix", "sports": "blap", "science": "zorn", "technology": "mev"}
 TEMPLATE = "{text} This news is about"
@@ -48,14 +49,14 @@ def trained(model: Any, rows: Rows, seed: int, steps: int) -> None:
 
 def share_right(model: core.TextModel, rows: Rows) -> float:
     """How many of the rows get their label."""
-    task = core.Task(TEMPLATE, tuple(NAMES.values()))
+    task = core_tasks.Task(TEMPLATE, tuple(NAMES.values()))
     decisions = task.classify(model, [text for text, _ in rows])
     right = [decision.label == label for decision, (_, label) in zip(decisions, rows, strict=True)]
     return statistics.mean(right)
 
 
 def share_right_of_head(model: core.TextModel, learned: Rows, judged: Rows) -> float | None:
-    """The same by a head that learned from the same rows; None where core-learn is missing."""
+    """The same by a head that learned from the same rows; None where infercore-learn is missing."""
     try:
         from core_learn import FewShot
     except ImportError:

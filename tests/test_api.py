@@ -71,9 +71,11 @@ def test_an_unavailable_backend_asked_for_by_name(use_plugins: Use, model: Path)
 
 def test_a_format_that_the_backend_does_not_read(use_plugins: Use, model: Path) -> None:
     use_plugins("picky", "sound")
-    with pytest.raises(core.UnsupportedModelError, match=r"reads gguf.*is safetensors") as caught:
+    with pytest.raises(
+        core.UnsupportedModelError, match=r"only loads gguf.*is safetensors"
+    ) as caught:
         core.load_model(model, backend="fake_gguf_only")
-    assert "use backend 'fake_" in str(caught.value)
+    assert "Use backend 'fake_" in str(caught.value)
 
 
 def test_a_format_that_no_installed_backend_reads(use_plugins: Use, tmp_path: Path) -> None:
@@ -213,7 +215,7 @@ def test_what_a_fallback_does_not_offer_is_answered_with_the_refusal_before_it(
     loaded_one = core.load_model(model)
     with pytest.raises(core.UnsupportedOperationError) as caught:
         loaded_one.classify(["a"])
-    told = "What does refuses this model:\n  a_strict: its quantization is broken"
-    assert str(caught.value) == f"Backend 'b_lenient' does not offer classify. {told}"
-    with pytest.raises(core.UnsupportedOperationError, match="Backends here that do: a_strict"):
+    told = "These support it but cannot load this model:\n  a_strict: its quantization is broken"
+    assert str(caught.value) == f"Backend 'b_lenient' does not support classify. {told}"
+    with pytest.raises(core.UnsupportedOperationError, match="Supported by: a_strict"):
         core.TextModelBase("b_lenient").classify(["a"])

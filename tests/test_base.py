@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.base import TextModelBase
+from core.kit.base import TextModelBase
 
 
 class OneModel(TextModelBase):

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.chat import RenderedPrompt, defuse, render
 from core.errors import ChatTemplateError, InvalidOptionError
+from core.kit.chat import RenderedPrompt, defuse, render
 from core.options import GenerateConfig
 from core.types import Message
 
@@ -157,12 +157,12 @@ def test_a_continued_message_ends_the_prompt_as_it_is(content: str) -> None:
 @pytest.mark.parametrize(
     ("turns", "template", "reason"),
     [
-        ([Message("user", "a")], said, "the last one here is the user's"),
-        ([Message("assistant", "a"), Message("system", "b")], said, "is the system's"),
-        ([Message("assistant", "a")], lambda turns: "", "does not write all of it"),
-        ([Message("assistant", "a|b")], lambda t: t[0].content.split("|")[1], "not write all"),
-        ([Message("assistant", "ab")], lambda t: t[0].content.upper(), "does not write all"),
-        ([Message("assistant", "ab")], lambda t: t[0].content * 2, "more than once"),
+        ([Message("user", "a")], said, "the assistant's, not the user's"),
+        ([Message("assistant", "a"), Message("system", "b")], said, "not the system's"),
+        ([Message("assistant", "a")], lambda turns: "", "changes or omits part of it"),
+        ([Message("assistant", "a|b")], lambda t: t[0].content.split("|")[1], "omits part"),
+        ([Message("assistant", "ab")], lambda t: t[0].content.upper(), "changes or omits part"),
+        ([Message("assistant", "ab")], lambda t: t[0].content * 2, "repeats it"),
     ],
 )
 def test_what_cannot_be_continued_is_refused(turns: Any, template: Any, reason: str) -> None:

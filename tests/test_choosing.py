@@ -79,7 +79,7 @@ def test_nobody_can_run_here(registry: Registry, use_plugins: Use, model: Path) 
 
 def test_nothing_is_installed(registry: Registry, use_plugins: Use, model: Path) -> None:
     use_plugins()
-    with pytest.raises(BackendUnavailableError, match=r"^No backend is installed\. For"):
+    with pytest.raises(BackendUnavailableError, match=r"^No backend is installed\. To load"):
         registry.choose(model)
 
 
@@ -88,8 +88,8 @@ def test_everyone_refuses(registry: Registry, use_plugins: Use, model: Path) -> 
     with pytest.raises(UnsupportedModelError, match="no code for this architecture") as caught:
         registry.choose(model)
     first, *_, last = str(caught.value).splitlines()[1:]
-    assert "asking whether" in first  # a refusal, before those whose format it is not
-    assert last.startswith("Not on this machine: ")
+    assert "its check of the model" in first  # a refusal, before those whose format it is not
+    assert last.startswith("Not available on this machine: ")
     assert "fake_unavailable" in last
     assert "it needs a GPU" not in str(caught.value)
     assert "install" not in str(caught.value)
@@ -105,7 +105,7 @@ def test_one_that_offers_what_is_needed(
     assert registry.choose(model).backend.name == "mlx_lm"
     choice = registry.choose(model, Capability.CLASSIFY)
     assert choice.backend.name == "zz_last"
-    assert ("mlx_lm", "it does not offer classify") in choice.skipped
+    assert ("mlx_lm", "it does not support classify") in choice.skipped
     assert ("fake_refuses", "it has no code for this architecture") in choice.refusals
     assert not [name for name, _ in choice.refusals if name in ("mlx_lm", "fake_gguf_only")]
 
@@ -118,7 +118,7 @@ def test_the_refusal_of_the_model_comes_before_what_others_do_not_offer(
     with pytest.raises(UnsupportedModelError) as caught:
         registry.choose(model, Capability.CLASSIFY)
     text = str(caught.value)
-    assert 0 < text.index("no code for this architecture") < text.index("does not offer classify")
+    assert 0 < text.index("no code for this architecture") < text.index("does not support classify")
 
 
 def test_nobody_offers_what_is_needed(
@@ -128,7 +128,7 @@ def test_nobody_offers_what_is_needed(
     registry.register(local_backend("mlx_lm"))
     with pytest.raises(BackendUnavailableError) as caught:
         registry.choose(model, Capability.CLASSIFY)
-    for part in ("mlx_lm: it does not offer classify", "-r DIST/mlx.txt"):
+    for part in ("mlx_lm: it does not support classify", "-r DIST/mlx.txt"):
         assert part in str(caught.value)
 
 
@@ -142,7 +142,7 @@ def test_a_load_that_fails_says_first_why_the_others_refused(
     error = with_refusals(failure, choice)
     assert type(error) is InvalidModelError
     text = str(error)
-    assert 0 < text.index("no code for this") < text.index("zz_last, which was tried then: KeyErr")
+    assert 0 < text.index("no code for this") < text.index("zz_last, tried next: KeyErr")
     assert with_refusals(failure, replace(choice, refusals=())) is failure
 
 

@@ -82,23 +82,23 @@ def test_the_builtin_catches_it_too(cls: type[errors.CoreError], builtin: type[E
 
 def test_messages_name_their_parts() -> None:
     assert str(make(errors.UnsupportedOperationError)) == (
-        "Backend 'fake' does not offer chat. Backends here that do: other."
+        "Backend 'fake' does not support chat. Supported by: other."
     )
-    assert "No backend on this machine does" in str(
+    assert "No available backend supports it." in str(
         errors.UnsupportedOperationError("chat", "fake")
     )
     itself = errors.UnsupportedOperationError("classify", "remote", ("remote",))
-    assert str(itself).endswith("does not offer classify. It does with other models.")
+    assert str(itself).endswith("does not support classify. It supports it for other models.")
     assert itself.offered_by == ()
     others = errors.UnsupportedOperationError("classify", "remote", ("remote", "other"))
-    assert str(others).endswith("does not offer classify. Backends here that do: other.")
+    assert str(others).endswith("does not support classify. Supported by: other.")
     assert str(errors.BackendUnavailableError("", "No backend.")) == "No backend."
-    assert "last words" in str(make(errors.BackendProcessError))
+    assert "end of its stderr" in str(make(errors.BackendProcessError))
     assert "900" in str(make(errors.PromptTooLongError))
     assert "512" in str(make(errors.PromptTooLongError))
     known = errors.PromptTooLongError(900, 512, own=4096)
-    assert "a larger context_len, of at most 4096." in str(known)
+    assert "a larger context_len, at most 4096." in str(known)
     longest = str(errors.PromptTooLongError(9000, 4096, own=4096))
-    assert longest.endswith("Shorten it: the model was made for no more.")
-    assert "context_len, if it was made for one" in str(make(errors.PromptTooLongError))
+    assert longest.endswith("Shorten it: the model supports no larger context.")
+    assert "context_len, if it supports one" in str(make(errors.PromptTooLongError))
     assert "core.load_model" in str(errors.ModelClosedError())

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import core
 
 ROOT = Path(core.__file__).parents[1]
@@ -56,3 +58,10 @@ def test_all_public_names_need_the_standard_library_only() -> None:
 def test_listing_metadata_waits_until_it_is_asked_for() -> None:
     code = "import core; core.load_model; core.discover; print('importlib.metadata' in sys.modules)"
     assert run(code).stdout.strip() == "False"
+
+
+def test_without_the_command_line_infer_cli_says_how_to_install_it() -> None:
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        run("from core.__main__ import main; main()")
+    assert failed.value.returncode == 1
+    assert "infer-cli is not installed. Install it with: pip install" in failed.value.stderr

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import InvalidModelError, LabelError
-from core.labels import LabelTrie, build_trie, label_paths, label_texts, score_labels
+from core.kit.labels import LabelTrie, build_trie, label_paths, label_texts, score_labels
 
 VOCAB = 4
 

@@ -13,8 +13,8 @@ import pytest
 from benchmarks.label_parts import levels, skews, table
 from benchmarks.label_parts.asking import Said, States
 from benchmarks.label_parts.sets import LabelledSet, load_sets
-from core.calibration import batch_prior, content_free_prior, quality
 from core_learn.fewshot import PROBES
+from core_tasks.calibration import batch_prior, content_free_prior, quality
 
 ROOT = Path(__file__).parents[1]
 SETS = load_sets([])

@@ -11,7 +11,7 @@ import pytest
 
 import core
 from core import log
-from core.base import TextModelBase
+from core.kit.base import TextModelBase
 from core.registry import REGISTRY
 from core.testing import FakeBackend, FakeModel, write_model
 from core.types import Choice, GenerateMetrics, MemoryReport
@@ -123,7 +123,7 @@ def test_a_wrong_limit_is_told_once_and_breaks_nothing(
     for _ in range(2):
         assert model.generate(PROMPT).text() == ANSWER
     (warning,) = said(caplog, logging.WARNING)
-    assert warning == "CORE_SLOW_SECONDS='soon' is no number of seconds: no call is slow"
+    assert warning == "CORE_SLOW_SECONDS='soon' is not a number of seconds: no limit is set"
 
 
 def test_a_model_speaks_through_the_logger_of_its_package(caplog: pytest.LogCaptureFixture) -> None:

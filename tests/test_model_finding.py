@@ -149,7 +149,7 @@ def test_an_address_that_nobody_was_named_for() -> None:
     core.register(Onnx())
     with pytest.raises(core.ModelNotFoundError, match=r"only http:// and https://") as caught:
         core.load_model("s3://bucket/model")
-    assert "onnx: it reads onnx; if this is such a model, name it: backend='onnx'" in str(
+    assert "onnx: it reads onnx; if this is such a model, select it: backend='onnx'" in str(
         caught.value
     )
 
@@ -157,7 +157,7 @@ def test_an_address_that_nobody_was_named_for() -> None:
 def test_what_is_not_there_is_not_handed_on(tmp_path: Path) -> None:
     core.register(Onnx())
     for path in (tmp_path / "model.onnx", "a-name-that-no-model-has"):
-        with pytest.raises(core.ModelNotFoundError, match="There is no model at"):
+        with pytest.raises(core.ModelNotFoundError, match="Model not found"):
             core.load_model(path, backend="onnx")
 
 
@@ -177,7 +177,7 @@ def test_a_model_in_a_format_of_others_is_refused_unless_it_is_called_ones_own(
     core.register(Onnx())
     core.register(Finding())
     for name in ("onnx", "finding"):
-        with pytest.raises(core.UnsupportedModelError, match=r"reads onnx; .* is safetensors"):
+        with pytest.raises(core.UnsupportedModelError, match=r"only loads onnx; .* is safetensors"):
             core.load_model(directory, backend=name)
     put(directory / "genai.json")
     assert core.load_model(directory, backend="finding").model_type == "onnx"
@@ -267,9 +267,9 @@ def test_the_files_of_a_model_are_not_asked_about(tmp_path: Path) -> None:
 def test_a_directory_with_one_model_says_to_give_that(tmp_path: Path) -> None:
     file = put(tmp_path / "m.onnx")
     core.register(Finding())
-    with pytest.raises(core.ModelNotFoundError, match="The one model in it") as caught:
+    with pytest.raises(core.ModelNotFoundError, match="but contains one") as caught:
         core.load_model(tmp_path)
-    assert f"{str(file)!r}: give that path" in str(caught.value)
+    assert f"Pass its path: {str(file)!r}." in str(caught.value)
 
 
 def test_a_problem_keeps_it_from_being_chosen(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_backend_that_cannot_run_here_describes_all_the_same(tmp_path: Path) -
     file = put(tmp_path / "m.onnx")
     (found,) = core.discover(tmp_path)
     (verdict,) = registry.REGISTRY.judge([found])
-    assert verdict.why_nobody == "what reads onnx cannot run here"
+    assert verdict.why_nobody == "the backends for onnx cannot run here"
     assert "finding: no driver" in verdict.reason
     with pytest.raises(core.BackendUnavailableError, match="finding: no driver"):
         core.load_model(file)
@@ -366,7 +366,7 @@ def but(path: str, **wrong: Any) -> DiscoveredModel:
 WRONG: dict[str, tuple[Callable[[str], object], str]] = {
     "raises": (lambda path: {"": 0}[path], "raised KeyError"),
     "exits": (lambda path: exit("usage: onnx"), "raised SystemExit: usage: onnx"),
-    "a dict": (lambda path: {"path": path}, "returned a dict, and not a core.DiscoveredModel"),
+    "a dict": (lambda path: {"path": path}, "returned a dict, not a core.DiscoveredModel"),
     "true": (lambda path: True, "returned a bool"),
     "another path": (lambda path: USUAL, "returned a model of another path ('/m')"),
     "no text": (
@@ -379,7 +379,7 @@ WRONG: dict[str, tuple[Callable[[str], object], str]] = {
     ),
     "no format": (
         lambda path: but(path, format="ort"),
-        "the format 'ort', which its formats do not name",
+        "the format 'ort', which is not one of its formats",
     ),
 }
 

@@ -18,10 +18,10 @@ from typing import Any, cast
 import pytest
 
 import core
+from core.kit.support import refuse_options
 from core.moved import MOVED
 from core.older import OlderModel, adapted
 from core.registry import REGISTRY
-from core.support import refuse_options
 
 DATA = Path(__file__).parent / "data" / "version_1"
 ANSWERS = json.loads((DATA / "answers.json").read_text("utf-8"))

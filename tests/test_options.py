@@ -161,7 +161,7 @@ def test_one_stop_string_is_one_stop_string() -> None:
 def test_an_event_cancels_and_equal_labels_are_refused() -> None:
     event = threading.Event()
     assert GenerateConfig(cancel=event).cancel is event
-    with pytest.raises(LabelError, match="'b' more than once"):
+    with pytest.raises(LabelError, match="Duplicate label 'b'"):
         GenerateConfig(labels=("a", "b", "b"))
 
 

@@ -24,12 +24,13 @@ import core
 
 ROOT = Path(__file__).parents[1]
 MEMBERS = sorted(
-    path
-    for folder in ("conformance", "runtime", "plugins/*")
-    for path in ROOT.glob(f"{folder}/pyproject.toml")
+    path for folder in ("*", "plugins/*") for path in ROOT.glob(f"{folder}/pyproject.toml")
 )
-FROM_CHECKOUT = (".[mlx]", "./runtime", "./plugins/mlx_native")  # as in README.md
-CLI = {"click", "msgspec", "pluggy", "prompt-toolkit", "rich"}  # as wheels spell them
+FROM_CHECKOUT = (  # as in README.md
+    *(".[mlx]", "./cli", "./tasks", "./wires", "./runtime", "./plugins/mlx_native"),
+)
+CLI = {"click", "msgspec", "pluggy", "prompt-toolkit", "rich"}
+OPTIONAL = {("infercore-conformance", "infercore-tasks")}  # a member, and one it does without
 BACKEND = "metal" if sys.platform == "darwin" else "mlx_cpu"
 # Nothing of the checkout, of this interpreter or of make may reach what is installed.
 OURS = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "MLX_DISABLE_COMPILE"}
@@ -104,7 +105,7 @@ def test_core_asks_for_nothing(metadata: email.message.Message) -> None:
 
 def test_the_extras(metadata: email.message.Message) -> None:
     assert set(metadata.get_all("Provides-Extra", [])) == {
-        *("cli", "parquet", "mlx", "mlx-cuda", "mlx-cuda12", "mlx-cuda13"),
+        *("cli", "tasks", "wires", "parquet", "mlx", "mlx-cuda", "mlx-cuda12", "mlx-cuda13"),
         *("mlx-lm", "llama-cpp", "learn", "sklearn", "lm-eval", "remote", "server", "conformance"),
         *("ray", "daft", "frames", "langchain", "llm", "mcp", "all"),
     }
@@ -115,31 +116,31 @@ def test_the_extras(metadata: email.message.Message) -> None:
 @pytest.mark.parametrize(
     ("extra", "member"),
     [
-        ("mlx", "core-mlx-native[cpu]==0.1.0"),
-        ("mlx-cuda", "core-mlx-native[cuda]==0.1.0"),
-        ("mlx-cuda12", "core-mlx-native[cuda12]==0.1.0"),
-        ("mlx-cuda13", "core-mlx-native[cuda13]==0.1.0"),
-        ("mlx-lm", "core-mlx-lm-bridge[cpu]==0.1.0"),
-        ("llama-cpp", "core-llama-cpp==0.1.0"),
-        ("learn", "core-learn==0.1.0"),
-        ("sklearn", "core-sklearn==0.1.0"),
-        ("lm-eval", "core-lm-eval==0.1.0"),
-        ("remote", "core-remote==0.1.0"),
-        ("server", "core-server==0.1.0"),
-        ("frames", "core-frames==0.1.0"),
-        ("langchain", "core-langchain==0.1.0"),
-        ("llm", "core-llm==0.1.0"),
-        ("mcp", "core-mcp==0.1.0"),
-        ("ray", "core-ray==0.1.0"),
-        ("daft", "core-daft==0.1.0"),
-        ("conformance", "core-conformance==0.1.0"),
+        ("mlx", "infercore-mlx-native[cpu]==0.1.0"),
+        ("mlx-cuda", "infercore-mlx-native[cuda]==0.1.0"),
+        ("mlx-cuda12", "infercore-mlx-native[cuda12]==0.1.0"),
+        ("mlx-cuda13", "infercore-mlx-native[cuda13]==0.1.0"),
+        ("mlx-lm", "infercore-mlx-lm-bridge[cpu]==0.1.0"),
+        ("llama-cpp", "infercore-llama-cpp==0.1.0"),
+        ("learn", "infercore-learn==0.1.0"),
+        ("sklearn", "infercore-sklearn==0.1.0"),
+        ("lm-eval", "infercore-lm-eval==0.1.0"),
+        ("remote", "infercore-remote==0.1.0"),
+        ("server", "infercore-server==0.1.0"),
+        ("frames", "infercore-frames==0.1.0"),
+        ("langchain", "infercore-langchain==0.1.0"),
+        ("llm", "infercore-llm==0.1.0"),
+        ("mcp", "infercore-mcp==0.1.0"),
+        ("ray", "infercore-ray==0.1.0"),
+        ("daft", "infercore-daft==0.1.0"),
+        ("conformance", "infercore-conformance==0.1.0"),
     ],
 )
 def test_each_extra_brings_its_member_and_the_cli(
     metadata: email.message.Message, extra: str, member: str
 ) -> None:
     asked = requirements(metadata, extra)
-    assert {r.name for r in asked} >= CLI
+    assert "infercore-cli" in {r.name for r in asked}
     wanted = Requirement(member)
     assert [(r.name, r.extras, r.specifier) for r in asked if r.name == wanted.name] == [
         (wanted.name, wanted.extras, wanted.specifier)
@@ -149,9 +150,10 @@ def test_each_extra_brings_its_member_and_the_cli(
 def test_all_brings_every_member_and_one_mlx(metadata: email.message.Message) -> None:
     asked = requirements(metadata, "all")
     members = {project(path)["name"] for path in MEMBERS}
-    # What backends that run in this process share comes with the first of them.
-    assert {r.name for r in asked} >= members - {"core-runtime"} | CLI
-    assert [r.extras for r in asked if r.name == "core-mlx-native"] == [{"cpu"}]
+    # What members share comes with the first of them.
+    shared = {f"infercore-{name}" for name in ("runtime", "tasks", "wires")}
+    assert {r.name for r in asked} >= members - shared
+    assert [r.extras for r in asked if r.name == "infercore-mlx-native"] == [{"cpu"}]
 
 
 def test_one_version_everywhere_and_exact_pins() -> None:
@@ -161,22 +163,34 @@ def test_one_version_everywhere_and_exact_pins() -> None:
     extras = [each for extra in root["optional-dependencies"].values() for each in extra]
     pins = [Requirement(each) for each in extras if Requirement(each).name in members]
     own = [Requirement(each) for m in members.values() for each in m["dependencies"]]
-    pins += [requirement for requirement in own if requirement.name in ("core", "core-runtime")]
-    # Each asks for core, and an extra or two backends for each; mlx_native has four extras.
-    assert len(pins) == 2 * len(members) + 4
+    pins += [requirement for requirement in own if requirement.name in {"core", *members}]
+    assert {pin.name for pin in pins} == {"core", *members}
     assert {str(pin.specifier) for pin in pins} == {f"=={core.__version__}"}
 
 
-def test_each_member_asks_for_the_members_that_it_imports() -> None:
-    distributions = {"core": "core"} | {
-        project(path)["name"].replace("-", "_"): project(path)["name"] for path in MEMBERS
-    }
+def package_of(distribution: str) -> str:
+    """Return the package of a member: the distribution is infercore-NAME, the package core_NAME."""
+    return distribution.removeprefix("infer").replace("-", "_")
+
+
+def test_each_member_asks_for_core_and_the_members_that_it_imports() -> None:
+    names = [project(path)["name"] for path in MEMBERS]
+    assert all(name.startswith("infercore-") for name in names)
+    distributions = {"core": "core"} | {package_of(name): name for name in names}
     for path in MEMBERS:
         table = project(path)
         declared = {Requirement(each).name for each in table["dependencies"]} | {table["name"]}
         files = path.parent.glob("src/**/*.py")
         packages = {name.split(".")[0] for file in files for name in imported(file)}
-        assert {distributions[each] for each in packages & distributions.keys()} <= declared
+        asked = {distributions[each] for each in packages & distributions.keys()}
+        asked -= {other for name, other in OPTIONAL if name == table["name"]}
+        assert asked | {"core"} <= declared, path
+
+
+def test_the_command_line_is_a_member_with_five_packages() -> None:
+    table = project(ROOT / "cli" / "pyproject.toml")
+    asked = {Requirement(each).name.replace("_", "-") for each in table["dependencies"]}
+    assert asked == {"core", "infercore-tasks", "infercore-wires", *CLI}
 
 
 # --------------------------------------------------------------------------- contents
@@ -189,7 +203,7 @@ def test_the_wheel_of_core_holds_core_alone(wheels: Path) -> None:
         "core/py.typed",
         "core/__init__.py",
         "core/__init__.pyi",
-        "core/cli/__init__.py",
+        "core/__main__.py",
     } <= held
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in held)
     own = {name for name in held if not name.startswith("core/testing/")}  # for users' tests
@@ -201,14 +215,14 @@ def test_every_member_is_typed_and_holds_its_package_alone(wheels: Path) -> None
     for path in MEMBERS:
         name = project(path)["name"]
         held = names(the_wheel(wheels, name))
-        package = name.replace("-", "_")
-        info = f"{package}-{core.__version__}.dist-info"
+        package = package_of(name)
+        info = f"{name.replace('-', '_')}-{core.__version__}.dist-info"
         assert {each.split("/")[0] for each in held} == {package, info}
         assert f"{package}/py.typed" in held
 
 
 def test_mlx_native_ships_its_shims_and_entry_points(wheels: Path) -> None:
-    wheel = the_wheel(wheels, "core-mlx-native")
+    wheel = the_wheel(wheels, "infercore-mlx-native")
     shims = {f"core_mlx_native/cpu/shim/{m}/libcore_cblas_shim.so" for m in ("x86_64", "aarch64")}
     assert shims <= names(wheel)
     entry_points = ConfigParser()
@@ -227,12 +241,12 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def test_core_imports_the_standard_library_alone() -> None:
-    files = [p for p in ROOT.glob("core/**/*.py") if ROOT / "core/cli" not in p.parents]
+    files = list(ROOT.glob("core/**/*.py"))
     assert len(files) > 10
     allowed = sys.stdlib_module_names | {"core"}
     names = {(p.name, name) for p in files for name in imported(p)}
     foreign = {(file, name) for file, name in names if name.split(".")[0] not in allowed}
-    assert not foreign
+    assert foreign == {("__main__.py", "core_cli")}  # where that is installed
 
 
 def test_constraints_are_plain_versions() -> None:

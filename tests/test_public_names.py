@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import core
+import core_tasks
 
 ROOT = Path(core.__file__).parent
 STUB = ROOT / "__init__.pyi"
@@ -53,6 +54,31 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         getattr(core, "load_modle")  # noqa: B009 - mypy would see it otherwise
     # What Python's "Did you mean" goes by.
     assert (caught.value.name, caught.value.obj) == ("load_modle", core)
+
+
+@pytest.mark.parametrize("name", core_tasks.__all__)
+def test_a_name_that_core_tasks_has_now_says_so(name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"core\.{name} is core_tasks\.{name} now"):
+        getattr(core, name)
+    assert getattr(core_tasks, name).__module__.startswith("core_tasks.")
+
+
+@pytest.mark.parametrize(
+    ("module", "new"),
+    [
+        ("core.wires.reading", "core_wires"),
+        ("core.tasks.task", "core_tasks"),
+        ("core.calibration", "core_tasks"),
+        ("core.agreement", "core_tasks"),
+        ("core.tuning", "core_tasks"),
+        ("core.evaluation.items", "core_tasks"),
+        ("core.cli", "core_cli"),
+        ("core.benchmarking", "core_cli"),
+    ],
+)
+def test_a_package_that_left_core_says_where_it_is(module: str, new: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match=f"has moved to {new}, of the distribution"):
+        importlib.import_module(module)
 
 
 def test_typed_for_its_users() -> None:

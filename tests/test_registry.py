@@ -102,7 +102,9 @@ def test_an_object_that_is_no_backend(registry: Registry, use_plugins: Use) -> N
 
 def test_another_version_of_the_contract(registry: Registry, use_plugins: Use) -> None:
     use_plugins("future")
-    with pytest.raises(ProtocolMismatchError, match=r"version 99 .* core has version 2") as caught:
+    with pytest.raises(
+        ProtocolMismatchError, match=r"version 99 .* core implements version 2"
+    ) as caught:
         registry.get("fake_future")
     assert "fake-future" in str(caught.value)
     assert "Upgrade core." in str(caught.value)
@@ -128,14 +130,14 @@ def test_one_object_from_two_distributions_is_one(registry: Registry, use_plugin
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
-        ("fake_soond", ["Did you mean 'fake_sound'?", "Installed: "]),
+        ("fake_soond", ["Did you mean 'fake_sound'?", "Installed backends: "]),
         ("mlx_cpu", ["pip install -r DIST/mlx.txt"]),
         ("mlx_lm", ["-r DIST/mlx-lm.txt"]),
         ("llama_cpp", ["-r DIST/llama-cpp.txt"]),
         ("rocm", ["-r DIST/llama-cpp.txt"]),
         ("lama_cpp", ["Did you mean 'llama_cpp'?", "-r DIST/llama-cpp.txt"]),
         ("qqqq", ["'qqqq'", "fake_factory, fake_instance, fake_sound"]),
-        ("fake_malformed", ["fake-malformed could not be read"]),
+        ("fake_malformed", ["Cannot read fake-malformed"]),
     ],
 )
 def test_an_unknown_name(registry: Registry, use_plugins: Use, name: str, parts: list[str]) -> None:
@@ -148,10 +150,10 @@ def test_an_unknown_name(registry: Registry, use_plugins: Use, name: str, parts:
 @pytest.mark.parametrize(
     ("system", "name", "said", "not_said"),
     [
-        ("linux", "metal", "'metal' needs a Mac with Apple silicon", "pip install"),
+        ("linux", "metal", "'metal' requires a Mac with Apple silicon", "pip install"),
         ("darwin", "metal", "-r DIST/mlx.txt", "needs"),
         ("linux", "mlx_cuda", "in an environment without core[mlx])", "needs"),
-        ("darwin", "mlx_cuda", "'mlx_cuda' needs Linux with an NVIDIA GPU", "pip install"),
+        ("darwin", "mlx_cuda", "'mlx_cuda' requires Linux with an NVIDIA GPU", "pip install"),
         ("linux", "mlx", "Did you mean 'mlx_cpu' or 'mlx_cuda'?", "metal"),
         ("darwin", "mlx", "Did you mean 'mlx_cpu' or 'metal'?", "mlx_cuda"),
     ],
@@ -176,7 +178,7 @@ def test_nothing_is_recommended_that_cannot_run_here(
 
 def test_no_backend_at_all(registry: Registry, use_plugins: Use) -> None:
     use_plugins()
-    with pytest.raises(UnknownBackendError, match=r"Installed: none.*-r DIST/mlx\.txt"):
+    with pytest.raises(UnknownBackendError, match=r"Installed backends: none.*-r DIST/mlx\.txt"):
         registry.get("qqqq")
 
 
@@ -259,7 +261,7 @@ def test_all_threads_get_the_same_backend(registry: Registry, use_plugins: Use) 
         ("fake_future", "99"),
         ("fake_asking_raises", "OSError: no driver"),
         ("fake_partial", "lacks"),
-        ("nobody", "No installed backend"),
+        ("nobody", "Unknown backend"),
     ],
 )
 def test_status_gives_the_reason_and_never_raises(

@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from core.chat import RenderedPrompt
 from core.errors import ChatTemplateError, InvalidOptionError
 from core.extensions import Tokenizing
+from core.kit.chat import RenderedPrompt
 from core.options import GenerateConfig
 from core.rendering import Rendering
 from core.testing import FakeModel

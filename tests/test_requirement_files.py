@@ -16,7 +16,7 @@ import pytest
 from tools import requirement_files
 
 ROOT = Path(__file__).parents[1]
-MEMBER, RUNTIME, FRAMES = "core-mlx-native", "core-runtime", "core-frames"
+MEMBER, RUNTIME, FRAMES = "infercore-mlx-native", "infercore-runtime", "infercore-frames"
 NEEDS = {
     "core": [
         'click; extra == "cli"',
@@ -25,7 +25,11 @@ NEEDS = {
         'core[cli]; extra == "frames"',
         f'{FRAMES}==0.1.0; extra == "frames"',
     ],
-    MEMBER: ["core==0.1.0", "core.runtime==0.1.0", 'click; extra == "cpu"'],  # another spelling
+    MEMBER: [
+        "core==0.1.0",
+        "infercore.runtime==0.1.0",
+        'click; extra == "cpu"',
+    ],  # another spelling
     RUNTIME: ["core==0.1.0"],
     FRAMES: ["core[cli]==0.1.0"],
     "click": [],
@@ -116,8 +120,9 @@ def test_each_line_is_an_address(dist: Path) -> None:
     places = r" @ file:///\S+/a%20folder%20%231%20%24%7BHOME%7D/(\w+)-0\.1\.0-py3-none-any\.whl\n"
     assert [re.sub(places, r" \1\n", text) for text in written.values()] == [
         "core[cli] core\n",
-        "core[cli,frames] core\ncore-frames core_frames\n",
-        "core[cli,mlx] core\ncore-mlx-native[cpu] core_mlx_native\ncore-runtime core_runtime\n",
+        "core[cli,frames] core\ninfercore-frames infercore_frames\n",
+        "core[cli,mlx] core\ninfercore-mlx-native[cpu] infercore_mlx_native\n"
+        "infercore-runtime infercore_runtime\n",
     ]
 
 
@@ -126,7 +131,9 @@ def test_a_folder_of_no_use_is_refused(
 ) -> None:
     wheel(dist, MEMBER, build="-9")
     assert requirement_files.main([str(dist)]) == 1
-    assert "core_mlx_native-0.1.0-9-py3-none-any.whl and core_mlx" in capsys.readouterr().err
+    assert (
+        "infercore_mlx_native-0.1.0-9-py3-none-any.whl and infercore_mlx" in capsys.readouterr().err
+    )
     assert requirement_files.main([str(tmp_path / "none")]) == 1
     assert "holds no wheel of core: run make dist" in capsys.readouterr().err
 
@@ -142,7 +149,7 @@ def test_the_release_page_names_every_distribution() -> None:
     page = (ROOT / "docs" / "development.md").read_text()
     (section,) = re.findall(r"^## A release\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
     files = [ROOT / "pyproject.toml"]
-    for folder in ("runtime", "conformance", "plugins/*"):
+    for folder in ("*", "plugins/*"):
         files += ROOT.glob(f"{folder}/pyproject.toml")
     names = {tomllib.loads(path.read_text())["project"]["name"] for path in files}
     first = section.partition("A name that")[0]

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import core
+import core_tasks
 from core.errors import EmptyPromptError
-from core.evaluation.result import ItemResult
 from core.testing import FakeModel
 from core.types import (
     BatchResult,
@@ -26,6 +26,7 @@ from core.types import (
     Token,
     TokenSequence,
 )
+from core_tasks.evaluation.result import ItemResult
 
 NO, ERROR = "it's <b>no</b>", EmptyPromptError("The prompt is empty.")
 LABELLED = ClassifyResult(
@@ -118,7 +119,7 @@ def test_they_are_part_of_the_contract() -> None:
         Score,
         HiddenResult,
         partial(TokenSequence, (), (), "error"),
-        core.Decision,
+        core_tasks.Decision,
         partial(ItemResult, "gold"),
     ],
 )

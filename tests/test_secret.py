@@ -14,11 +14,11 @@ import pytest
 
 import core
 from core import shared_models
-from core.cli import secret_arguments, settings, sides
-from core.cli.jobs import identity
 from core.errors import InvalidOptionError
 from core.secret import Secret, header_key, hidden, is_secret, refuse_secrets
 from core.testing import FakeModel
+from core_cli import secret_arguments, settings, sides
+from core_cli.jobs import identity
 
 KEY = "sk-MARKED-71"
 
@@ -44,7 +44,7 @@ def test_a_config_has_its_keys_masked_and_keeps_their_values() -> None:
     assert config.options["api_key"] == Secret(KEY)  # without the line end of a file
     assert config.options["env"]["HF_TOKEN"].reveal() == KEY  # type: ignore[index]
     assert dataclasses.replace(config, parallel_slots=2).options == config.options
-    with pytest.raises(TypeError, match="not pickled"):
+    with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(config)
 
 
@@ -82,6 +82,7 @@ def test_a_traceback_with_locals_does_not_show_the_key_of_a_sound_call() -> None
 
 def test_names_that_are_secret() -> None:
     assert all(map(is_secret, ("api_key", "x_api_key", "OPENAI_API_KEY", "password", "env")))
+    assert all(map(is_secret, ("token", "hf_token", "apikey", "passphrase", "Authorization")))
     assert not any(
         map(is_secret, ("bos_token", "connections", "key", "api_key_file", "environment"))
     )
@@ -173,6 +174,22 @@ def test_another_secret_is_left_for_the_user_to_fill_in() -> None:
     assert before == ""
 
 
+@pytest.mark.parametrize(
+    "pair",
+    [
+        f"hf_token={KEY}",
+        f"token={KEY}",
+        f"passphrase={KEY}",
+        f'extra={{"api_key": "{KEY}"}}',
+        f'headers={{"a": 1, "Authorization": "Bearer {KEY}"}}',
+        f'servers=[{{"url": "x"}}, {{"password": "{KEY}"}}]',
+    ],
+)
+def test_no_pair_with_a_secret_anywhere_is_stored(pair: str) -> None:
+    assert secret_arguments.public_pairs(["connections=2", pair]) == ["connections=2"]
+    assert KEY not in repr(core.LoadConfig(options=settings.parse_pairs([pair])))
+
+
 def test_a_key_is_not_part_of_what_a_job_is() -> None:
     pairs = [f"api_key={KEY}", "connections=2", f'env={{"HF_TOKEN": "{KEY}"}}']
     assert secret_arguments.public_pairs(pairs) == ["connections=2"]
@@ -187,7 +204,7 @@ def test_a_key_is_not_part_of_what_a_job_is() -> None:
 def test_a_malformed_pair_is_not_shown(text: str) -> None:
     with pytest.raises(click.BadParameter) as raised:
         settings.parse_pairs(["a=1", text])
-    assert "option 2 is not of the form K=V" in str(raised.value)
+    assert "expected NAME=VALUE for option 2" in str(raised.value)
     assert "MARKED" not in str(raised.value)
     with pytest.raises(click.UsageError) as refused:
         sides.with_side(f"api_key={KEY}", {}, ["backend"])

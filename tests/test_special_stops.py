@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.text_stream import StopMatcher, StreamDetokenizer, TokenAssembler
+from core.kit.text_stream import StopMatcher, StreamDetokenizer, TokenAssembler
 from core.types import Token
 
 USER, MARK, OTHER = "<u>", "<m>\n", "\x00"

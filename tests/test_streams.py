@@ -10,7 +10,7 @@ import weakref
 import pytest
 
 import core
-from core.streams import TokenStreamBase
+from core.kit.streams import TokenStreamBase
 from core.testing import FakeModel
 from core.types import FinishReason, GenerateMetrics, Token
 
@@ -105,7 +105,7 @@ def test_repr_says_its_state_and_no_text(model: FakeModel) -> None:
     failed = model.generate("")
     with pytest.raises(core.EmptyPromptError):
         next(failed)
-    assert repr(failed) == "<FakeStream: failed with EmptyPromptError behind 0 characters>"
+    assert repr(failed) == "<FakeStream: failed with EmptyPromptError after 0 characters>"
 
 
 class OddError(Exception):

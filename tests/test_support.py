@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 
 from core.errors import ChatTemplateError, InvalidOptionError, UnsupportedOptionError
-from core.messages import checked_conversation, checked_messages
-from core.options import GenerateConfig, LoadConfig
-from core.protocols import Capability
-from core.registry import Registry
-from core.support import (
+from core.kit.support import (
     OPTION_NEEDS,
     checked_layers,
     checked_pairs,
@@ -25,6 +21,10 @@ from core.support import (
     unicode_error,
     unsupported,
 )
+from core.messages import checked_conversation, checked_messages
+from core.options import GenerateConfig, LoadConfig
+from core.protocols import Capability
+from core.registry import Registry
 from core.types import Message
 
 SET: dict[str, Any] = {
@@ -128,7 +128,7 @@ def test_a_refused_operation_names_who_offers_it(use_plugins: Callable[..., None
     error = unsupported(Capability.CLASSIFY, "other")
     assert error.operation == "classify"
     assert error.offered_by == ("fake_factory", "fake_instance", "fake_sound")
-    assert "No backend on this machine does" in str(unsupported(Capability.SCORING, "other"))
+    assert "No available backend supports it." in str(unsupported(Capability.SCORING, "other"))
 
 
 def test_nobody_is_recommended_who_cannot_run_here_or_reads_other_files(
@@ -171,7 +171,7 @@ def test_prompts_are_a_sequence_of_strings() -> None:
     with pytest.raises(TypeError, match="wrap a single one in a list"):
         checked_prompts("classify", "one prompt")
     for missing in (None, float("nan")):
-        with pytest.raises(TypeError, match=r"prompt 1 is a .*Leave rows without a text out"):
+        with pytest.raises(TypeError, match=r"prompt 1 is a .*Remove the rows without a text"):
             checked_prompts("classify", ["a", missing])
     with pytest.raises(TypeError, match=r"prompt 1 is a int\.$"):
         checked_prompts("classify", ["a", 5])
@@ -206,7 +206,7 @@ def test_mappings_are_messages() -> None:
         ({"role": "user"}, "Message 1, content: This field is required"),
         ({"role": "user", "content": None}, "Message 1, content: This field is required"),
         ({"role": 1, "content": "a"}, "Message 1, role: This must be a string, not a int"),
-        ({"role": "user", "content": "a", "mood": "b"}, "Message 1, mood: .* Leave it out"),
+        ({"role": "user", "content": "a", "mood": "b"}, "Message 1, mood: .* Remove it"),
         ({"role": "user", "content": "a", "name": 3}, "Message 1, name: This must be a string"),
         ({"role": "user", "content": "a", "weight": 0}, "Message 1, weight: .* Only 1"),
         ({"role": "user", "content": "a", "weight": True}, "Message 1, weight: "),
@@ -276,7 +276,7 @@ def test_a_message_as_a_mapping_is_the_same_message() -> None:
 def test_a_conversation_has_a_message_and_known_roles() -> None:
     turns = [Message("user", "a"), Message("assistant", "b")]
     assert checked_conversation(iter(turns)) == turns
-    with pytest.raises(ChatTemplateError, match="Give at least one"):
+    with pytest.raises(ChatTemplateError, match="Pass at least one"):
         checked_conversation([])
     for wrong in (Message("tool", "a"), {"role": "tool", "content": "a"}):  # type: ignore[arg-type]
         with pytest.raises(InvalidOptionError, match=r"messages\[1\]\.role='tool'.*Tools are"):
@@ -308,5 +308,5 @@ def test_a_backend_says_why_it_was_chosen(asked: str, reason: str) -> None:
 def test_numbers_too_large_for_a_float_are_invalid_options() -> None:
     with pytest.raises(InvalidOptionError, match="temperature"):
         GenerateConfig(temperature=10**400)
-    with pytest.raises(InvalidOptionError, match="cannot be shown"):
+    with pytest.raises(InvalidOptionError, match="cannot be displayed"):
         GenerateConfig(top_k=-(10**5000))

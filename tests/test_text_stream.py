@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import text_stream
-from core.text_stream import StopMatcher, StreamDetokenizer, TokenAssembler
+from core.kit import text_stream
+from core.kit.text_stream import StopMatcher, StreamDetokenizer, TokenAssembler
 from core.types import Token
 
 

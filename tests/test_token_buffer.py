@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.text_stream import TokenBuffer
+from core.kit.text_stream import TokenBuffer
 from core.types import Token
 
 

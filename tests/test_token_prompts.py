@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import core
+import core_tasks
 from tests.attacks.tiny_models import checkpoint, gguf
 
 TEXTS = ["a b a", "ab no ab", "b"]
@@ -93,11 +94,11 @@ def test_a_cancel_stops_scores_of_ids(model: Any) -> None:
 
 
 def test_samples_of_an_evaluation_come_from_one_prefill(model: Any) -> None:
-    items = [core.Item("a b ab a b ab a", ("x",)), core.Item("b", ("x",))]
+    items = [core_tasks.Item("a b ab a b ab a", ("x",)), core_tasks.Item("b", ("x",))]
     drawn: dict[str, Any] = {"num_samples": 4, "temperature": 1.5, "seed": 5, "max_tokens": 6}
-    put = core.Prompting("{question}")
-    found = core.evaluate(model, items, prompting=put, metric="exact", stop=["zz"], **drawn)
-    again = core.evaluate(model, items, prompting=put, metric="exact", stop=["zz"], **drawn)
+    put = core_tasks.Prompting("{question}")
+    found = core_tasks.evaluate(model, items, prompting=put, metric="exact", stop=["zz"], **drawn)
+    again = core_tasks.evaluate(model, items, prompting=put, metric="exact", stop=["zz"], **drawn)
     spent = model.metrics
     for item, same, asked in zip(found.items, again.items, items, strict=True):
         texts = [sample.output for sample in item.samples]

@@ -37,7 +37,7 @@ def test_it_answers_and_closes_its_model(create_app: Any) -> None:
         assert second["error"]["type"] == "EmptyPromptError"
         wrong = client.post("/classify", json={**body, "labels": ["a", "a"]})
         assert wrong.status_code == 422
-        assert "more than once" in wrong.json()["error"]
+        assert "Duplicate label" in wrong.json()["error"]
         assert client.post("/chat", json={"message": "hi"}).text == "Hello there."
     with pytest.raises(core.ModelClosedError):
         model.classify(["good"])

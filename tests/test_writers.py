@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("core", "runtime/src", "conformance/src", "plugins/*/src")
+SOURCES = ("core", "*/src", "plugins/*/src")
 OURS = {"output", "outputs", "self", "report", "page"}  # names of modules and writers of ours
 OF_MODULES = {
     **dict.fromkeys(("replace", "rename", "remove", "unlink", "rmdir", "truncate"), "os"),
@@ -24,19 +24,19 @@ FLAGS = {"O_WRONLY", "O_RDWR", "O_CREAT"}
 
 # Each of these writes only what the guard, or a check that asks for the same, has let through.
 WRITERS = {
-    "core/system/outputs.py": "the guard",
-    "core/cli/streams.py": "standard streams",
-    "core/cli/jobs/job.py": "the old Parquet file of a job, which its journal knows",
-    "core/cli/jobs/journal.py": "an empty journal that it created",
-    "core/cli/jobs/merging.py": "drafts of the guard",
-    "core/cli/jobs/owned.py": "rows that the journal knows",
-    "core/cli/jobs/target.py": "what the guard has opened",
-    "core/cli/writing/parquet.py": "drafts of the guard",
-    "core/system/stdout.py": "standard output",
-    "core/testing/backend.py": "a model for tests, where a test asks for it",
+    "cli/src/core_cli/jobs/job.py": "the old Parquet file of a job, which its journal knows",
+    "cli/src/core_cli/jobs/journal.py": "an empty journal that it created",
+    "cli/src/core_cli/jobs/merging.py": "drafts of the guard",
+    "cli/src/core_cli/jobs/owned.py": "rows that the journal knows",
+    "cli/src/core_cli/jobs/target.py": "what the guard has opened",
+    "cli/src/core_cli/streams.py": "standard streams",
+    "cli/src/core_cli/writing/parquet.py": "drafts of the guard",
     "conformance/src/core_conformance/clauses.py": "the list of clauses in the docs",
     "conformance/src/core_conformance/running/child.py": "a temporary folder",
     "conformance/src/core_conformance/running/isolation.py": "a temporary folder",
+    "core/system/outputs.py": "the guard",
+    "core/system/stdout.py": "standard output",
+    "core/testing/backend.py": "a model for tests, where a test asks for it",
     "plugins/llama_cpp/src/core_llama_cpp/checkpoint/probe.py": "a file in memory, or temporary",
     "plugins/mcp/src/core_mcp/stdio.py": "standard output",
     "plugins/mlx_native/src/core_mlx_native/checkpoint/saving.py": "drafts of the guard",

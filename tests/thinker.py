@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from core.chat import RenderedPrompt, refuse_variables
+from core.kit.chat import RenderedPrompt, refuse_variables
 from core.messages import checked_conversation
 from core.options import GenerateConfig, TemplateOptions, resolve_template
 from core.testing import FakeModel

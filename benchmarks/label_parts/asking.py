@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 import core
+import core_tasks
 from benchmarks.label_parts.sets import LabelledSet
-from core.calibration import CONTENT_FREE, naming
-from core.tasks.template import behind
 from core_learn.fewshot import PROBES
+from core_tasks.calibration import CONTENT_FREE, naming
+from core_tasks.template import behind
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "core"
 MODELS = ("smollm2", "gemma3")
@@ -110,7 +111,7 @@ def states(cache: Path, model: str, backend: str, of: LabelledSet) -> States:
 
 
 def _said(model: Any, of: LabelledSet, template: str) -> dict[str, object]:
-    task = core.Task(template, of.labels)
+    task = core_tasks.Task(template, of.labels)
     start = time.perf_counter()
     results = [*_classified(model, task.prompts(of.texts), of.labels)]
     seconds = time.perf_counter() - start

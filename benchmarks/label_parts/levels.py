@@ -12,7 +12,10 @@ import numpy as np
 from benchmarks.label_parts import asking
 from benchmarks.label_parts.asking import Said, States
 from benchmarks.label_parts.sets import LabelledSet
-from core.calibration import (
+from core.kit.labels import softmax
+from core_learn.heads import KINDS, log_probabilities
+from core_learn.learning import Choice, Examples, learn
+from core_tasks.calibration import (
     Adjustment,
     batch_prior,
     content_free_prior,
@@ -21,9 +24,6 @@ from core.calibration import (
     pmi_prior,
     quality,
 )
-from core.labels import softmax
-from core_learn.heads import KINDS, log_probabilities
-from core_learn.learning import Choice, Examples, learn
 
 Array = np.ndarray[Any, Any]
 Figures = dict[str, Any]
@@ -131,7 +131,7 @@ class Gaps:
         return cls(bins, (shares.argmax(1) == gold) - best)
 
     def squared(self) -> float:
-        """The squared calibration error without bias, as `core.agreement` has it."""
+        """The squared calibration error without bias, as `core_tasks.agreement` has it."""
         return float(self._estimates(np.arange(len(self.gaps))[None])[0])
 
     def resampled(self) -> Array:

@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.label_parts import asking
 from benchmarks.label_parts.asking import Said
 from benchmarks.label_parts.sets import FITTING, LabelledSet
-from core.calibration import BATCH_STRENGTH, content_free_prior, pmi_prior
+from core_tasks.calibration import BATCH_STRENGTH, content_free_prior, pmi_prior
 
 Array = np.ndarray[Any, Any]
 Figures = dict[str, Any]
@@ -121,7 +121,7 @@ def shares_at(skew: float, labels: int) -> list[Array]:
 
 
 def batch(rows: Array, strength: float) -> Array:
-    """The prior of `core.calibration.batch_prior`, of each draw's rows: [draws, K]."""
+    """The prior of `core_tasks.calibration.batch_prior`, of each draw's rows: [draws, K]."""
     prior: Array = strength * np.log(_shares(rows).mean(-2))
     return prior
 

@@ -9,8 +9,8 @@ from typing import Any
 from benchmarks.classify_parts.workloads import LABELS, QUESTION, sentence
 from benchmarks.serve_parts.client import Ask
 from core.types import Message
-from core.wires import systemone
-from core.wires.reading import readings
+from core_wires import systemone
+from core_wires.reading import readings
 
 ASKED = "Which field is this news about?"
 TEMPLATE = "{text}" + QUESTION

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 import uvicorn
-from core_server import Served, create_app
 
 from core.testing import FakeModel
+from core_server import Served, create_app
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import Any
 
 import core
+import core_tasks
 from benchmarks.classify_parts.workloads import FEW_SHOT, LABELS, QUESTION, headlines
 from benchmarks.serve_parts import asking, servers
 from benchmarks.serve_parts.client import Ask, Load, alternately, load
@@ -159,7 +160,7 @@ def core_named(ask: Ask, name: str) -> Ask:
 def lists(setup: Setup) -> Figures:
     """Texts a second: a list in one request, each alone from many clients, and in process."""
     count = setup.texts
-    task = core.Task(asking.TEMPLATE, LABELS)
+    task = core_tasks.Task(asking.TEMPLATE, LABELS)
     with (
         running("core", servers.core_serve(setup.directory, "mlx_cpu")) as server,
         core.load_model(str(setup.directory), backend="mlx_cpu") as model,
@@ -202,7 +203,7 @@ def latency(setup: Setup) -> Figures:
     """
     texts = asking.texts(setup.singles + 8)
     asks = [asking.classification([text]) for text in texts]
-    task = core.Task(asking.TEMPLATE, LABELS)
+    task = core_tasks.Task(asking.TEMPLATE, LABELS)
     with (
         running("core", servers.core_serve(setup.directory, "mlx_cpu")) as server,
         core.load_model(str(setup.directory), backend="mlx_cpu") as model,

@@ -8,9 +8,9 @@
         async for token in stream:
             print(token.text, end="")
 
-``core.aio.of(model)`` takes a model that is loaded already. A call gets a thread of its own, but
-for models that wait in the event loop (`core.Asynchronous`), as those behind a server do. A task
-that is cancelled stops its request, and the model works on.
+``core.aio.of(model)`` wraps a loaded model. Each call runs in a separate thread, except for models
+that wait in the event loop (`core.Asynchronous`), such as the models of a server. Cancelling a task
+stops its request; the model remains usable.
 """
 
 from core.aio.model import AsyncModel, load_model, of

@@ -1,4 +1,4 @@
-"""Prompts that come asynchronously, classified block by block in constant memory."""
+"""Classification of an asynchronous stream of prompts, block by block in constant memory."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import AsyncIterable
 from typing import TYPE_CHECKING, cast
 
+from core.kit.support import block_sizes
 from core.options import GenerateConfig
-from core.support import block_sizes
 from core.types import ClassifyResult, FinishReason, GenerateMetrics
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _FIRST, _LARGEST = 16, 512  # prompts of a call: the first answers come soon
 
 
 class Blocks:
-    """One call of ``classify_iter``. See `core.AsyncStream`; its metrics are the last block's."""
+    """A call of ``classify_iter``. See `core.AsyncStream`; its metrics are the last block's."""
 
     finish_reason: FinishReason | None = None
 
@@ -53,6 +53,6 @@ class Blocks:
         return block
 
     async def aclose(self) -> None:
-        """Take no more prompts."""
+        """Stop taking prompts."""
         self._closed = True
         self._ready.clear()

@@ -14,6 +14,7 @@ from core.aio.blocks import Blocks
 from core.aio.streams import AsyncItems, AsyncTokens
 from core.aio.threads import ThreadCalls, in_thread
 from core.extensions import Asynchronous
+from core.kit.support import unsupported_method
 from core.options import (
     ChatOptions,
     ClassifyOptions,
@@ -26,7 +27,6 @@ from core.options import (
     resolve_classify,
 )
 from core.protocols import TextModel
-from core.support import unsupported_method
 from core.token_ids import TokenIds
 from core.types import (
     AttentionSnapshot,
@@ -53,7 +53,7 @@ async def load_model(
 ) -> AsyncModel:
     """Load a model, as `core.load_model` does, in a thread.
 
-    A load cannot be stopped: of a task that is cancelled meanwhile, the model is closed.
+    A load cannot be stopped: if the task is cancelled meanwhile, the model is closed after it.
     """
     given_up = False
 
@@ -71,15 +71,15 @@ async def load_model(
 
 
 def of(model: TextModel) -> AsyncModel:
-    """The same model for asyncio. Both may be used side by side; closing one closes it."""
+    """Return the same model for asyncio. Both may be used concurrently; closing one closes both."""
     return AsyncModel(model)
 
 
 class AsyncModel:
-    """What a `core.TextModel` offers, awaited; a method that its model lacks is refused.
+    """A `core.TextModel` for asyncio; methods that the model lacks raise an error.
 
-    Streams raise wrong options at the call, everything else where it is awaited. Several calls of
-    one event loop run side by side, as far as the model allows, and so do those of several loops.
+    Streams raise for invalid options at the call, everything else when awaited. Several calls of
+    one event loop run concurrently, as far as the model allows, and so do calls of several loops.
     """
 
     def __init__(self, model: TextModel) -> None:
@@ -134,11 +134,11 @@ class AsyncModel:
         /,
         **options: Unpack[GenerateOptions],
     ) -> AsyncTokens:
-        """``generate`` of ids. See `core.TokenPrompts`."""
+        """Run ``generate`` on ids. See `core.TokenPrompts`."""
         return self._tokens("stream_tokens", prompt, config, **options)
 
     def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> AsyncTokens:
-        """``generate`` that begins at the call. See `core.Submitting`."""
+        """Run ``generate``, beginning at the call. See `core.Submitting`."""
         return self._tokens("submit", prompt, config)
 
     def batch_stream(
@@ -148,7 +148,7 @@ class AsyncModel:
         /,
         **options: Unpack[GenerateOptions],
     ) -> AsyncItems[tuple[int, Token]]:
-        """Pairs of row index and token. See `core.BatchStreaming`."""
+        """Return pairs of row index and token. See `core.BatchStreaming`."""
         self._needs("batch_stream")
         stream = self._calls.stream_async("batch_stream", prompts, config, **options)
         return AsyncItems(stream, self._record)
@@ -160,13 +160,13 @@ class AsyncModel:
         /,
         **options: Unpack[ClassifyOptions],
     ) -> AsyncItems[ClassifyResult]:
-        """One result per prompt, in input order, in constant memory. See `core.ClassifyStreaming`.
+        """Return one result per prompt, in order, in constant memory. See `core.ClassifyStreaming`.
 
-        Prompts that come asynchronously are classified block by block.
+        Prompts from an asynchronous iterable are classified block by block.
         """
         if isinstance(prompts, AsyncIterable):
             request = resolve_classify(config, options)
-            self.model.classify([], request)  # is it offered, with these options?
+            self.model.classify([], request)  # checks that it is supported with these options
             return AsyncItems(Blocks(prompts, request, self._calls), self._record)
         self._needs("classify_iter")
         stream = self._calls.stream_async("classify_iter", prompts, config, **options)
@@ -206,7 +206,7 @@ class AsyncModel:
         /,
         **options: Unpack[RequestOptions],
     ) -> list[Score]:
-        """How likely each continuation is. See `core.Scoring`."""
+        """Return the log-probability of each continuation. See `core.Scoring`."""
         return cast(
             "list[Score]", await self._call("score", prompts, continuations, config, **options)
         )
@@ -221,7 +221,7 @@ class AsyncModel:
         num_samples: int = 1,
         **options: Unpack[GenerateOptions],
     ) -> list[TokenSequence]:
-        """``batch_generate`` of ids. See `core.TokenPrompts`."""
+        """Run ``batch_generate`` on ids. See `core.TokenPrompts`."""
         own: dict[str, Any] = {"attention_mask": attention_mask, "num_samples": num_samples}
         return cast(
             "list[TokenSequence]",
@@ -236,7 +236,7 @@ class AsyncModel:
         /,
         **options: Unpack[RequestOptions],
     ) -> list[Score]:
-        """``score`` of ids. See `core.TokenPrompts`."""
+        """Run ``score`` on ids. See `core.TokenPrompts`."""
         found = await self._call("score_tokens", prompts, continuations, config, **options)
         return cast("list[Score]", found)
 
@@ -249,7 +249,7 @@ class AsyncModel:
         layers: Sequence[int] = (-1,),
         **options: Unpack[RequestOptions],
     ) -> list[HiddenResult]:
-        """The hidden states at the last token of each prompt. See `core.HiddenStates`."""
+        """Return the hidden states at the last token of each prompt. See `core.HiddenStates`."""
         found = await self._call("hidden_states", prompts, config, layers=layers, **options)
         return cast("list[HiddenResult]", found)
 
@@ -260,16 +260,16 @@ class AsyncModel:
         /,
         **options: Unpack[RequestOptions],
     ) -> AttentionSnapshot:
-        """The keys that one prefill computes. See `core.AttentionInspector`."""
+        """Return the keys that one prefill computes. See `core.AttentionInspector`."""
         found = await self._call("inspect_attention", prompt, config, **options)
         return cast("AttentionSnapshot", found)
 
     async def encode(self, text: str) -> list[int]:
-        """Token ids. See `core.Tokenizing`."""
+        """Return the token ids of a text. See `core.Tokenizing`."""
         return cast("list[int]", await self._call("encode", text))
 
     async def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids. See `core.Tokenizing`."""
+        """Return the text of ids. See `core.Tokenizing`."""
         return cast("str", await self._call("decode", ids))
 
     async def render_chat(
@@ -283,15 +283,15 @@ class AsyncModel:
         return cast("str", await self._call("render_chat", *arguments, **options))
 
     async def memory(self) -> MemoryReport:
-        """The device memory held now. See `core.MemoryReporting`."""
+        """Return the device memory held now. See `core.MemoryReporting`."""
         return cast("MemoryReport", await self._call("memory"))
 
     async def reset_peak_memory(self) -> None:
-        """Start the peak anew. See `core.MemoryReporting`."""
+        """Reset the peak. See `core.MemoryReporting`."""
         await self._call("reset_peak_memory")
 
     async def aclose(self) -> None:
-        """Close the model, in a thread: it waits for what runs. Twice is fine."""
+        """Close the model, in a thread that waits for running calls. Closing twice is fine."""
         await asyncio.shield(in_thread(self.model.close))
 
     async def __aenter__(self) -> Self:
@@ -320,7 +320,7 @@ class AsyncModel:
         return AsyncTokens(stream, self._record)
 
     def _needs(self, operation: str) -> None:
-        """Raise `core.UnsupportedOperationError` for a method that the model has not."""
+        """Raise `core.UnsupportedOperationError` for a method that the model lacks."""
         if getattr(self.model, operation, None) is None:
             raise unsupported_method(operation, self.model)
 

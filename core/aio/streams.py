@@ -1,4 +1,4 @@
-"""What ``async for`` reads: the tokens of a stream, and what other operations give one by one."""
+"""Asynchronous iterators: the tokens of a stream, and the items of other operations."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Record = Callable[[GenerateMetrics], None]
 
 
 class AsyncItems(AsyncIterator[T], Generic[T]):
-    """Pairs of ``batch_stream``, or results of ``classify_iter``, as they come.
+    """Pairs of ``batch_stream``, or results of ``classify_iter``, as they arrive.
 
-    Work begins with the first that is asked for. One that is not read to its end is to be closed:
+    Work begins when the first item is requested. Close an iterator that is not read to its end:
     ``async with contextlib.aclosing(...)``.
     """
 
@@ -25,7 +25,7 @@ class AsyncItems(AsyncIterator[T], Generic[T]):
 
     @property
     def metrics(self) -> GenerateMetrics:
-        """What it cost; final once it has ended."""
+        """Cost of the request; final once it has ended."""
         return self._stream.metrics
 
     def __aiter__(self) -> Self:
@@ -54,7 +54,7 @@ class AsyncTokens(AsyncItems[Token]):
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """Why it ended; None until it has."""
+        """Reason why the stream ended; None until it has."""
         return self._stream.finish_reason
 
     async def __anext__(self) -> Token:
@@ -69,7 +69,7 @@ class AsyncTokens(AsyncItems[Token]):
         return token
 
     async def text(self) -> str:
-        """Read it to its end, and return all of its text, as `core.TokenStream.text` does."""
+        """Read the stream to its end, and return all of its text, like `core.TokenStream.text`."""
         if self._error is not None:
             raise without_frames(self._error)
         async for _ in self:

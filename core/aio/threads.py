@@ -1,6 +1,6 @@
-"""Any model in an event loop: a thread for each call, which hands over what it makes.
+"""Calls of any model in an event loop: a thread for each call, which passes its results on.
 
-It is what `core.Asynchronous` asks for, of a model that knows nothing of event loops.
+It implements `core.Asynchronous` for models without support for event loops.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ThreadCalls:
     async def call_async(
         self, operation: str, /, *arguments: Any, **options: Any
     ) -> tuple[object, GenerateMetrics]:
-        """What the method of that name returns, and what it cost."""
+        """Return the result of the method with that name, and its cost."""
         method, cancel = getattr(self._model, operation), _Cancel(arguments, options)
 
         def work() -> tuple[object, GenerateMetrics]:
@@ -47,16 +47,16 @@ class ThreadCalls:
         return await in_thread(work, cancel.set)
 
     def stream_async(self, operation: str, /, *arguments: Any, **options: Any) -> ThreadStream:
-        """What the method of that name gives. Wrong options raise here."""
+        """Return the stream of the method with that name. Invalid options raise here."""
         method, cancel = getattr(self._model, operation), _Cancel(arguments, options)
         items = cancel.applied(method, arguments, options)
         return ThreadStream(items, cancel, lambda: self._model.metrics)
 
 
 async def in_thread(work: Callable[[], T], stop: Callable[[], object] = lambda: None) -> T:
-    """What ``work`` returns or raises, done in a thread of its own.
+    """Run ``work`` in a separate thread, and return its result or raise its error.
 
-    A task that is cancelled calls ``stop``, and does not wait for the thread.
+    If the task is cancelled, ``stop`` is called, and the thread is not waited for.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
@@ -81,10 +81,10 @@ async def in_thread(work: Callable[[], T], stop: Callable[[], object] = lambda: 
 
 
 class ThreadStream:
-    """What a thread reads, for a task. See `core.AsyncStream`.
+    """Items that a thread reads for a task. See `core.AsyncStream`.
 
-    The thread begins with the first item that is asked for, and goes ahead by a bounded number.
-    A stream that is dropped is stopped.
+    The thread starts when the first item is requested, and reads ahead by a bounded number. A
+    stream that is dropped is stopped.
     """
 
     def __init__(
@@ -96,12 +96,12 @@ class ThreadStream:
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """Why it ended; None until it has, and of what is no stream of tokens."""
+        """Reason why it ended; None until it has, and for streams that are not of tokens."""
         return self._reading.finish_reason
 
     @property
     def metrics(self) -> GenerateMetrics:
-        """What it cost; final once it has ended."""
+        """Cost of the request; final once it has ended."""
         return self._reading.metrics
 
     def __aiter__(self) -> ThreadStream:
@@ -115,7 +115,7 @@ class ThreadStream:
                 self._dropped.detach()
 
     async def aclose(self) -> None:
-        """Stop the request, and wait until its thread has ended it."""
+        """Stop the request, and wait for its thread."""
         try:
             await self._reading.close()
         finally:
@@ -123,7 +123,7 @@ class ThreadStream:
 
 
 class _Reading:
-    """The thread of one stream, and the items on their way from it to the task."""
+    """The thread of one stream, and the items in transit to the task."""
 
     def __init__(
         self, items: Iterator[Any], cancel: _Cancel, metrics: Callable[[], GenerateMetrics]
@@ -139,7 +139,7 @@ class _Reading:
         self.metrics = GenerateMetrics()
 
     async def next(self) -> Any:
-        """The next item. Raises what ended the stream, and StopAsyncIteration from there on."""
+        """Return the next item. Raises the stream's error, or StopAsyncIteration after its end."""
         if self.over:
             raise StopAsyncIteration
         if self._loop is None:
@@ -165,7 +165,7 @@ class _Reading:
             del error  # its traceback keeps this frame
 
     def stop(self) -> None:
-        """Have the thread end the stream. From any thread, more than once."""
+        """Tell the thread to end the stream. Callable from any thread, more than once."""
         self._stopped = True
         self._cancel.set()
         self._room.release()
@@ -173,14 +173,14 @@ class _Reading:
             self._close()
 
     async def close(self) -> None:
-        """Stop it, and wait for the thread."""
+        """Stop the stream, and wait for the thread."""
         self.over = True
         self.stop()
         if self._loop is not None:
             await self._ended.wait()
 
     def _run(self) -> None:
-        """In the thread: read, and hand over; whatever ends it, the stream is closed."""
+        """Read the items, in the thread, and pass them on; close the stream in any case."""
         error: BaseException | None = None
         try:
             for item in self._items:
@@ -203,7 +203,7 @@ class _Reading:
             self._stopped = True
 
     def _close(self) -> None:
-        """Close what was read. Its metrics are those of this thread's last call."""
+        """Close the source, and record its metrics: those of this thread's last call."""
         close = getattr(self._items, "close", None)
         with suppress(Exception):
             if close is not None:
@@ -216,7 +216,7 @@ class _Reading:
 
 
 class _Cancel:
-    """A cancel that the task sets, or the caller's own does."""
+    """A cancel token that is set by the task or by the caller's own token."""
 
     def __init__(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         config = next((each for each in arguments if isinstance(each, GenerateConfig)), None)
@@ -236,7 +236,7 @@ class _Cancel:
     def applied(
         self, method: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]
     ) -> Any:
-        """The call with this cancel; without it, where the backend takes none."""
+        """Make the call with this cancel token; without it if the backend takes none."""
         if self._wrong:
             return method(*arguments, **options)  # which raises
         try:
@@ -254,7 +254,7 @@ class _Cancel:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *arguments: Any) -> bool:
-    """Have the loop call this. False where it has ended, and nobody waits any more."""
+    """Schedule a call in the loop. Return False if the loop has ended."""
     try:
         loop.call_soon_threadsafe(call, *arguments)
     except RuntimeError:

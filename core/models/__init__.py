@@ -1,1 +1,1 @@
-"""Models on this machine: their files, their headers, and the places where people keep them."""
+"""Models on this machine: their files, their headers, and their usual stores."""

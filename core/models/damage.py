@@ -1,7 +1,7 @@
-"""What is wrong with the files of a model, in a few words, as far as headers tell.
+"""Damage to the files of a model, in a few words, as far as headers show it.
 
-Weights are not read: a header says how long its file has to be, a name how many files there are,
-and what was saved in a model's place is known by how it begins.
+Weights are not read: a header gives the length of its file, a name the number of files, and other
+data saved in a model's place is recognised by its first bytes.
 """
 
 from __future__ import annotations
@@ -38,26 +38,29 @@ _INSTEAD = {
 
 
 def finished_name(name: str) -> str:
-    """What a file will be called when its download is complete; empty if it is none, or is."""
+    """Return the name that a file has after its download.
+
+    Empty if it is not a partial download.
+    """
     lower = name.lower()
     ending = next((each for each in _UNFINISHED if lower.endswith(each)), "")
     return name[: -len(ending)] if ending else ""
 
 
 def missing_shards(missing: int, count: int) -> str:
-    """The words for files of a model that are not there."""
+    """Return the description of missing files of a model."""
     return f"{missing} of {count} shards missing"
 
 
 def unreadable(error: CoreError) -> str:
-    """The words for a file whose header cannot be read."""
+    """Return the description of a file whose header cannot be read."""
     return NO_PERMISSION if isinstance(error, ModelAccessError) else BROKEN_HEADER
 
 
 def not_gguf(path: str) -> str:
-    """What lies in the place of a GGUF file; empty for what begins as one.
+    """Return what a file named as GGUF is instead; empty for a GGUF file.
 
-    Raises `ModelError` for what cannot be read.
+    Raises `ModelError` for a file that cannot be read.
     """
     with open_model_file(path) as file, typed_errors(path):
         words = _instead(file)
@@ -65,7 +68,7 @@ def not_gguf(path: str) -> str:
 
 
 def _instead(file: BinaryIO) -> str:
-    """What was saved in the place of weights, which begin with a number and so with zeros."""
+    """Return what a file is instead of weights, which start with a number and so with zeros."""
     head = file.read(64)
     file.seek(0)
     if not head:
@@ -77,7 +80,7 @@ def _instead(file: BinaryIO) -> str:
 
 
 def cut_gguf(path: str, header: GgufHeader) -> str:
-    """The words for a GGUF file that ends before its last tensor does; else empty."""
+    """Return the description of a GGUF file that ends before its last tensor; else empty."""
     end = max((_end(header, index) for index in range(len(header.tensors))), default=0)
     return _cut(os.stat(path).st_size, end)
 
@@ -99,20 +102,20 @@ def _cut(size: int, needed: int) -> str:
     return f"truncated ({size / scale:.1f} of {needed / scale:.1f} {unit})"
 
 
-_LARGEST = 2**62  # no file is; a header says so that is no header
+_LARGEST = 2**62  # no file is larger; a header that says so is not a header
 _UNITS = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The problem of a model's safetensors files, and the type that most weights have."""
+    """The problem of a model's safetensors files, and the type of most of its weights."""
 
     problem: str = ""
     stored: str = ""
 
 
 def look_at_safetensors(directory: str, names: Sequence[str]) -> Weights:
-    """Look at the headers of a model's safetensors files, which have these ``names``."""
+    """Check the headers of a model's safetensors files, which have these ``names``."""
     stored: Counter[str] = Counter()
     for name in sorted(names)[:_MAX_FILES]:
         try:
@@ -146,7 +149,7 @@ def _look_at(path: str, stored: Counter[str]) -> str:
     return _cut(size, 8 + length + end)
 
 
-# What comes of JSON that is something else than a header.
+# Errors of JSON that is not a header.
 _NO_HEADER = (
     *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
     RecursionError,

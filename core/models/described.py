@@ -1,4 +1,4 @@
-"""One model, described by its files: what they say of it, and what is wrong with them."""
+"""Description of one model by its files: their facts and their damage."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _NOTHING = GgufHeader(0, {})
 def safetensors_model(
     files: Files, source: str, partly: Collection[str] = (), examine: bool = True
 ) -> DiscoveredModel:
-    """The model of a directory with config.json and these safetensors files.
+    """Return the model of a directory with config.json and these safetensors files.
 
-    Counted are the files that hold the model (`core.models.weight_files`), or all of them where
-    none does. ``partly`` names those that are still being downloaded. Without ``examine`` no header
+    The files that hold the model are counted (`core.models.weight_files`), or all of them if none
+    does. ``partly`` names the files that are still being downloaded. Without ``examine`` no header
     is read.
     """
     directory = os.path.dirname(files[0][0])
@@ -55,7 +55,7 @@ def safetensors_model(
 
 
 def pickled_model(files: Files, source: str) -> DiscoveredModel:
-    """The model of a directory with config.json whose only weights are pickles."""
+    """Return the model of a directory with config.json whose only weights are pickles."""
     directory = os.path.dirname(files[0][0])
     only = os.path.basename(min(files)[0])
     problem = f"no safetensors, only {only}"
@@ -63,7 +63,7 @@ def pickled_model(files: Files, source: str) -> DiscoveredModel:
 
 
 def _own(directory: str, names: Collection[str], partly: Collection[str]) -> tuple[list[str], str]:
-    """The names of the model's files that are there, and what is wrong with the set."""
+    """Return the names of the model's existing files, and the problem of the set."""
     try:
         chosen = weight_files(directory, names)
     except CoreError:
@@ -102,7 +102,7 @@ def _safetensors(
 def gguf_model(
     files: Files, source: str, problem: str = "", examine: bool = True
 ) -> Iterator[DiscoveredModel]:
-    """The language model in these GGUF files, the first one first, if it is one."""
+    """Yield the language model in these GGUF files, the first one first, if it is one."""
     first = files[0][0]
     header = _first_keys(first)
     if examine and not problem:
@@ -136,7 +136,9 @@ def _first_keys(path: str) -> GgufHeader:
 
 
 def _look_at_gguf(paths: Sequence[str], known: GgufHeader) -> tuple[str, GgufHeader]:
-    """What is wrong with one of these files, and the first one's header as far as it is read."""
+    """Return what is wrong with one of these files, and the first one's header as far as it is
+    read.
+    """
     first = known
     for number, path in enumerate(paths):
         try:
@@ -155,7 +157,7 @@ def _look_at_gguf(paths: Sequence[str], known: GgufHeader) -> tuple[str, GgufHea
 
 
 def _config(directory: str) -> tuple[dict[str, object], str]:
-    """A model's config.json, and what is wrong with it."""
+    """Return a model's config.json, and its problem."""
     try:
         return read_config_json(directory), ""
     except CoreError as error:

@@ -1,9 +1,9 @@
 """Models below a directory, read from config.json and headers; weights are not opened.
 
-Those in other formats are described by the backends that read them (`core.models.finding`).
+Models in other formats are described by the backends that read them (`core.models.finding`).
 
-Whatever is broken or unreadable on the way is described by what is known, and has a word for what
-is wrong with it, so that one bad model never hides another.
+A broken or unreadable model is described as far as possible, with its ``problem``, so that one bad
+model never hides another.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def discover(
     source: str = "directory",
     examine: bool = True,
 ) -> list[DiscoveredModel]:
-    """Models in ``base_dir`` and ``depth`` levels of directories below it, sorted by path.
+    """Return the models in ``base_dir`` and ``depth`` directory levels below, sorted by path.
 
-    A ``base_dir`` that is itself a model comes first. Hidden directories are passed over; links
-    to directories are followed, each target once. Without ``examine``, no more is read than tells
-    a model from what is none. Raises `ModelNotFoundError` and
-    `ModelAccessError` when ``base_dir`` itself cannot be listed, and nothing else.
+    A ``base_dir`` that is itself a model comes first. Hidden directories are skipped; links to
+    directories are followed, each target once. Without ``examine``, only the data needed to
+    recognise models is read. Raises `ModelNotFoundError` and `ModelAccessError` if ``base_dir``
+    itself cannot be listed, and nothing else.
     """
     base = resolve_path(base_dir)
     with typed_errors(base):
@@ -70,7 +70,7 @@ def discover(
 
 
 def _of_file(path: str, source: str, examine: bool) -> list[DiscoveredModel]:
-    """The model that begins with this file; of GGUF files the name does not count."""
+    """Return the model whose first file this is; the name of a GGUF file does not matter."""
     entries = _listing(os.path.dirname(path))
     named = [entry for entry in entries if _belongs(entry.name, os.path.basename(path))]
     models = [model for model in _gguf_models(named, source, examine) if model.path == path]
@@ -79,12 +79,12 @@ def _of_file(path: str, source: str, examine: bool) -> list[DiscoveredModel]:
 
 
 def _belongs(name: str, wanted: str) -> bool:
-    """Whether a file is, or once downloaded will be, of the same model as another."""
+    """Return whether a file belongs, or will once downloaded, to the same model as another."""
     return _key(finished_name(name) or name) == _key(finished_name(wanted) or wanted)
 
 
 def _unnamed(path: str, source: str, examine: bool) -> list[DiscoveredModel]:
-    """A GGUF file that is not called so, such as Ollama's, whole or in part."""
+    """Return a GGUF file with another suffix, such as Ollama's, complete or partial."""
     unfinished = bool(finished_name(os.path.basename(path)))
     try:
         if not_gguf(path):
@@ -161,7 +161,7 @@ def _safetensors_model(
         if name.endswith(".safetensors") and (found := _file(entry)):
             (parts if finished else whole)[name] = (entry.path, found)
 
-    # Weights that are all there, on their way, or in a form that is never read.
+    # Weights that are complete, being downloaded, or in a format that is never read.
     if files := {**parts, **whole}:
         partly = parts.keys()
         yield safetensors_model(list(files.values()), source, partly, examine)
@@ -186,7 +186,7 @@ def _gguf_models(
             among.unfinished |= bool(finished)
 
     for (_, count), among in sets.items():
-        # What is downloaded stands for itself, and not what says that it is not all there.
+        # Complete files come before partial ones.
         files = sorted(among.files.items(), key=lambda item: (bool(finished_name(item[0])), item))
         problem = INCOMPLETE if among.unfinished else ""
         if len(files) < count:
@@ -195,7 +195,7 @@ def _gguf_models(
 
 
 def _key(name: str) -> tuple[str, int]:
-    """What the files of one model have in common: what they are called, and their number."""
+    """Return the key that the files of one model share: their name stem, and their number."""
     shard = SHARD.match(name)
     return (shard["stem"], int(shard["count"]) or 1) if shard else (name, 1)
 

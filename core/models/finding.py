@@ -1,7 +1,7 @@
-"""Models in formats that `core` does not know, as the backends describe them that read these.
+"""Models in formats that `core` does not know, described by the backends that read them.
 
-Which backends do is known above this room: `core.registry` brings them as it is imported. Without
-it, discovery finds what `core` recognises by itself.
+`core.registry` registers these backends when it is imported. Without it, discovery only finds the
+formats that `core` recognises itself.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import TypeAlias
 from core.types import DiscoveredModel
 
 Describer: TypeAlias = Callable[[str], DiscoveredModel | None]
-"""What a path is to one backend: a model of its own, or None. Does not raise."""
+"""Function that returns one backend's description of a path, or None. Does not raise."""
 
 _sources: list[Callable[[], Sequence[Describer]]] = []
 _SEARCH: ContextVar[Sequence[Describer] | None] = ContextVar("describers", default=None)
 
 
 def describe_with(source: Callable[[], Sequence[Describer]]) -> None:
-    """Take the describers from here: asked for at each search."""
+    """Set the source of the describers; it is called for each search."""
     _sources[:] = [source]
 
 
 @contextmanager
 def one_search() -> Iterator[None]:
-    """Look for the describers once for all directories of a block; also a decorator."""
+    """Fetch the describers once for all directories of a block; also a decorator."""
     token = _SEARCH.set(_describers())
     try:
         yield
@@ -43,13 +43,13 @@ def _describers() -> Sequence[Describer]:
 
 
 def described_at(path: str, source: str) -> DiscoveredModel | None:
-    """Return the model that a path is to a backend: to the first that calls it its own."""
+    """Return the model at a path, described by the first backend that recognises it."""
     models = (_placed(model, source) for each in _describers() if (model := each(path)))
     return next(iter(joined([], models)), None)
 
 
 def described_in(directory: str, files: Sequence[str], source: str) -> Iterator[DiscoveredModel]:
-    """Yield what a directory is to each backend, or else what each of these files in it is."""
+    """Yield each backend's description of a directory, or else of each of these files in it."""
     for describe in _describers():
         if model := describe(directory):
             yield _placed(model, source)
@@ -60,9 +60,9 @@ def described_in(directory: str, files: Sequence[str], source: str) -> Iterator[
 def joined(
     known: Iterable[DiscoveredModel], described: Iterable[DiscoveredModel]
 ) -> list[DiscoveredModel]:
-    """Join the models that `core` knows with those that backends describe; each path once.
+    """Combine the models that `core` knows with those that backends describe; each path once.
 
-    The first description of a path stands, unless it has a problem and a later one has none.
+    The first description of a path is used, unless it has a problem and a later one has none.
     """
     models = {model.path: model for model in known}
     for model in described:
@@ -73,7 +73,7 @@ def joined(
 
 
 def _placed(model: DiscoveredModel, source: str) -> DiscoveredModel:
-    """Fill in what the backend cannot know, or need not say."""
+    """Fill in the fields that the backend cannot know, or may omit."""
     modified = model.modified or _modified(model.path)
     return replace(model, source=source, names=(), modified=modified)
 

@@ -1,12 +1,12 @@
-"""Which model it is, in a few digits that cost nothing, for what belongs to one model alone.
+"""Fingerprint of a model: a cheap identifier for data that belongs to one model.
 
-A calibration or a head is worth something with the model that it was fitted on, wherever that
-model's files lie. So neither place nor age counts: a copy, a download and a link of the same files
-are the same model, and the same weights in another format or quantisation are another.
+A calibration or a classifier head is only valid for the model that it was fitted on, wherever that
+model's files are. So neither path nor age matters: a copy, a download and a link of the same files
+are the same model; the same weights in another format or quantisation are a different one.
 
-What is read of each file: its size; the whole of up to a megabyte; of a larger one, its beginning,
-its end, and 256 samples in even distances, so that gigabytes take milliseconds and a model that
-was trained on has another fingerprint. A change between the samples alone is not seen.
+Of each file the size is read, and the contents up to a megabyte; of a larger one, its start, its
+end, and 256 evenly spaced samples, so that gigabytes take milliseconds and further training changes
+the fingerprint. A change only between the samples is not detected.
 """
 
 from __future__ import annotations
@@ -42,11 +42,10 @@ _FOUND: WeakKeyDictionary[object, str] = WeakKeyDictionary()
 def fingerprint(
     path: str | os.PathLike[str], adapter_path: str | os.PathLike[str] | None = None
 ) -> str:
-    """The fingerprint of a model's files, with those of its adapter. Raises `ModelError`.
+    """Return the fingerprint of a model's files and of its adapter's. Raises `ModelError`.
 
-    Of a directory, weights, tokeniser and configuration count, with their names, and every file of
-    one without safetensors or GGUF files; a file's own name does not, and the other parts of a
-    GGUF file belong to it.
+    For a directory it covers weights, tokeniser and configuration, with their names, or every file
+    if none is a safetensors or GGUF file; for a file, all its shards but not its name.
     """
     digest = blake2b(digest_size=16)
     for place, whole in ((path, False), (adapter_path, True)):
@@ -60,14 +59,14 @@ def fingerprint(
                     digest.update(repr((name, size)).encode())
                     for part in _samples(stream, size):
                         digest.update(part)
-        digest.update(b"/")  # one model's files behind another's are not those of one
+        digest.update(b"/")  # separates the model's files from the adapter's
     return digest.hexdigest()
 
 
 def remember(
     model: TextModel, path: str | os.PathLike[str], adapter_path: str | os.PathLike[str] | None
 ) -> None:
-    """Note where a loaded model comes from, for `fingerprint_of`."""
+    """Record where a loaded model comes from, for `fingerprint_of`."""
     try:
         if is_address(path):
             if model not in _FOUND:
@@ -83,22 +82,23 @@ def remember(
 def remember_adapter(
     model: TextModel, base: TextModel, adapter_path: str | os.PathLike[str] | None
 ) -> None:
-    """Note that ``model`` has the weights of ``base``, and this adapter (`core.Adapting`)."""
+    """Record that ``model`` has the weights of ``base``, and this adapter (`core.Adapting`)."""
     place = _PLACES.get(base)
     if place is not None:
         remember(model, place[0], adapter_path)
 
 
 def known_as(model: TextModel, found: str) -> None:
-    """Note a fingerprint that no files tell: a server's, or one made for a model that changed."""
+    """Record a fingerprint without files: a server's, or one of a model that changed."""
     _FOUND[model] = found
 
 
 def fingerprint_of(model: TextModel) -> str:
-    """The fingerprint of a loaded model; found once. Raises `ModelError` where its files are gone.
+    """Return the fingerprint of a loaded model; computed once.
 
-    Of a model that `core.load_model` did not load, and a fake, it is made of ``model.info``: then
-    two models of one architecture and size are alike.
+    Raises `ModelError` if its files no longer exist. For a model that `core.load_model` did not
+    load, and for a fake, it is computed from ``model.info``: then two models of one architecture
+    and size have the same fingerprint.
     """
     try:
         found = _FOUND.get(model)
@@ -115,14 +115,14 @@ def _of_info(model: TextModel) -> str:
 
 
 def _of_address(model: TextModel, address: str) -> str:
-    """Of a model whose files are a server's: by where it is, and what the server calls it."""
+    """Return the fingerprint of a server's model, from its address and its ``model_type``."""
     return blake2b(repr((model.model_type, address)).encode(), digest_size=16).hexdigest()
 
 
 def _files(location: str, whole: bool) -> Iterator[tuple[str, str]]:
-    """Yield what a model's answers depend on: the names that count, and where the files are.
+    """Yield the files that a model's answers depend on: their names, and their paths.
 
-    A directory counts ``whole`` as an adapter's; as a model's, without what it is not read from.
+    ``whole`` includes all files of a directory, as for an adapter; else unrelated ones are omitted.
     """
     if not os.path.isdir(location):
         directory, own = os.path.split(location)
@@ -139,7 +139,7 @@ def _files(location: str, whole: bool) -> Iterator[tuple[str, str]]:
 
 
 def _strangers(directory: str, names: set[str]) -> set[str]:
-    """Return the files beside a model's weights that it is not computed from."""
+    """Return the files next to a model's weights that the model does not read."""
     try:
         chosen = weight_files(directory, names)
     except ModelError:
@@ -148,7 +148,7 @@ def _strangers(directory: str, names: set[str]) -> set[str]:
 
 
 def _parts(directory: str, own: str) -> list[str]:
-    """A GGUF file's name, with those of its other parts."""
+    """Return a GGUF file's name, with the names of its other shards."""
     shard = SHARD.match(own)
     if shard is None:
         return [own]

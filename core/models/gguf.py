@@ -1,7 +1,7 @@
 """The header of a GGUF file: metadata and tensor infos, no weights. Standard library only.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 2 and 3,
-little-endian). Nothing that the file claims is believed beyond the file's own size, so a lying
+little-endian). Claims of the file are limited by the file's own size, so an invalid
 header costs neither memory nor time.
 """
 
@@ -18,15 +18,15 @@ from core.errors import InvalidModelError
 from core.models.files import open_model_file, resolve_path, typed_errors
 
 SHARD = re.compile(r"(?P<stem>.*)-(?P<index>\d{5})-of-(?P<count>\d{5})\.gguf$", re.IGNORECASE)
-"""The name of a file that holds a part of a model."""
+"""The name of a shard of a model."""
 NO_LANGUAGE_MODEL = ("adapter", "mmproj", "imatrix")
 """Values of ``general.type``."""
 BIG_ARRAY = 1024
-"""Arrays with more elements are skipped unless they are asked for."""
+"""Arrays with more elements are skipped unless they are requested."""
 MAX_HEADER_BYTES = 128 * 2**20
-"""Ten times the header of a model with 262,144 tokens."""
+"""Ten times the size of the header of a model with 262,144 tokens."""
 MAX_ELEMENTS = 4 * 2**20
-"""Bounds the loops: array elements of one file, all arrays together."""
+"""Limit for the loops: array elements of one file, all arrays together."""
 _MAX_NESTING = 4
 _MAX_DIMENSIONS = 4
 _STRING, _ARRAY, _BOOL = 8, 9, 7
@@ -48,7 +48,7 @@ _U64 = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class SkippedArray:
-    """Stands for an array that was not read; ``len()`` still answers."""
+    """Placeholder for an array that was not read; ``len()`` is its length."""
 
     length: int
 
@@ -61,7 +61,7 @@ GgufValue: TypeAlias = "bool | int | float | str | list[GgufValue] | SkippedArra
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """Where one tensor lies in the file, and what it holds.
+    """Position, shape and type of one tensor in the file.
 
     ``shape`` is in the file's order, the fastest-varying dimension first (numpy's reversed);
     ``ggml_type`` is ggml's type number; ``offset`` is in bytes, from ``data_offset``.
@@ -75,7 +75,7 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """``tensors`` and ``data_offset`` (bytes from the file's start) are there when asked for."""
+    """Header; ``tensors`` and ``data_offset`` (bytes from the file's start) are set on request."""
 
     version: int
     metadata: dict[str, GgufValue]
@@ -95,9 +95,9 @@ def read_gguf(
     """Read a GGUF file's header.
 
     Without ``arrays``, a large array becomes a `SkippedArray`. With ``only``, reading stops as
-    soon as all of these keys are known, and ``tensors`` cannot be had. ``text_errors``: what to do
-    with texts in arrays that are no UTF-8, as `bytes.decode` says. ``cut_off``: the file may end
-    before its tensors do. Raises `InvalidModelError`, `ModelNotFoundError`, `ModelAccessError`.
+    soon as all of these keys are known, and ``tensors`` is ignored. ``text_errors`` is the
+    ``errors`` of `bytes.decode` for texts in arrays. With ``cut_off`` the file may end before its
+    tensors do. Raises `InvalidModelError`, `ModelNotFoundError`, `ModelAccessError`.
     """
     location = resolve_path(path)
     with typed_errors(location), open_model_file(location) as file:
@@ -109,7 +109,7 @@ def read_gguf(
 
 
 class _Reader:
-    """Reads forward only; ``left`` is what the file can still hold."""
+    """A forward-only reader; ``left`` is the number of bytes that may still follow."""
 
     def __init__(
         self, file: BinaryIO, path: str, arrays: bool, text_errors: str, cut_off: bool
@@ -136,12 +136,12 @@ class _Reader:
 
     def version(self) -> int:
         if self.take(4) != b"GGUF":
-            self.fail("it does not begin with 'GGUF'")
+            self.fail("it does not start with 'GGUF'")
         version = self.u32()
         if version and version % 2**24 == 0:  # a small number, its bytes the other way round
-            self.fail("it is big-endian, and only little-endian files are read")
+            self.fail("it is big-endian; only little-endian files are supported")
         if version not in (2, 3):
-            self.fail(f"its version is {version}, and only versions 2 and 3 are read")
+            self.fail(f"its version is {version}; only versions 2 and 3 are supported")
         return version
 
     def metadata(self, count: int, only: frozenset[str]) -> dict[str, GgufValue]:
@@ -226,7 +226,7 @@ class _Reader:
         start = -(-self.file.tell() // alignment) * alignment
         for info in infos:
             if start + info.offset > self.size and not self.cut_off:
-                self.fail(f"tensor {info.name[:80]!r} lies behind the file's end")
+                self.fail(f"tensor {info.name[:80]!r} starts after the end of the file")
         return start
 
     def string(self) -> str:

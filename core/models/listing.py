@@ -1,4 +1,4 @@
-"""Looks into folders that may not be there, or not be readable: then they hold nothing."""
+"""Listings of folders that may be missing or unreadable, and then count as empty."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 def expanded(path: str) -> str:
-    """Return the absolute form of a path, ``~`` expanded where it names a user's home."""
+    """Return the absolute form of a path, with ``~`` expanded if it names a user's home."""
     try:
         return os.path.abspath(os.path.expanduser(path))
     except ValueError:  # a null character, or no Unicode, in a user's name
@@ -35,7 +35,7 @@ def files_below(directory: str, depth: int) -> Iterator[str]:
 
 
 def stat_of(path: str) -> os.stat_result | None:
-    """Return the facts of a regular file or a directory; None where there is none."""
+    """Return the status of a regular file or a directory; None for anything else."""
     try:
         facts = os.stat(path)
     except (OSError, ValueError):

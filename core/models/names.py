@@ -1,4 +1,4 @@
-"""Models by name: what ``discover`` shows is taken wherever a path to a model is asked for."""
+"""Models by name: names that ``discover`` lists are accepted in place of a model's path."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from core.models.stores import discover_stores, snapshots_of
 from core.options import LoadConfig
 from core.types import DiscoveredModel
 
-_PARTS = re.compile(r"[-_:/]*[^-_:/]+")  # of a name, at which its beginnings end
-_MOST_PARTS = 4  # org/name/folder/file.gguf; what has more is a path
+_PARTS = re.compile(r"[-_:/]*[^-_:/]+")  # parts of a name; prefixes of names end with one
+_MOST_PARTS = 4  # org/name/folder/file.gguf; anything with more parts is a path
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """The absolute path of a model, and the discovered model where it was given by a name."""
+    """The absolute path of a model, and the discovered model if it was given by name."""
 
     path: str
     model: DiscoveredModel | None = None
 
     def described(self, found: DiscoveredModel | None) -> DiscoveredModel | None:
-        """Return a description of what is at the path, with all that the name stands for."""
+        """Return the description of the model at the path, with all parts of its name."""
         if self.model is None or found is None:
             return found or self.model
         return replace(
@@ -40,10 +40,10 @@ class Located:
         )
 
     def adapted(self, config: LoadConfig) -> LoadConfig:
-        """Return the options of a load with the adapter that the model's name stands for.
+        """Return the options of a load with the adapter that the model's name includes.
 
-        Raises `InvalidOptionError` where another adapter is asked for, and `UnsupportedModelError`
-        where the name stands for several, or for what no backend reads.
+        Raises `InvalidOptionError` if another adapter is requested, and `UnsupportedModelError` if
+        the name includes several, or files that no backend reads.
         """
         if self.model is None:
             return config
@@ -51,39 +51,40 @@ class Located:
         if not self.model.adapters:
             return config
         if len(self.model.adapters) > 1:
-            raise UnsupportedModelError(_parted(self.model, "several adapters, and one is loaded"))
+            raise UnsupportedModelError(
+                _parted(self.model, "several adapters; only one can be used")
+            )
         if config.adapter_path is not None:
-            what = f"None, as {self.model.name!r} has an adapter of its own in Ollama's store"
+            what = f"None, because {self.model.name!r} already has an adapter in Ollama's store"
             raise InvalidOptionError("adapter_path", config.adapter_path, what)
         return replace(config, adapter_path=self.model.adapters[0])
 
 
 def locate(model: str | os.PathLike[str]) -> str:
-    """Return the absolute path of a model, which is given by its path or by its name.
+    """Return the absolute path of a model, given by its path or by its name.
 
-    For what needs one file or directory: raises `UnsupportedModelError` for a name of Ollama's
-    store that stands for a model and an adapter, or for single tensors, and what `located` raises.
+    For callers that need one file or directory: raises `UnsupportedModelError` for a name of
+    Ollama's store that includes an adapter, or single tensors, and the errors of `located`.
     """
     place = located(model)
     if place.model is not None:
         _refuse_tensors(place.model)
         if place.model.adapters:
-            what = "an adapter, and a path alone is needed"
+            what = "an adapter, but one path is needed here"
             raise UnsupportedModelError(_parted(place.model, what))
     return place.path
 
 
 def located(model: str | os.PathLike[str]) -> Located:
-    """Return where a model is, which is given by its path or by its name.
+    """Return the location of a model, given by its path or by its name.
 
-    What exists is a path, and so is what looks like one. A name is first compared exactly, the
-    one that `discover` shows before others, then without regard to case and to ``.gguf``, and may
-    then be the beginning of one model's name.
-    A repository of the Hugging Face cache stands for its snapshot. The address of a server
-    (``http://host:port#model``) is taken as it is.
+    An existing path is a path, and so is a text that looks like one. A name is first compared
+    exactly, with the names that `discover` lists first, then ignoring case and ``.gguf``, and then
+    as the start of exactly one model's name. A repository of the Hugging Face cache stands for its
+    snapshot. The address of a server (``http://host:port#model``) is returned unchanged.
 
-    Raises `ModelNotFoundError` for a name that no model has, or several have, and for a path that
-    `core.models.files.resolve_path` refuses. Whether anything is at a path, it does not say.
+    Raises `ModelNotFoundError` for an unknown or ambiguous name, and for a path that
+    `core.models.files.resolve_path` rejects. It does not check whether a path exists.
     """
     location = resolve_path(model)
     if is_address(location):
@@ -97,7 +98,7 @@ def located(model: str | os.PathLike[str]) -> Located:
 def _refuse_tensors(model: DiscoveredModel) -> None:
     if TENSOR in model.parts:
         raise UnsupportedModelError(
-            f"{model.name!r} of Ollama's store cannot be loaded: {model.problem}. Get it in "
+            f"{model.name!r} of Ollama's store cannot be loaded: {model.problem}. Download it in "
             "safetensors, or as a GGUF file."
         )
 
@@ -105,7 +106,7 @@ def _refuse_tensors(model: DiscoveredModel) -> None:
 def _parted(model: DiscoveredModel, what: str) -> str:
     adapters = "".join(f"\n  adapter_path: {path}" for path in model.adapters)
     return (
-        f"{model.name!r} of Ollama's store is a model with {what}. Give its parts by their paths:"
+        f"{model.name!r} of Ollama's store is a model with {what}. Pass its parts by their paths:"
         f"\n  model: {model.path}{adapters}"
     )
 
@@ -120,7 +121,10 @@ def _is_path(text: str) -> bool:
 
 
 def _is_nowhere(location: str) -> bool:
-    """Whether a path leads nowhere for certain; of one that cannot be looked at, others tell."""
+    """Return whether a path certainly does not exist.
+
+    If it cannot be checked, later code reports why.
+    """
     try:
         os.lstat(location)
     except (FileNotFoundError, NotADirectoryError):
@@ -138,7 +142,7 @@ def _snapshot(location: str) -> str:
 
 
 def _called(name: str, location: str) -> DiscoveredModel:
-    """The one model of this name; of those that a name fits equally, the whole one."""
+    """Return the one model with this name; among equal matches, the one without a problem."""
     models = discover_stores(examine=False)
     whole = [model for model in models if not model.problem]
     for tests in _tests(name):
@@ -153,7 +157,7 @@ def _called(name: str, location: str) -> DiscoveredModel:
 
 
 def _tests(name: str) -> Sequence[Sequence[Callable[[DiscoveredModel], bool]]]:
-    """Whether a model is meant by a name, from the strictest tests to the loosest."""
+    """Return the tests whether a name means a model, from the strictest to the loosest."""
     plain = _plain(name)
     exactly = (lambda model: model.name == name, lambda model: name in model.names)
     loosely = (lambda model: plain in map(_plain, model.names),)
@@ -167,11 +171,11 @@ def _plain(name: str) -> str:
 
 def _ambiguous(name: str, found: Iterable[DiscoveredModel]) -> str:
     lines = "".join(f"\n  {model.name}: {model.path}" for model in found)
-    return f"{name!r} may be any of these models. Give more of its name, or its path:{lines}"
+    return f"Ambiguous model name {name!r}. Pass a longer name, or a path, of one of these:{lines}"
 
 
 def _unknown(name: str, location: str, models: Iterable[DiscoveredModel]) -> str:
-    # A beginning is enough for a name, so one that is misspelt is near to a name's beginning.
+    # The start of a name is enough, so a misspelt name resembles the start of a name.
     known = {
         beginning: other
         for model in models
@@ -182,6 +186,6 @@ def _unknown(name: str, location: str, models: Iterable[DiscoveredModel]) -> str
     meant = dict.fromkeys(known[each] for each in near)
     hint = f" Did you mean {' or '.join(map(repr, meant))}?" if meant else ""
     return (
-        f"There is no model at {location!r}, and none on this machine is called {name!r}.{hint} "
-        f"{HOW_TO_GET}"
+        f"Model not found: {location!r} does not exist, and no model on this machine is named "
+        f"{name!r}.{hint} {HOW_TO_GET}"
     )

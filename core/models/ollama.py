@@ -1,4 +1,4 @@
-"""Ollama's store: a name stands for a manifest, a list of layers, of which one is the model.
+"""Ollama's store: a name refers to a manifest, a list of layers, one of which is the model.
 
 Layout: ``manifests/HOST/SPACE/NAME/TAG`` is JSON; a layer's data are the file
 ``blobs/sha256-DIGEST``. Media types: https://github.com/ollama/ollama/blob/main/server/images.go.
@@ -24,19 +24,19 @@ from core.types import DiscoveredModel
 ADAPTER, TENSOR = "adapter", "tensor"
 LAYERS: Mapping[str, str] = {
     ADAPTER: "loaded with the model",
-    "system": "not applied: give it as a system message (`ollama show --system NAME` prints it)",
-    "messages": "not applied: give them before your own (`ollama show --modelfile NAME`)",
+    "system": "not applied: pass it as a system message (`ollama show --system NAME` prints it)",
+    "messages": "not applied: pass them before your own (`ollama show --modelfile NAME`)",
     "template": "not applied: the chat template in the GGUF file is used",
-    "params": "not applied: options are the caller's (`ollama show --parameters NAME`)",
-    "projector": "not used: images are not read here",
-    "draft": "not used: it makes Ollama faster and changes no output",
+    "params": "not applied: pass them as options (`ollama show --parameters NAME`)",
+    "projector": "not used: images are not supported",
+    "draft": "not used: it makes Ollama faster and does not change outputs",
     TENSOR: "not read: each is one tensor of a model that is not in GGUF",
 }
-"""The kinds of layers beside the model's that `DiscoveredModel.parts` names, and their use."""
+"""The kinds of layers besides the model's that `DiscoveredModel.parts` names, and their use."""
 _NO_TEMPLATE = (
-    "not applied, and the GGUF file has none: a chat takes its family's format, or is refused"
+    "not applied, and the GGUF file has none: chat uses the model family's format, or fails"
 )
-UNKNOWN_LAYER = "not applied: this kind of layer is not known here"
+UNKNOWN_LAYER = "not applied: this kind of layer is not known"
 
 _PREFIX = "application/vnd.ollama.image."
 _MODEL = "model"
@@ -50,7 +50,7 @@ _SETTING = re.compile(r"""^[^#\n]*?(?:"OLLAMA_MODELS=([^"\n]+)"|\bOLLAMA_MODELS=
 
 @dataclass(frozen=True, slots=True)
 class _Manifest:
-    """The blobs that a name stands for, by kinds of layers."""
+    """The blobs that a name refers to, by kinds of layers."""
 
     model: str
     adapters: tuple[str, ...]
@@ -58,13 +58,13 @@ class _Manifest:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The kinds of layers beside the model's, the adapter first."""
+        """The kinds of layers besides the model's, the adapter first."""
         kinds = dict.fromkeys(kind for kind, _ in self.others)
         return (*(ADAPTER for _ in self.adapters[:1]), *kinds)
 
 
 def ollama_roots() -> list[str]:
-    """Return the stores: what ``OLLAMA_MODELS`` says, else those of the user and the service."""
+    """Return the stores: ``OLLAMA_MODELS``, or else the user's and the service's."""
     if os.environ.get("OLLAMA_MODELS"):
         return [expanded(os.environ["OLLAMA_MODELS"])]
     # The second is the home of the service that its installer sets up on Linux.
@@ -72,7 +72,7 @@ def ollama_roots() -> list[str]:
 
 
 def ollama_models(root: str, examine: bool = True) -> Iterator[DiscoveredModel]:
-    """Yield the models of a store: one for all names of the same layers, then unfinished pulls."""
+    """Yield the models of a store, one for all names with the same layers, then partial pulls."""
     manifests = os.path.join(root, "manifests")
     names: dict[_Manifest, list[str]] = {}
     for path in files_below(manifests, 4):  # host/space/name/tag
@@ -92,9 +92,9 @@ def ollama_models(root: str, examine: bool = True) -> Iterator[DiscoveredModel]:
 
 
 def unapplied(model: DiscoveredModel) -> Iterator[tuple[str, str, bool]]:
-    """Yield each layer that a load leaves out: its kind, its use, whether output depends on it.
+    """Yield each layer that a load omits: its kind, its use, whether the output depends on it.
 
-    A template counts where the GGUF file has none of its own; options are the caller's.
+    The output depends on a template if the GGUF file has none; options are the caller's.
     """
     for kind in model.parts:
         if kind != ADAPTER:
@@ -109,13 +109,13 @@ def _has_template(path: str) -> bool:
     key = "tokenizer.chat_template"
     try:
         metadata = read_gguf(path, only=(key,)).metadata
-    except CoreError:  # what is wrong with it, its load says
+    except CoreError:  # its load reports the error
         return True
     return any(name.startswith(key) for name in metadata)
 
 
 def _of_the_service() -> Iterator[str]:
-    """Yield what the systemd service has as ``OLLAMA_MODELS``; the user's shell has not."""
+    """Yield the ``OLLAMA_MODELS`` of the systemd service, which the user's environment lacks."""
     folder = os.path.join(_SYSTEMD, "ollama.service.d")
     units = [os.path.join(folder, name) for name in names_in(folder) if name.endswith(".conf")]
     for unit in (os.path.join(_SYSTEMD, "ollama.service"), *units):
@@ -128,7 +128,7 @@ def _of_the_service() -> Iterator[str]:
 
 
 def _names(manifest: str) -> Iterator[str]:
-    """``name:tag``, as Ollama says it; the tag ``latest`` may be left out."""
+    """Yield a manifest's names in Ollama's form, ``name:tag``; the tag ``latest`` is optional."""
     if os.sep not in manifest:  # a file of something else
         return
     *space, name, tag = manifest.split(os.sep)
@@ -141,7 +141,7 @@ def _names(manifest: str) -> Iterator[str]:
 
 
 def _layers(path: str) -> dict[str, list[str]]:
-    """The digests in a manifest, as names of blobs, by kinds of layers."""
+    """Return the digests in a manifest, as names of blobs, by kinds of layers."""
     try:
         layers = read_json_object(path).get("layers")
     except CoreError:
@@ -156,7 +156,7 @@ def _layers(path: str) -> dict[str, list[str]]:
 
 
 def _manifest(root: str, path: str) -> _Manifest | None:
-    """What a manifest says; None for one without a model in GGUF."""
+    """Return the contents of a manifest; None for one without a model in GGUF."""
     blobs = {
         kind: [os.path.join(root, "blobs", name) for name in names]
         for kind, names in _layers(path).items()
@@ -174,7 +174,7 @@ def _completed(model: DiscoveredModel, manifest: _Manifest) -> DiscoveredModel:
     if missing:
         problem = problem or "its adapter's file is missing"
     elif len(manifest.adapters) > 1:
-        problem = problem or f"it has {len(manifest.adapters)} adapters, and one can be loaded"
+        problem = problem or f"it has {len(manifest.adapters)} adapters; only one can be loaded"
     return replace(model, parts=manifest.parts, adapters=manifest.adapters, problem=problem)
 
 
@@ -191,7 +191,7 @@ def _model(path: str, examine: bool) -> Iterator[DiscoveredModel]:
 
 
 def _of_tensors(manifest: str, names: Collection[str]) -> DiscoveredModel:
-    """A model of which each tensor is a blob; its manifest stands for it."""
+    """Return a model that has one blob per tensor; its path is the manifest's."""
     facts = stat_of(manifest)
     return DiscoveredModel(
         *(manifest, "", 0, 0, 0, "safetensors", 0, "ollama"),
@@ -203,7 +203,7 @@ def _of_tensors(manifest: str, names: Collection[str]) -> DiscoveredModel:
 
 
 def _pulls(blobs: str, named: Collection[str]) -> Iterator[DiscoveredModel]:
-    """Models that are being pulled, or were when it was interrupted: they have no name yet."""
+    """Yield models of running or interrupted pulls, which have no name yet."""
     for name in names_in(blobs):
         path = os.path.join(blobs, name)
         if _DIGEST.fullmatch(finished_name(name)) and path.removesuffix("-partial") not in named:

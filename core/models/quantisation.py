@@ -1,4 +1,4 @@
-"""How weights are stored, by the names that people know: Q4_K_M, MXFP4, FP8, BF16.
+"""Names of weight formats and quantisations: Q4_K_M, MXFP4, FP8, BF16.
 
 The numbers of GGUF are those of llama.cpp's ``llama_ftype`` and ggml's ``ggml_type``.
 """
@@ -15,7 +15,7 @@ from core.models.gguf import GgufTensor, GgufValue
 
 @dataclass(frozen=True, slots=True)
 class Quantisation:
-    """A name, the nominal bits of a weight, and the weights that share a scale; 0 for none."""
+    """A name, the nominal bits of a weight, and the number of weights per scale; 0 for none."""
 
     name: str = ""
     bits: int = 0
@@ -97,7 +97,7 @@ TENSOR_TYPES = {
     40: ("NVFP4", 64, 36),
     41: ("Q1_0", 128, 18),
 }
-"""Of each ggml type its name, the weights of a block, and the bytes that a block takes."""
+"""The name of each ggml type, its weights per block, and its bytes per block."""
 
 _FLOATS = {"F8_E4M3": "FP8", "F8_E5M2": "FP8", "F4": "FP4"}
 _TORCH = {
@@ -110,7 +110,10 @@ _TORCH = {
 
 
 def of_gguf(metadata: Mapping[str, GgufValue], tensors: Iterable[GgufTensor] = ()) -> Quantisation:
-    """What a GGUF file's header says; without a file type that is known, what most weights are."""
+    """Return the quantisation of a GGUF file by its header's file type.
+
+    Without a known file type it is the type of most weights.
+    """
     number = metadata.get("general.file_type")
     known = _FILE_TYPES.get(number & ~_GUESSED) if isinstance(number, int) else None
     return known or _of_tensors(tensors)
@@ -127,7 +130,10 @@ def _of_tensors(tensors: Iterable[GgufTensor]) -> Quantisation:
 
 
 def of_config(config: Mapping[str, object], stored: str = "") -> Quantisation:
-    """What config.json says, else how most weights are ``stored``: safetensors' word for it."""
+    """Return the quantisation in config.json, else from ``stored``, the type of most weights.
+
+    ``stored`` is safetensors' name of the type.
+    """
     for key in ("quantization", "quantization_config"):  # MLX's name, transformers' name
         settings = config.get(key)
         if isinstance(settings, dict) and (found := _of_settings(settings)).name:
@@ -164,7 +170,7 @@ def _bitsandbytes(settings: Mapping[str, object]) -> Quantisation:
 
 
 def _compressed(settings: Mapping[str, object]) -> Quantisation:
-    """llm-compressor's groups: the first one's weights stand for all."""
+    """Return the quantisation by llm-compressor's groups: the first one's weights represent all."""
     if _text(settings, "format").startswith(("nvfp4", "mxfp4")):
         return Quantisation(_text(settings, "format")[:5].upper(), 4)
     groups = settings.get("config_groups")

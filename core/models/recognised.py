@@ -1,4 +1,4 @@
-"""The formats that `core` recognises at a path, or why the files there are not a sound model."""
+"""The formats that `core` recognises at a path, or the errors of the files there."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from core.types import DiscoveredModel, ModelFormat
 
 
 def recognised(location: str) -> tuple[ModelFormat, ...]:
-    """Return the formats that `core` recognises at a path; none where it knows of no model there.
+    """Return the formats that `core` recognises at a path; none if it recognises no model.
 
-    Raises `ModelNotFoundError` where nothing is there, and `ModelAccessError`.
+    Raises `ModelNotFoundError` if the path does not exist, and `ModelAccessError`.
     """
     check_exists(location)
     try:
@@ -27,7 +27,7 @@ def recognised(location: str) -> tuple[ModelFormat, ...]:
 
 
 def formats_of(location: str) -> tuple[ModelFormat, ...]:
-    """Return the formats of a model. Raises `ModelError`; of an incomplete download, it says so."""
+    """Return the formats of a model. Raises `ModelError`, which reports incomplete downloads."""
     try:
         formats = model_formats(location)
     except ModelNotFoundError as error:
@@ -39,23 +39,23 @@ def formats_of(location: str) -> tuple[ModelFormat, ...]:
 def _unrecognised(
     location: str, found: DiscoveredModel | None, error: ModelNotFoundError
 ) -> ModelError:
-    """Return the error of a path in no format that `core` knows, by what discovery found there."""
+    """Return the error of a path in an unknown format, using what discovery found there."""
     if found is None or (found.path == location and not found.problem):
         return error
     if found.problem:
         return _damaged(location, found)
     return ModelNotFoundError(
-        f"{location!r} is not a model. The one model in it is {found.path!r}: give that path."
+        f"{location!r} is not a model, but contains one. Pass its path: {found.path!r}."
     )
 
 
 def formats_of_found(location: str, found: DiscoveredModel | None) -> tuple[ModelFormat, ...]:
-    """Return the formats of a model. Raises `ModelError` for what is wrong with its files."""
+    """Return the formats of a model. Raises `ModelError` for damage to its files."""
     read = found is None or found.problem.startswith(("broken", NO_PERMISSION))
     if found is not None and found.problem and not read:
         raise _damaged(location, found)
 
-    # What is broken inside, or forbidden, its reader tells best.
+    # For broken contents or missing permissions, the reader's error is the most precise.
     try:
         formats = model_formats(location)
     except ModelNotFoundError as error:
@@ -75,18 +75,18 @@ def _damaged(location: str, found: DiscoveredModel) -> ModelError:
 
 def _again(model: DiscoveredModel) -> str:
     if model.problem == NO_PERMISSION:
-        return "Change its permissions, or run as a user who may read it."
+        return "Check the permissions of the file and of its parent directories."
     if model.adapters:
-        return "Create or pull it again with Ollama, or give its parts by their paths."
+        return "Create or pull it again with Ollama, or pass its parts by their paths."
     if model.problem.startswith("no safetensors"):
-        return "Get it in safetensors, or as a GGUF file."
+        return "Download it in safetensors, or as a GGUF file."
     if step := next_step(model.problem):
         return step
     if model.problem != INCOMPLETE:
         return "Download or convert it again."
     if model.source == "huggingface":
-        return f"Go on with: hf download {model.name}"
-    return "Let the program that downloads it end its work, or download it again."
+        return f"Resume the download: hf download {model.name}"
+    return "Wait for the running download, or download it again."
 
 
 def _check_header(location: str, formats: Collection[str]) -> None:

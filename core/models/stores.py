@@ -1,4 +1,4 @@
-"""The places where people keep models, and how each one lays them out.
+"""The usual stores of models, and their layouts.
 
 Nothing is downloaded, copied or written. Layouts: huggingface_hub's cache, LM Studio, Ollama,
 llama.cpp's cache, and this project's own.
@@ -24,18 +24,18 @@ _REPOSITORY = "models--"
 
 
 def core_models_dir() -> str:
-    """Where this project keeps the models that it makes: ``$XDG_CACHE_HOME/core/models``."""
+    """Return the folder of the models that this project makes: ``$XDG_CACHE_HOME/core/models``."""
     return os.path.join(_cache_home(), "core", "models")
 
 
 @one_search()
 def discover_stores(examine: bool = True) -> list[DiscoveredModel]:
-    """The models of all stores, store by store, each sorted by path; no file twice.
+    """Return the models of all stores, store by store, each sorted by path; no file twice.
 
-    One that is found in several stores has the names of all of them. Without ``examine`` no more
-    is read than names need.
+    A model in several stores has all of its names. Without ``examine`` only the data needed for
+    names is read.
 
-    Never raises for what it meets: a store that is missing or unreadable has no models.
+    Never raises for files: a missing or unreadable store has no models.
     """
     models: dict[object, DiscoveredModel] = {}
     for model in _all_stores(examine):
@@ -46,7 +46,7 @@ def discover_stores(examine: bool = True) -> list[DiscoveredModel]:
 
 
 def _identity(model: DiscoveredModel) -> object:
-    """What a name stands for: the file, and the other files that belong to it."""
+    """Return the identity of a model: its file, and its other parts."""
     return os.path.realpath(model.path), model.names if model.parts else ()
 
 
@@ -62,7 +62,7 @@ def _all_stores(examine: bool) -> Iterator[DiscoveredModel]:
 
 @one_search()
 def discover_in(base_dir: str | os.PathLike[str], depth: int = 1) -> list[DiscoveredModel]:
-    """The models in a directory: as deep as its layout goes where it is a store, else ``depth``.
+    """Return the models in a directory: a store completely, any other down to ``depth`` levels.
 
     Raises like `core.models.discovery.discover`.
     """
@@ -75,9 +75,9 @@ def discover_in(base_dir: str | os.PathLike[str], depth: int = 1) -> list[Discov
 
 
 def model_at(path: str | os.PathLike[str]) -> DiscoveredModel | None:
-    """The one model at a path itself, be it whole or not; None where there are none, or several.
+    """Return the model at a path, complete or not; None unless there is exactly one.
 
-    Never raises for what it meets.
+    Never raises for files.
     """
     location = resolve_path(path)
     if is_address(location):
@@ -92,7 +92,7 @@ def model_at(path: str | os.PathLike[str]) -> DiscoveredModel | None:
 
 
 def _store_at(base: str) -> Iterator[DiscoveredModel]:
-    """The models of the store that a directory is, or holds; none where it is no store."""
+    """Yield the models of the store that a directory is, or contains; else nothing."""
     if _repository_of(base) == base:
         yield from _repository(base)
     for root in (base, os.path.join(base, "hub")):
@@ -108,7 +108,7 @@ def _store_at(base: str) -> Iterator[DiscoveredModel]:
 def _below(
     root: str, depth: int, source: str, examine: bool = True, prefix: str = ""
 ) -> list[DiscoveredModel]:
-    """The models of a store, called by their paths below its ``root``, behind ``prefix``."""
+    """Return the models of a store, named by ``prefix`` and their paths below its ``root``."""
     try:
         found = discover(root, depth, source, examine)
     except CoreError:
@@ -117,7 +117,7 @@ def _below(
 
 
 def _named(model: DiscoveredModel, below: str, prefix: str) -> DiscoveredModel:
-    """The model with its names: all of its path in the store, its last part, its folder."""
+    """Return the model with its names: its full path in the store, its last part, its folder."""
     parts = [part for part in (*prefix.split("/"), *below.split(os.sep)) if part not in ("", ".")]
     names = ["/".join(parts), parts[-1]] if parts else []
     if model.format == "gguf":
@@ -144,7 +144,7 @@ def _hugging_face(root: str, examine: bool = True) -> Iterator[DiscoveredModel]:
 
 
 def _repository(repository: str, examine: bool = True) -> Iterator[DiscoveredModel]:
-    """The models of one repository; what is not all there is called so."""
+    """Yield the models of one repository; incomplete ones have that ``problem``."""
     published = os.path.basename(repository).removeprefix(_REPOSITORY).replace("--", "/")
     snapshots = snapshots_of(repository)
     models = [
@@ -157,13 +157,13 @@ def _repository(repository: str, examine: bool = True) -> Iterator[DiscoveredMod
         yield from models
         return
 
-    # A GGUF file is whole or is not there; of a directory other files may be on their way.
-    told = [
+    # A GGUF file is complete or missing; other files of a directory may still be downloading.
+    marked = [
         replace(model, problem=INCOMPLETE) if model.format == "safetensors" else model
         for model in models
     ]
-    yield from told
-    if not any(model.problem for model in told):
+    yield from marked
+    if not any(model.problem for model in marked):
         where = snapshots[0] if len(snapshots) == 1 else repository
         yield from _incomplete(where, partly, published, bool(models))
 
@@ -171,7 +171,7 @@ def _repository(repository: str, examine: bool = True) -> Iterator[DiscoveredMod
 def _incomplete(
     path: str, blobs: Sequence[str], published: str, is_gguf: bool
 ) -> Iterator[DiscoveredModel]:
-    """What stands for a download of which no weights are there."""
+    """Yield a model for a download that has no weights yet."""
     stats = [found for blob in (*blobs, path) if (found := stat_of(blob))]
     size = sum(found.st_size for found in stats[: len(blobs)])
     yield DiscoveredModel(
@@ -183,7 +183,7 @@ def _incomplete(
 
 
 def _unfinished_blobs(repository: str) -> list[str]:
-    """What is being downloaded, or was when it was interrupted; not what came in whole since."""
+    """Return the blobs of running or interrupted downloads, except those completed since."""
     blobs = os.path.join(repository, "blobs")
     names = set(names_in(blobs))
     unfinished = sorted(name for name in names if name.endswith(".incomplete"))
@@ -191,7 +191,7 @@ def _unfinished_blobs(repository: str) -> list[str]:
 
 
 def _repository_of(location: str) -> str:
-    """The repository that a path is, or is a snapshot of; empty for any other."""
+    """Return the repository that a path is, or is a snapshot of; empty for other paths."""
     above, last = os.path.split(location)
     above, folder = os.path.split(above)
     if last.startswith(_REPOSITORY):
@@ -201,7 +201,7 @@ def _repository_of(location: str) -> str:
 
 
 def snapshots_of(repository: str) -> list[str]:
-    """The snapshot that ``refs/main`` names; all of them when there is no such ref."""
+    """Return the snapshot that ``refs/main`` names, or all of them without that ref."""
     snapshots = os.path.join(repository, "snapshots")
     try:
         with open_model_file(os.path.join(repository, "refs", "main")) as file:
@@ -212,7 +212,7 @@ def snapshots_of(repository: str) -> list[str]:
 
 
 def _links_hold(snapshot: str) -> bool:
-    """Whether every link has its file."""
+    """Return whether the target of every link exists."""
     return all(os.path.exists(os.path.join(snapshot, name)) for name in names_in(snapshot))
 
 
@@ -220,9 +220,9 @@ def _links_hold(snapshot: str) -> bool:
 
 
 def _lm_studio_folders() -> list[str]:
-    """Where LM Studio keeps models: in its home, and where that home's settings say.
+    """Return LM Studio's model folders: in its home, and the one in that home's settings.
 
-    ``~/.lmstudio-home-pointer`` holds the path of its home (``findLMStudioHome.ts`` of
+    ``~/.lmstudio-home-pointer`` has the path of its home (``findLMStudioHome.ts`` of
     https://github.com/lmstudio-ai/lmstudio.js), ``settings.json`` there the ``downloadsFolder``.
     """
     homes = (*_pointed_home(), expanded("~/.lmstudio"), expanded("~/.cache/lm-studio"))

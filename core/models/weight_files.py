@@ -1,7 +1,7 @@
-"""The safetensors files of a model directory: those that hold the model, and the others.
+"""The safetensors files of a model directory: the model's weights, and the others.
 
-The model's are those that transformers and mlx-lm read: the files of the index, else
-model.safetensors, else the numbered shards, else ``model*.safetensors``, as mlx-lm takes them.
+The model's weights are the files that transformers and mlx-lm read: the files of the index, else
+model.safetensors, else the numbered shards, else ``model*.safetensors``, like mlx-lm.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from core.models.files import read_json_object
 INDEX = "model.safetensors.index.json"
 _SINGLE, _SUFFIX = "model.safetensors", ".safetensors"
 _SHARD = re.compile(r"(?P<stem>.*)-\d{5}-of-(?P<count>\d{5})\.safetensors")
-NO_WEIGHTS, _TWO = "no weights", "two sets of weights"  # problems begin so
-_MAX_SHARDS = 10_000  # which no model has; the number is from a file's name
+NO_WEIGHTS, _TWO = "no weights", "two sets of weights"  # problems start with these
+_MAX_SHARDS = 10_000  # more than any model has; the number is from a file's name
 
 STRANGERS: Mapping[str, str] = {
     "adapters.safetensors": "an adapter in mlx-lm's layout",
@@ -46,9 +46,8 @@ ADAPTERS = ("adapters.safetensors", "adapter_model.safetensors")
 class WeightFiles:
     """The safetensors files of one directory, by name.
 
-    ``own``: the files of the model, in order; ``missing``: those among them that are not there;
-    ``others``: each other file, with its kind; ``problem``: what is wrong with the set, in a few
-    words.
+    ``own``: the files of the model, in order; ``missing``: the ones of them that do not exist;
+    ``others``: each other file, with its kind; ``problem``: the problem of the set, in a few words.
     """
 
     own: tuple[str, ...] = ()
@@ -81,25 +80,25 @@ def next_step(problem: str) -> str:
     if problem.startswith(_TWO):
         return "Move one of them out of the directory."
     if problem.startswith(NO_WEIGHTS):
-        return f"Get the model's own: the files of {INDEX}, {_SINGLE}, or numbered shards."
+        return f"Download the model's weights: the files of {INDEX}, {_SINGLE}, or numbered shards."
     return ""
 
 
 def _indexed(index: str) -> set[str]:
     shards = read_json_object(index).get("weight_map")
     if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
-        raise InvalidModelError(f"{index} names no files. Download it again.")
+        raise InvalidModelError(f"{index} lists no files. Download it again.")
     if not shards:
-        raise InvalidModelError(f"{index} names no files. Download it again.")
+        raise InvalidModelError(f"{index} lists no files. Download it again.")
     return set(shards.values())
 
 
 def _called(there: set[str]) -> tuple[set[str], str]:
-    """The weights by their names alone, and what speaks against them."""
+    """Return the weights by their names alone, and the problem with them."""
     if _SINGLE in there:
         return {_SINGLE}, ""
 
-    # Numbered shards; an index is not needed where they are all there.
+    # Numbered shards; if all exist, no index is needed.
     numbered = {
         int(shard["count"])
         for shard in map(_SHARD.fullmatch, there)
@@ -111,7 +110,7 @@ def _called(there: set[str]) -> tuple[set[str], str]:
         last = min(count, _MAX_SHARDS)
         return {f"model-{n:05}-of-{count:05}{_SUFFIX}" for n in range(1, last + 1)}, ""
 
-    # As mlx-lm takes them, and as its first versions did.
+    # The names that mlx-lm reads, and the names that its first versions read.
     for beginning in ("model", "weight"):
         if own := {name for name in there if name.startswith(beginning)}:
             return own, ""
@@ -124,7 +123,7 @@ def _stranger(name: str) -> str:
 
 
 def _nothing(others: Mapping[str, str]) -> str:
-    """The words for a directory that has no weights of a model."""
+    """Return the problem of a directory that has no weights of a model."""
     if not others:
         return NO_WEIGHTS
     name, what = next(iter(others.items()))

@@ -1,1 +1,1 @@
-"""What the rest needs of the system: child processes, private folders, safe text on terminals."""
+"""System functions: child processes, private folders, safe text on terminals."""

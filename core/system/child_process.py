@@ -1,7 +1,7 @@
 """Child processes that no interrupt loses: started on another thread, ended when they are dropped.
 
-Python raises Ctrl-C wherever its main thread is. Within `subprocess.Popen` that may be just behind
-the fork, before the new process's number is stored: then nobody can ever wait for that process.
+Python raises Ctrl-C wherever its main thread is. Within `subprocess.Popen` that may be just after
+the fork, before the new process's number is stored: then the process can never be waited for.
 Signal handlers run on no other thread.
 """
 
@@ -31,14 +31,14 @@ class Closing(Protocol):
     """A descriptor that its owner can close, more than once."""
 
     def close(self) -> object:
-        """Give it back."""
+        """Close the descriptor."""
 
 
 def started(make: Callable[[], T]) -> T:
-    """Run ``make`` on a thread of its own, or here where the system has none; returns its result.
+    """Run ``make`` on a separate thread, or on this one if no thread can start; return its result.
 
-    An interrupted caller does not get it, and it is dropped, which has to end it: hold the process
-    by a `Child`. Raises what ``make`` raises.
+    If the caller is interrupted, the result is dropped, which must end it: hold the process by a
+    `Child`. Raises like ``make``.
     """
     # Neither a pool nor a threading.Thread: a signal handler may start a process where it
     # interrupts this, and would wait for ever for the locks that those hold.
@@ -89,7 +89,7 @@ def above_standard(descriptor: int) -> int:
 
 
 class Child:
-    """A process that was started, and this side's descriptors of it.
+    """A started process, and this side's descriptors of it.
 
     It is ended when this object is dropped, and when the program ends. A fork that drops it leaves
     the process alone, which is its parent's.
@@ -106,7 +106,7 @@ class Child:
         return _status(self.popen)
 
     def wait(self, seconds: float) -> int | None:
-        """The exit status, as soon as there is one; None when that takes longer."""
+        """Return the exit status, waiting for it at most this long; None if it takes longer."""
         return _waited(self.popen, seconds)
 
     def kill(self) -> None:
@@ -114,7 +114,7 @@ class Child:
         _kill(self.popen)
 
     def end(self) -> None:
-        """Leave neither a process nor a descriptor."""
+        """End the process and close its descriptors."""
         _end(*self._end)
         self._dropped.detach()  # not before: where that was interrupted, it is to be done again
 
@@ -144,7 +144,7 @@ def _kill(popen: subprocess.Popen[bytes]) -> None:
 
 
 def _status(popen: subprocess.Popen[bytes]) -> int | None:
-    """`Popen.poll`, which an interrupt may leave with its lock held: `Popen.wait` would hang."""
+    """Return the exit status without `Popen`'s lock, which an interrupt may leave held."""
     if popen.returncode is None:
         try:
             pid, status = os.waitpid(popen.pid, os.WNOHANG)

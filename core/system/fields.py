@@ -1,4 +1,4 @@
-"""The values in a file of ours, each read with its type and its range checked by name."""
+"""Values in this project's files, read by name with their types and ranges checked."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Self
 from core.system.limited_files import Refused, shown
 
 MOST = 2**53
-"""The largest whole number by default: beyond it, not every one has a float of its own."""
+"""The largest integer by default: beyond it, floats cannot represent every integer."""
 
 
 class Fields:
-    """The keys of a table in a file. ``place`` is where it stands there, empty for the file itself.
+    """The keys of a table in a file. ``place`` is its path there, empty for the file itself.
 
     A value that is missing, of another type or out of range raises `Refused` with its place.
     """
@@ -25,17 +25,17 @@ class Fields:
         self.place = place
 
     def only(self, known: Collection[str]) -> Self:
-        """Refuse other keys than these."""
+        """Raise `Refused` for keys other than these."""
         for name in self.values:
             if name not in known:
                 raise Refused(
-                    f"{self.place or 'it'} has the unknown key {shown(name)}; there are "
+                    f"{self.place or 'it'} has the unknown key {shown(name)}; the keys are "
                     f"{', '.join(sorted(known))}"
                 )
         return self
 
     def given(self, name: str) -> bool:
-        """Return whether a key is there, and is not null."""
+        """Return whether a key exists and is not null."""
         return self.values.get(name) is not None
 
     def required(self, name: str) -> object:
@@ -116,7 +116,7 @@ def integer_in(value: object, place: str, low: int = 0, high: int = MOST) -> int
 def number_in(value: object, place: str, low: float = -math.inf, high: float = math.inf) -> float:
     """Return a finite number in a range. Raises `Refused`."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    # Compared as it is: a whole number may be too large for a float.
+    # Compared unconverted: an integer may be too large for a float.
     if is_number and max(low, -_LARGEST) <= value <= min(high, _LARGEST):  # type: ignore[operator]
         return float(value)  # type: ignore[arg-type]
     raise Refused(f"{place} is {shown(value)}, not {_expected(low, high)}")

@@ -1,4 +1,4 @@
-"""What an interrupt must not lose: a signal's handler may raise behind every call."""
+"""Storage that an interrupt cannot lose: a signal handler may raise after any call."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 
 def hold(held: list[T], make: Callable[[], T]) -> None:
-    """Append what ``make`` makes: a function of C's, a class, or a `functools.partial` of one.
+    """Append the result of ``make``: a C function, a class, or a `functools.partial` of one.
 
-    Made and put where it is found again in one call of C's, between whose steps no handler runs:
-    ``made = make()`` would lose it where one raises behind the call.
+    It is made and stored in one call into C, during which no handler runs: ``made = make()`` would
+    lose it if a handler raises after the call.
     """
     held.extend(starmap(make, ((),)))

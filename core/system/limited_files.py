@@ -1,8 +1,8 @@
-"""Files that anybody may have written: read within limits, or refused with the reason.
+"""Reading of untrusted files: within limits, or rejected with a reason.
 
-A file is a regular one of bounded size, in UTF-8, with a bounded number of values that are nested
-to a bounded depth. Its reader makes a typed error of `Refused`, through a `FileKind` or by itself;
-the values are checked by `core.system.fields`.
+A file must be a regular one of bounded size, in UTF-8, with a bounded number of values that are
+nested to a bounded depth. Its reader converts `Refused` to a typed error, through a `FileKind` or
+itself; `core.system.fields` checks the values.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from core.system.interrupts import hold
 T = TypeVar("T")
 
 MOST_DEPTH = 64
-"""Levels of lists and tables: a config.json has 5, and Python's own limit depends on the caller."""
+"""Maximum nesting of lists and tables: config.json has 5; Python's limit depends on the caller."""
 
 MOST_VALUES = 2_000_000
-"""Values of a file, of up to 70 bytes each in memory; 100,000 calibrated labels are the half."""
+"""Maximum number of values, of up to 70 bytes each; 100,000 calibrated labels need half of it."""
 
 MOST_KEY_PARTS = 16
-"""Parts of a dotted key in TOML: the time that tomllib takes grows with their square."""
+"""Maximum parts of a dotted key in TOML: tomllib's time grows with their square."""
 
 MOST_TABLES = 20_000
-"""Headers, and dots in keys, of TOML: tomllib takes a kilobyte for each."""
+"""Maximum headers, and dots in keys, of TOML: tomllib takes a kilobyte for each."""
 
-# A pipe that nobody writes to would be waited for; Windows has no such flag.
+# Opening a pipe without a writer would block; Windows has no such flag.
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 
 # The quoted parts of TOML, up to the end where nothing closes it, and its comments.
@@ -51,16 +51,16 @@ _PIECE = re.compile(r"(^[ \t]*\[+)?[^=\n,\[\]{}]++(=?)", re.MULTILINE)
 
 
 class Refused(Exception):
-    """The reason why a file, or a place in it, cannot be used."""
+    """Reason why a file, or a place in it, cannot be used."""
 
 
 class NewerFormat(Refused):
-    """The format numbers of a file, and of what can be read."""
+    """Format number of a file that is newer than the supported ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """A kind of file: its name, its error, the next step, and its size in bytes at most.
+    """A kind of file: its name, its error, the next step, and its maximum size in bytes.
 
     ``error`` is a class that takes a message. The size by default is that of `MOST_VALUES` values.
     """
@@ -72,19 +72,17 @@ class FileKind:
 
     @contextmanager
     def errors(self, where: str = "This") -> Iterator[None]:
-        """Turn `Refused` into the error of this kind."""
+        """Convert `Refused` to the error of this kind."""
         try:
             yield
         except NewerFormat as newer:
-            raise self.error(
-                f"{where} is {self.name} in {newer}. Read it with a newer one."
-            ) from None
+            raise self.error(f"{where} is {self.name} in {newer}. Upgrade to read it.") from None
         except Refused as refused:
             raise self.error(f"{where} is not {self.name}: {refused}. {self.advice}") from None
 
     @contextmanager
     def named(self, path: str | os.PathLike[str]) -> Iterator[None]:
-        """Put the file's name before the messages of this kind's errors."""
+        """Prepend the file's name to the messages of this kind's errors."""
         try:
             yield
         except self.error as error:
@@ -96,26 +94,26 @@ class FileKind:
             return read_limited(path, self.most_bytes)
 
     def writable(self, text: str) -> str:
-        """Return a text that `read` takes again. Raises the error of this kind for a larger one."""
+        """Return a text that `read` accepts. Raises the error of this kind if it is too large."""
         try:
             if len(text.encode()) > self.most_bytes:
                 raise Refused(f"it is larger than {self.most_bytes} bytes")
             _check_count(text)
         except Refused as refused:
-            raise self.error(f"This would not be read again: {refused}. Save less.") from None
+            raise self.error(f"This is too large to be read again: {refused}. Save less.") from None
         return text
 
 
 def check_format(number: object, newest: int) -> None:
-    """Raise `NewerFormat` for a format number beyond ``newest``, `Refused` for what is not one."""
+    """Raise `NewerFormat` for a format number above ``newest``, `Refused` for an invalid one."""
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise Refused(f"its format is {shown(number)}, not a number from 1")
     if number > newest:
-        raise NewerFormat(f"format {shown(number)}, and this version reads formats up to {newest}")
+        raise NewerFormat(f"format {shown(number)}, but this version reads formats up to {newest}")
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a regular file; nothing else is waited for, or read. Raises `Refused`, OSError."""
+    """Open a regular file, never waiting for a pipe or a device. Raises `Refused`, OSError."""
     try:
         file = open(path, "rb", opener=_at_once)  # noqa: SIM115 - the caller closes it
     except ValueError as error:  # a null character in the path
@@ -127,7 +125,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def _at_once(path: str, flags: int) -> int:
-    """Open a file, for `open`, without waiting for what a pipe brings."""
+    """Open a file, for `open`, without waiting for a pipe's writer."""
     opened: list[int] = []
     try:
         hold(opened, partial(os.open, path, flags | _AT_ONCE))
@@ -148,7 +146,7 @@ def read_limited(path: str | os.PathLike[str], limit: int) -> bytes:
 
 
 def json_value(data: bytes | str, *, unique: bool = True) -> object:
-    """Parse JSON; ``unique`` refuses a key that is there twice. Raises `Refused`.
+    """Parse JSON; ``unique`` rejects duplicate keys. Raises `Refused`.
 
     Numbers may be NaN or infinite, as Python writes them.
     """
@@ -172,11 +170,11 @@ def toml_table(data: bytes | str) -> dict[str, object]:
 
 
 def shown(value: object, most: int = 60) -> str:
-    """Return a value for a message, cut where it is long."""
+    """Return a value for a message, shortened if it is long."""
     try:
         text = repr(value)
     except (RecursionError, ValueError):  # a number of thousands of digits
-        return f"a {type(value).__name__} that is too large to show"
+        return f"a {type(value).__name__} that is too large to display"
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -190,9 +188,9 @@ def _decoded(data: bytes | str) -> str:
 
 
 def _check_count(text: str) -> None:
-    """Raise `Refused` by the signs that a value takes at least one of: some stand in texts."""
+    """Raise `Refused` for too many values, estimated from separators; texts may have some too."""
     if sum(map(text.count, "[{,=\n")) > MOST_VALUES:
-        raise Refused(f"it holds more than {MOST_VALUES} values")
+        raise Refused(f"it has more than {MOST_VALUES} values")
 
 
 def _check_keys(text: str) -> None:
@@ -215,7 +213,7 @@ def _parsed(language: str, parse: Callable[[str], T], text: str) -> T:
         raise Refused("it is nested too deeply") from None
     except ValueError as error:
         if type(error) is ValueError:  # of int(); the parsers' own errors are subclasses
-            raise Refused("it holds a number of too many digits") from None
+            raise Refused("it has a number with too many digits") from None
         raise Refused(f"it is not {language}: {error}") from None
 
 
@@ -238,5 +236,5 @@ def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
     table = dict(pairs)
     if len(table) < len(pairs):
         counts = Counter(name for name, _ in pairs)
-        raise Refused(f"the key {shown(counts.most_common(1)[0][0])} is there twice")
+        raise Refused(f"the key {shown(counts.most_common(1)[0][0])} occurs twice")
     return table

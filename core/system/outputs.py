@@ -1,10 +1,10 @@
-"""The guard of every file that is written: what this program did not write stays as it is.
+"""Safe writing of output files: files of other programs are never changed.
 
-A file that exists is replaced only where its content shows that this program wrote it (`Kind`), and
-by a whole one: a reader sees the file of before or the new one, at any moment. What holds prompts,
-answers or what was learned from them is created for its owner alone. An output that grows in place
-(`opened`) is neither a link nor a file with a second name, which would be another file of the
-user's. What names an open descriptor, as /dev/stdout does, is written to and never replaced.
+An existing file is replaced only if its content shows that this program wrote it (`Kind`), and
+atomically: a reader always sees either the old file or the new one. Files with prompts, answers or
+data learned from them are created for their owner only. An output that grows in place (`opened`) is
+neither a link nor a file with a second name, which would be another file of the user's. A path of
+an open descriptor, such as /dev/stdout, is written to and never replaced.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Place = str | os.PathLike[str]
 _ClickType = TypeVar("_ClickType")
 
 NAMES_OUTPUT = "names_output"
-_HEAD = 1 << 16  # bytes in which a file shows what it is
+_HEAD = 1 << 16  # bytes that identify the kind of a file
 _DESCRIPTOR = re.compile(r"(?:/dev|/proc/(self|thread-self|\d+))/fd/(\d+)")
 _LINKS = 40  # as many as Linux follows
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of output: its ``name`` for errors, and what its files ``start`` with.
+    """A kind of output: its ``name`` for errors, and the ``start`` of its files.
 
     Files of a kind that is ``private`` are created with mode 0600, others as the umask says.
     """
@@ -42,7 +42,7 @@ class Kind:
     private: bool = True
 
     def wrote(self, file: Place) -> bool:
-        """Return whether the content of a regular file is of this kind, or there is none."""
+        """Return whether the content of a regular file is of this kind, or empty."""
         try:
             with open(file, "rb") as stream:
                 head = stream.read(_HEAD)
@@ -52,32 +52,32 @@ class Kind:
 
 
 def output_type(kind: _ClickType) -> _ClickType:
-    """Mark a click type as that of parameters which name what a command writes."""
+    """Mark a click type as one for parameters that name an output of a command."""
     setattr(kind, NAMES_OUTPUT, True)
     return kind
 
 
 def check(path: Place, kind: Kind, *, overwrite: bool = True) -> Path:
-    """Return the place of an output: of a link, the file that it leads to.
+    """Return the path of an output, with links resolved.
 
-    Raises `OutputError` where a file of this kind may not be written there; without ``overwrite``,
-    for every file that exists and has content.
+    Raises `OutputError` if a file of this kind must not be written there; without ``overwrite``,
+    for every existing file that has content.
     """
     if is_stream(path):
         return Path(path)
     place = Path(os.path.realpath(path))
     if place.is_dir():
-        raise OutputError(f"{path} is a folder. Name a file to write.")
+        raise OutputError(f"{path} is a folder. Pass the name of a file.")
     if not place.parent.is_dir():
         raise OutputError(
-            f"{path} cannot be written: there is no folder {place.parent}. Make it, "
-            "or name another file."
+            f"{path} cannot be written: the folder {place.parent} does not exist. Create it, or "
+            "choose another file."
         )
     there = os.path.lexists(place)
     if not all(os.access(each, os.W_OK) for each in (place.parent, *([place] if there else []))):
         raise OutputError(
-            f"{path} cannot be written. Check its permissions and those of its folder, or name "
-            "another file."
+            f"{path} cannot be written: it or its folder is not writable. Check the permissions, "
+            "or choose another file."
         )
     if there:
         _check_content(path, place, kind, overwrite)
@@ -87,17 +87,17 @@ def check(path: Place, kind: Kind, *, overwrite: bool = True) -> Path:
 def _check_content(path: Place, place: Path, kind: Kind, overwrite: bool) -> None:
     if not kind.wrote(place):
         raise OutputError(
-            f"{path} exists, and is not {kind.name} that this program wrote: it is not "
-            "replaced. Name another file, or move this one away."
+            f"{path} already exists and is not {kind.name} written by this program, so it is not "
+            "replaced. Choose another file, or move this one away."
         )
     if not overwrite and os.path.getsize(place):
         raise OutputError(
-            f"{path} exists. Replace it (--overwrite, overwrite=True), or name another file."
+            f"{path} exists. Replace it (--overwrite, overwrite=True), or choose another file."
         )
 
 
 def write(path: Place, data: str | bytes, kind: Kind, *, overwrite: bool = True) -> None:
-    """Write an output; into a pipe or a device, /dev/stdout among them, as it is.
+    """Write an output; a pipe or a device, /dev/stdout included, is written to directly.
 
     Raises like `check`, and OSError.
     """
@@ -111,9 +111,9 @@ def write(path: Place, data: str | bytes, kind: Kind, *, overwrite: bool = True)
 
 @contextlib.contextmanager
 def draft(path: Place, kind: Kind, *, overwrite: bool = True) -> Iterator[Path]:
-    """Yield an empty file to fill, which takes the place of an output if the block ends well.
+    """Yield an empty file to fill, which replaces the output if the block succeeds.
 
-    Otherwise it is removed. Raises like `check`, and for what is not a regular file.
+    Otherwise it is removed. Raises like `check`, and if the output is not a regular file.
     """
     place = check(path, kind, overwrite=overwrite)
     check_file(path)
@@ -135,31 +135,31 @@ def draft(path: Place, kind: Kind, *, overwrite: bool = True) -> Iterator[Path]:
 def check_file(path: Place) -> None:
     """Raise `OutputError` for a pipe, a device or an open descriptor, which cannot be replaced."""
     if is_stream(path):
-        raise OutputError(f"{path} is not a regular file. Name one to write.")
+        raise OutputError(f"{path} is not a regular file. Pass the name of one.")
 
 
 def check_plain(path: Path) -> None:
-    """Raise `OutputError` for a link, for what is not a regular file, and for a second name."""
+    """Raise `OutputError` for a link, for anything but a regular file, and for a second name."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
         return
     if not stat.S_ISREG(found.st_mode):
         raise OutputError(
-            f"{path} is a link or not a regular file, and is not written to. Move it away, or name "
-            "another output."
+            f"{path} is a link or not a regular file, so it is not written to. Move it away, or "
+            "choose another output."
         )
     if found.st_nlink > 1:
         raise OutputError(
-            f"{path} is one file with {found.st_nlink} names (hard links), and would change under "
-            "all of them. Copy it, or name another output."
+            f"{path} has {found.st_nlink} names (hard links), and would change under all of them. "
+            "Copy it, or choose another output."
         )
 
 
 def opened(path: Path, flags: int = 0) -> int:
-    """Open a file that grows in place, created for its owner alone, and return the descriptor.
+    """Open a file that grows in place, created for its owner only, and return the descriptor.
 
-    Raises like `check_plain`, and OSError where it cannot be opened.
+    Raises like `check_plain`, and OSError if it cannot be opened.
     """
     check_plain(path)
     flags |= os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)  # which Windows lacks
@@ -167,7 +167,7 @@ def opened(path: Path, flags: int = 0) -> int:
 
 
 def remove(path: Path, kind: Kind) -> None:
-    """Remove a file that this program wrote; leave anything else where it is."""
+    """Remove a file if this program wrote it; other files are kept."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISREG(os.lstat(path).st_mode) and kind.wrote(path):
             path.unlink()
@@ -176,7 +176,7 @@ def remove(path: Path, kind: Kind) -> None:
 def is_stream(path: Place) -> bool:
     """Return whether a path is a pipe, a device or a descriptor: never replaced, only written to.
 
-    A descriptor is one even where it leads to a regular file, as /dev/stdout with ``> FILE`` does.
+    A descriptor is one even if it leads to a regular file, like /dev/stdout with ``> FILE``.
     """
     if _descriptor(path) is not None:
         return True

@@ -1,8 +1,8 @@
 """Standard output as the private stream of a program.
 
-Once `take` has run, descriptor 1 and ``sys.stdout`` lead to stderr: text that a plugin, a library,
-native code or a child process prints, at any time, cannot get between the program's results, which
-go to `stream`. ``infer-cli`` takes it before it loads any plugin.
+After `take`, descriptor 1 and ``sys.stdout`` lead to stderr: text that a plugin, a library, native
+code or a child process prints cannot get between the program's results, which go to `stream`.
+``infer-cli`` calls it before it loads any plugin.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _private: TextIO | None = None
 
 
 def stream() -> TextIO:
-    """Return the stream for results: the private one after `take`, ``sys.stdout`` without it."""
+    """Return the stream for results: the private one after `take`, else ``sys.stdout``."""
     return _private or sys.stdout
 
 
 def write(data: bytes) -> None:
-    """Write all of the data to `stream`, after the text that it has kept back."""
+    """Write all of the data to `stream`, after its buffered text."""
     target = stream()
     target.flush()
     rest = memoryview(data)
@@ -31,9 +31,9 @@ def write(data: bytes) -> None:
 
 
 def take() -> None:
-    """Keep stdout for `stream`, and send to stderr what anything else prints.
+    """Reserve stdout for `stream`, and redirect all other output to stderr.
 
-    A ``sys.stdout`` that the caller has replaced, so that it is not descriptor 1, stays.
+    A ``sys.stdout`` that the caller has replaced, so that it is not descriptor 1, is kept.
     """
     global _private
     public = sys.stdout
@@ -51,7 +51,7 @@ def take() -> None:
 
 
 def terminal_size() -> os.terminal_size:
-    """Return columns and lines as `shutil.get_terminal_size`, which looks at descriptor 1, would.
+    """Return columns and lines, like `shutil.get_terminal_size`, which uses descriptor 1.
 
     COLUMNS and LINES come first, then the terminal that `stream` writes to, then 80 and 24.
     """

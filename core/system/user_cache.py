@@ -1,4 +1,4 @@
-"""The user's cache folder, and folders below it that hold code: nobody else can write there."""
+"""The user's cache folder, and private folders in it for code that no other user can change."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 
 def cache_root() -> Path:
-    """``$XDG_CACHE_HOME/core``; ``~/.cache/core`` where that is unset or no absolute path.
+    """Return ``$XDG_CACHE_HOME/core``, or ``~/.cache/core`` if that is unset or a relative path.
 
-    Raises FileNotFoundError where the user has no home directory.
+    Raises FileNotFoundError if the user has no home directory.
     """
     named = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(named):  # another one is to be ignored, says its specification
+    if os.path.isabs(named):  # its specification says that a relative path is to be ignored
         return Path(named) / "core"
     try:
         return Path.home() / ".cache" / "core"
@@ -24,16 +24,16 @@ def cache_root() -> Path:
 
 
 def private_folder(path: Path) -> Path:
-    """A folder of mode 0700, made where it is missing, that is fit for code which will be run.
+    """Return a folder of mode 0700, created if missing, that is safe for code to be run.
 
-    Raises PermissionError, with what to do, where another user could have put something there:
-    it is a link, it is another's, or somebody else may write to it or to a folder above it. Raises
-    OSError where it cannot be made or written to.
+    Raises PermissionError, with the next step, if another user could have put something there: it
+    is a link, it belongs to another user, or other users may write to it or to a folder above it.
+    Raises OSError if it cannot be created or written to.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
     if path.is_symlink():
-        raise PermissionError(f"{path} is a link, and has to be a folder. Remove it.")
+        raise PermissionError(f"{path} is a link, but must be a folder. Remove it.")
 
     # The way to the folder, and where links on it lead.
     own = (path, Path(os.path.realpath(path)))
@@ -42,27 +42,27 @@ def private_folder(path: Path) -> Path:
 
     path.chmod(0o700)
     if not os.access(path, os.W_OK | os.X_OK):  # a file system that is mounted read-only
-        raise PermissionError(f"{path} cannot be written to.")
+        raise PermissionError(f"{path} is not writable. Set XDG_CACHE_HOME to a writable folder.")
     return path
 
 
 def _check(place: Path, found: os.stat_result, may_be_sticky: bool) -> None:
-    """Raise PermissionError where others may change what is at a place, or what is in it.
+    """Raise PermissionError if other users may change a path or its contents.
 
-    In a sticky folder, as /tmp is one, they can add and cannot change.
+    In a sticky folder, such as /tmp, they can add files but not change them.
     """
     if found.st_uid not in (0, os.geteuid()):
         raise PermissionError(
             f"{place} belongs to another user (id {found.st_uid}), who could put code there. "
-            "Let XDG_CACHE_HOME name a folder of your own."
+            "Set XDG_CACHE_HOME to a folder of your own."
         )
 
     if stat.S_ISLNK(found.st_mode):
-        return  # a link has no permissions of its own
+        return  # a link has no permissions
     if _others_write(found) and not (may_be_sticky and found.st_mode & stat.S_ISVTX):
         raise PermissionError(
-            f"Other users may write to {place}, and could put code there. Take that from them "
-            f"(chmod go-w '{place}'), or let XDG_CACHE_HOME name another folder."
+            f"Other users may write to {place}, and could put code there. Revoke their permission "
+            f"(chmod go-w '{place}'), or set XDG_CACHE_HOME to another folder."
         )
 
 
@@ -72,7 +72,10 @@ def _others_write(found: os.stat_result) -> bool:
 
 
 def _is_only_ours(group: int) -> bool:
-    """Whether a group is this user's own: Ubuntu makes one for each, which may write by default."""
+    """Return whether a group has only this user.
+
+    Ubuntu creates one for each user, with write permission by default.
+    """
     try:
         name = pwd.getpwuid(os.geteuid()).pw_name
         found = grp.getgrgid(group)

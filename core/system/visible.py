@@ -1,4 +1,4 @@
-"""Text of unknown origin, made safe to look at: what a terminal would obey is shown as escapes.
+"""Safe display of text of unknown origin: control characters of terminals become escapes.
 
 Names of files and tensors, templates, tokens and the messages made of them come from models, and
 may hold control sequences, or characters that reorder or hide the text around them.
@@ -18,17 +18,17 @@ _JOINERS = "\u200c\u200d"
 
 
 def visible(text: str) -> str:
-    """The text with every character that a terminal may obey as an escape."""
+    """Return the text with every character that may control a terminal as an escape."""
     return _escaped(text, "")
 
 
 def visible_lines(text: str) -> str:
-    """A text of several lines, made safe like `visible`: newlines and tabs stay as they are."""
+    """Return a text of several lines, made safe like `visible` except newlines and tabs."""
     return _escaped(text, "\n\t")
 
 
 def visible_json(data: bytes) -> bytes:
-    """A JSON document in UTF-8, in whose strings such characters are JSON's own escapes."""
+    """Return a JSON document in UTF-8 with such characters in strings as JSON escapes."""
     text = data.decode()
     if text.rstrip("\n").isprintable():
         return data

@@ -1,4 +1,4 @@
-"""A model for the tests of an application: it says what the test tells it to say.
+"""A fake model for the tests of an application, which returns the answers that a test sets.
 
 ::
 
@@ -6,8 +6,8 @@
     assert model.batch_generate(["The capital of France is"])[0].text == " Paris."
     assert model.calls[0].prompts == ("The capital of France is",)
 
-It keeps the contract of every backend (streams, stop strings, cancel, limits, typed errors), so an
-application meets here what it will meet there. docs/testing_your_application.md tells the rest.
+It conforms to the contract of every backend (streams, stop strings, cancel, limits, typed errors),
+so an application can rely on its behaviour. See docs/testing_your_application.md.
 """
 
 from core.testing.backend import FakeBackend, write_model

@@ -1,4 +1,4 @@
-"""`FakeBackend`: has an application that loads its model by name and path load a `FakeModel`."""
+"""`FakeBackend`: makes an application that loads its model by name or path load a `FakeModel`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from core.errors import (
     UnsupportedModelError,
     UnsupportedOptionError,
 )
+from core.kit.support import refuse_load_options
 from core.models.files import read_config_json
 from core.options import LoadConfig
 from core.protocols import PROTOCOL_VERSION
-from core.support import refuse_load_options
 from core.testing.model import CONTEXT_LENGTH, NAME, Call, FakeModel, capabilities
 from core.testing.script import Answers, Errors, Labels
 
@@ -26,9 +26,9 @@ _LENGTH = "max_position_embeddings"
 class FakeBackend:
     """A `core.Backend` for ``core.register``; each load makes a `FakeModel` of these arguments.
 
-    ``name`` is what the application asks for; one that a plugin has already is replaced in this
-    process. It loads what `write_model` made, and nothing else. ``models`` are those that it has
-    loaded, closed ones too; ``calls`` are all of theirs.
+    ``name`` is the backend that the application requests; a plugin's backend with that name is
+    replaced in this process. It only loads models from `write_model`. ``models`` are the loaded
+    ones, including closed ones; ``calls`` are all of their calls.
     """
 
     protocol = PROTOCOL_VERSION
@@ -49,19 +49,19 @@ class FakeBackend:
 
     @property
     def calls(self) -> list[Call]:
-        """The calls of all models, those of the first one first."""
+        """The calls of all models, the first model's first."""
         return [call for model in self.models for call in model.calls]
 
     def available(self) -> bool:
-        """Everywhere."""
+        """Return True."""
         return True
 
     def unavailable_reason(self) -> str | None:
-        """None."""
+        """Return None."""
         return None
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> FakeModel:
-        """A model of its own for each load. Raises `ModelError` and `OptionError`."""
+        """Return a new model for each load. Raises `ModelError` and `OptionError`."""
         refuse_load_options(config, self.name, self.capabilities)
         if config.gpu_layers > 0:
             raise UnsupportedOptionError("gpu_layers", self.name)
@@ -80,7 +80,7 @@ class FakeBackend:
 
 
 def write_model(directory: str | os.PathLike[str], context_length: int = CONTEXT_LENGTH) -> Path:
-    """Make a model directory that `FakeBackend` loads, of two small files; returns its path."""
+    """Make a model directory for `FakeBackend`, with two small files, and return its path."""
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     config = {"model_type": NAME, _LENGTH: context_length}
@@ -91,7 +91,7 @@ def write_model(directory: str | os.PathLike[str], context_length: int = CONTEXT
 
 
 def _context_length(directory: str | os.PathLike[str]) -> int:
-    """The context length of a model that `write_model` made, in tokens."""
+    """Return the context length of a model that `write_model` made, in tokens."""
     config = read_config_json(directory)
     kind, length = config.get("model_type"), config.get(_LENGTH)
 

@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from core.clock import RequestClock
 from core.errors import EmptyPromptError, PromptTooLongError
+from core.kit.clock import RequestClock
+from core.kit.support import unicode_error
+from core.kit.text_stream import TokenAssembler
 from core.options import GenerateConfig
-from core.support import unicode_error
 from core.testing.sampling import draw, logprob
 from core.testing.script import Script
 from core.testing.vocabulary import END, Detokenizer, asked, encode
-from core.text_stream import TokenAssembler
 from core.types import FinishReason, GenerateMetrics, Token
 
-_CHUNK = 64  # prompt tokens between two looks at cancel and timeout
+_CHUNK = 64  # prompt tokens between two checks of cancel and timeout
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What all requests of one fake share; ``check_open`` raises once it is closed."""
+    """State shared by all requests of one fake; ``check_open`` raises once it is closed."""
 
     script: Script
     context_length: int
@@ -30,7 +30,7 @@ class Engine:
     check_open: Callable[[], None]
 
     def ids(self, prompt: str) -> list[int]:
-        """A prompt's tokens. Raises what is wrong with it, or what the test wants it to raise."""
+        """Return a prompt's tokens. Raises for an invalid prompt, and the test's own errors."""
         if not prompt:
             raise EmptyPromptError
         if error := unicode_error(prompt):
@@ -46,12 +46,12 @@ class Engine:
             raise PromptTooLongError(length, self.context_length)
 
     def room(self, prompt_tokens: int) -> float:
-        """How many tokens fit behind a prompt: one at least, for a full context can be read."""
+        """Return the number of tokens that fit after a prompt: at least one, in a full context."""
         return math.inf if self.rotates else max(1, self.context_length - prompt_tokens)
 
 
 class Generation:
-    """A row. ``reason`` is None until it has ended; ``given`` counts the tokens handed out."""
+    """A row. ``reason`` is None until it has ended; ``given`` counts the emitted tokens."""
 
     def __init__(
         self, engine: Engine, prompt: str, config: GenerateConfig, clock: RequestClock
@@ -63,7 +63,7 @@ class Generation:
         self._prefilled = 0.0
 
     def tokens(self) -> Iterator[Token]:
-        """The tokens, each as soon as its text is settled. Raises what stops the row."""
+        """Yield the tokens, each as soon as its text is final. Raises the row's error."""
         ids = self._engine.ids(self._prompt)
         self.prompt_tokens = len(ids)
         for _ in range(0, len(ids), _CHUNK):  # as an engine reads a long prompt
@@ -76,7 +76,7 @@ class Generation:
             yield token
 
     def metrics(self) -> GenerateMetrics:
-        """What the row cost so far."""
+        """Return the cost of the row so far."""
         seconds = self._clock.seconds
         return GenerateMetrics(
             prompt_tokens=self.prompt_tokens,

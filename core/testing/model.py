@@ -1,4 +1,4 @@
-"""`FakeModel`: every operation of a loaded model, answered by what a test has written down."""
+"""`FakeModel`: every operation of a loaded model, with the answers that a test sets."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from dataclasses import dataclass
 from typing import Literal, Unpack
 
 from core import validate
-from core.base import TextModelBase
-from core.chat import RenderedPrompt
-from core.clock import RequestClock
 from core.errors import GenerationCancelled, RequestError
-from core.labels import label_texts, with_scores
+from core.kit.base import TextModelBase
+from core.kit.chat import RenderedPrompt
+from core.kit.clock import RequestClock
+from core.kit.labels import label_texts, with_scores
+from core.kit.support import (
+    checked_layers,
+    checked_prompts,
+    checked_stream,
+    refuse_options,
+)
 from core.messages import checked_conversation
 from core.options import (
     ChatOptions,
@@ -26,12 +32,6 @@ from core.options import (
     resolve_template,
 )
 from core.protocols import Capability, TokenStream
-from core.support import (
-    checked_layers,
-    checked_prompts,
-    checked_stream,
-    refuse_options,
-)
 from core.testing import states, vocabulary
 from core.testing.generation import Engine, Generation
 from core.testing.sampling import draw, logprob
@@ -80,7 +80,7 @@ _REFUSED = {*ChatOptions.__annotations__, *ClassifyOptions.__annotations__} - _H
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request that reached the model: its options were sound. ``chat`` has messages only."""
+    """A request that reached the model with valid options. ``chat`` has messages only."""
 
     operation: str
     prompts: tuple[str, ...]
@@ -89,21 +89,21 @@ class Call:
 
 
 def capabilities(labels: Labels | None) -> frozenset[Capability]:
-    """What a fake declares: labels only where the test says what they come to."""
+    """Return the capabilities of a fake: labels only if the test sets them."""
     return _ALWAYS if labels is None else _ALWAYS | {Capability.LABELS}
 
 
 class FakeModel(TextModelBase):
-    """A `core.TextModel` without a model. Prompts are what a test's answers go by.
+    """A `core.TextModel` without a model, whose answers a test sets by prompt.
 
     ``answers``: one text for all prompts; a mapping from prompt to text; a sequence, of which each
     generation takes the next; or a function of the prompt. ``labels``: a function of prompt and
-    labels, or a mapping from prompt, that gives a label, or each label's probability that it comes
-    next. ``errors``: what a prompt raises, as a mapping or a function; a `core.RequestError` is its
-    row's error, as any model has it. In a conversation, the prompt is the last message.
+    labels, or a mapping from prompt, that gives a label, or the probability of each label.
+    ``errors``: the error of a prompt, as a mapping or a function; a `core.RequestError` is its
+    row's error, as in any model. In a conversation, the prompt is the last message.
 
-    Every character is a token. ``calls`` lists the requests, in order. What a test has not
-    written down raises AssertionError.
+    Every character is a token. ``calls`` lists the requests, in order. A prompt without an answer
+    raises AssertionError.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class FakeModel(TextModelBase):
 
     @property
     def info(self) -> ModelInfo:
-        """Facts about the model; nothing in it is inexact."""
+        """Facts about the model; its logits are exact."""
         return ModelInfo(
             architecture=NAME,
             vocab_size=vocabulary.VOCAB_SIZE,
@@ -152,7 +152,7 @@ class FakeModel(TextModelBase):
         /,
         **options: Unpack[GenerateOptions],
     ) -> TokenStream:
-        """The answer to a prompt, character by character."""
+        """Return the answer to a prompt, character by character."""
         request = self._checked(Capability.GENERATE, config, options)
         [text] = self._noted("generate", [prompt], request)
         return self._stream(text, request)
@@ -164,7 +164,7 @@ class FakeModel(TextModelBase):
         /,
         **options: Unpack[ChatOptions],
     ) -> TokenStream:
-        """The answer to the last message."""
+        """Return the answer to the last message."""
         request = self._checked(Capability.CHAT, config, options)
         turns = checked_conversation(messages)
         prompt = vocabulary.render_chat(turns, request)
@@ -178,7 +178,7 @@ class FakeModel(TextModelBase):
         /,
         **options: Unpack[ClassifyOptions],
     ) -> list[ClassifyResult]:
-        """The first token of each answer, which is not used up; with labels, their scores."""
+        """Return the first token of each answer, without using the answer up, and label scores."""
         request = self._checked_classify(Capability.CLASSIFY, config, options)
         return list(self._classified(self._noted("classify", prompts, request), request))
 
@@ -189,7 +189,7 @@ class FakeModel(TextModelBase):
         /,
         **options: Unpack[GenerateOptions],
     ) -> list[BatchResult]:
-        """The answer to each prompt."""
+        """Return the answer to each prompt."""
         request = self._checked(Capability.BATCH_GENERATE, config, options)
         texts, clock = self._noted("batch_generate", prompts, request), RequestClock(request)
         rows = [Generation(self._engine, text, request, clock) for text in texts]
@@ -204,7 +204,7 @@ class FakeModel(TextModelBase):
         /,
         **options: Unpack[GenerateOptions],
     ) -> Iterator[tuple[int, Token]]:
-        """Row and token, one row after another; the first row that failed raises at the end."""
+        """Return pairs of row and token, row by row; the first failed row's error ends it."""
         request = self._checked(Capability.BATCH_STREAMING, config, options)
         return self._streamed(self._noted("batch_stream", prompts, request), request)
 
@@ -215,14 +215,14 @@ class FakeModel(TextModelBase):
         /,
         **options: Unpack[ClassifyOptions],
     ) -> Iterator[ClassifyResult]:
-        """``classify``, prompt by prompt; each is a call of its own in ``calls``."""
+        """Run ``classify``, prompt by prompt; each is a separate call in ``calls``."""
         request = self._checked_classify(Capability.CLASSIFY_STREAMING, config, options)
         return self._classified(
             self._each(checked_stream("classify_iter", prompts), request), request
         )
 
     def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> TokenStream:
-        """``generate`` that is done when this returns; its tokens wait in the stream."""
+        """Run ``generate`` to its end; its tokens wait in the stream."""
         request = self._checked(Capability.SUBMITTING, config, {})
         [text] = self._noted("submit", [prompt], request)
         return ReadStream(self._stream(text, request), self.record)
@@ -236,7 +236,7 @@ class FakeModel(TextModelBase):
         layers: Sequence[int] = (-1,),
         **options: Unpack[RequestOptions],
     ) -> list[HiddenResult]:
-        """States that are alike where prompts have words in common."""
+        """Return states that are similar for prompts with common words."""
         self.check_open()
         request = resolve_request(config, options, "hidden_states")
         numbers = checked_layers(layers, states.LAYERS)
@@ -248,12 +248,12 @@ class FakeModel(TextModelBase):
         return results
 
     def encode(self, text: str) -> list[int]:
-        """The code point of each character; see `core.Tokenizing`."""
+        """Return the code point of each character; see `core.Tokenizing`."""
         self.check_open()
         return vocabulary.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of these ids, special tokens left out."""
+        """Return the text of these ids without special tokens."""
         self.check_open()
         return vocabulary.decode(ids)
 
@@ -293,7 +293,7 @@ class FakeModel(TextModelBase):
     def _noted(
         self, operation: str, prompts: Sequence[str], config: GenerateConfig, first: int = 0
     ) -> list[str]:
-        """The prompts, made sure to be texts and written down as a call."""
+        """Return the prompts, made sure to be texts and written down as a call."""
         texts = checked_prompts(operation, prompts, first)
         self.calls.append(Call(operation, tuple(texts), (), config))
         return texts
@@ -352,7 +352,7 @@ class FakeModel(TextModelBase):
         self.record(GenerateMetrics(tokens, 0, rows, total_seconds=clock.seconds))
 
     def _read(self, prompt: str, ids: list[int], config: GenerateConfig) -> ClassifyResult:
-        """What the distribution behind a prompt says, and the labels' scores."""
+        """Return the token drawn after a prompt, and the labels' scores."""
         script, question = self._engine.script, vocabulary.asked(prompt)
         likely = next(map(ord, script.foreseen(question)), vocabulary.END)
         token = draw(likely, ids, config)
@@ -370,7 +370,7 @@ class FakeModel(TextModelBase):
 def _result(row: Generation) -> BatchResult:
     tokens: list[Token] = []
     try:
-        tokens.extend(row.tokens())  # what came before an error stays
+        tokens.extend(row.tokens())  # tokens before an error are kept
     except RequestError as error:
         stopped = isinstance(error, GenerationCancelled)
         return BatchResult(tuple(tokens), "cancelled" if stopped else "error", error)

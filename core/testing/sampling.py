@@ -1,4 +1,4 @@
-"""The fake's distribution, and how a token is drawn from it.
+"""The fake's distribution, and sampling from it.
 
 The answer's next character has the logit 51, every other printable ASCII character 1, and nothing
 else can come. So each sampling option counts, and up to a temperature of 2 the answer comes out all
@@ -20,9 +20,9 @@ _ANSWER, _OTHER = 51.0, 1.0  # logits
 def draw(
     answer: int, seen: Collection[int], config: GenerateConfig, random: Random | None = None
 ) -> int:
-    """One token, where the answer goes on with ``answer``; ``seen`` are those before it.
+    """Return a sampled token; the answer's next one is ``answer``, ``seen`` are earlier ones.
 
-    ``random`` is what draws; without it a new one does, by the config's seed.
+    ``random`` is the generator; without it a new one is made from the config's seed.
     """
     if config.temperature == 0 and config.repeat_penalty == 1:
         return answer
@@ -41,7 +41,7 @@ def draw(
 
 
 def logprob(token: int, answer: int) -> float:
-    """The natural-log probability of a token before any sampling option."""
+    """Return the natural-log probability of a token before any sampling option."""
     others = len(PRINTABLE) - (answer in PRINTABLE)
     total = math.log1p(others * math.exp(_OTHER - _ANSWER))
     return -total if token == answer else _OTHER - _ANSWER - total
@@ -50,7 +50,7 @@ def logprob(token: int, answer: int) -> float:
 def _filtered(
     ranked: Sequence[int], scores: Mapping[int, float], config: GenerateConfig
 ) -> Sequence[int]:
-    """The tokens that top_k, top_p and min_p leave, at temperature 1; one at least."""
+    """Return the tokens that top_k, top_p and min_p keep, at temperature 1; at least one."""
     best = scores[ranked[0]]
     weights = {token: math.exp(scores[token] - best) for token in ranked}
     total, mass = math.fsum(weights.values()), 0.0

@@ -1,4 +1,4 @@
-"""What a test has written down for the fake: answers, labels, and errors, by prompt."""
+"""Answers, labels and errors that a test sets for the fake, by prompt."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from core.joining import unspaced
-from core.labels import LabelScores, LabelTrie, build_trie, score_labels
+from core.kit.labels import LabelScores, LabelTrie, build_trie, score_labels
 
 Answers: TypeAlias = str | Mapping[str, str] | Sequence[str] | Callable[[str], str]
 """One text for all prompts, one for each prompt, one after another, or a function of the prompt."""
 
 Labelling: TypeAlias = str | Mapping[str, float]
-"""A label, which then has the probability 1, or probabilities of labels: 0 for one left out."""
+"""A label, which then has the probability 1, or probabilities of labels: 0 for omitted ones."""
 
 Labels: TypeAlias = Mapping[str, Labelling] | Callable[[str, Sequence[str]], Labelling]
-"""What each prompt is labelled as, or a function of the prompt and the labels."""
+"""The label of each prompt, or a function of the prompt and the labels."""
 
 Errors: TypeAlias = Mapping[str, Exception] | Callable[[str], Exception | None]
-"""What each prompt raises, or a function of the prompt."""
+"""The error of each prompt, or a function of the prompt."""
 
 _UNUSUAL = 0.1  # without the space that is usual there, each label is this much less likely
 
 
 class Script:
-    """Safe to use from any thread. A prompt that it has nothing for is an AssertionError."""
+    """Answers of a test. Safe to use from any thread. A missing one is an AssertionError."""
 
     def __init__(self, answers: Answers, labels: Labels | None, errors: Errors | None) -> None:
         self._labels, self._errors = labels, errors
@@ -50,12 +50,12 @@ class Script:
             self._foreseen = answers
         else:
             raise TypeError(
-                "answers takes a string, a mapping from prompt to string, a sequence of strings, "
+                "answers must be a string, a mapping from prompt to string, a sequence of strings, "
                 f"or a function, not a {type(answers).__name__}."
             )
 
     def check(self, prompt: str) -> None:
-        """Raise the error that was written down for a prompt."""
+        """Raise the error that is set for a prompt."""
         errors = self._errors
         if errors is None:
             return
@@ -64,10 +64,10 @@ class Script:
             raise error
 
     def answer(self, prompt: str) -> str:
-        """The text that a generation gives; of a sequence of answers, the next one."""
+        """Return the text of a generation; of a sequence of answers, the next one."""
         if self._known is not None and prompt not in self._known:
             raise AssertionError(
-                f"FakeModel has no answer for {prompt!r:.200}. Its answers are for: "
+                f"FakeModel has no answer for {prompt!r:.200}. It has answers for: "
                 f"{', '.join(map(repr, self._known)) or 'nothing'}."
             )
 
@@ -75,11 +75,11 @@ class Script:
             return self.foreseen(prompt)
         with self._lock:
             if not self._queue:
-                raise AssertionError(f"FakeModel was asked {prompt!r:.200} after its last answer.")
+                raise AssertionError(f"FakeModel has no answer left for {prompt!r:.200}.")
             return _string(prompt, self._queue.popleft())
 
     def foreseen(self, prompt: str) -> str:
-        """The answer that a generation would give now, not used up; empty where there is none."""
+        """Return the answer of the next generation without using it up; empty without one."""
         return _string(prompt, self._foreseen(prompt))
 
     def _first(self) -> str:
@@ -89,7 +89,7 @@ class Script:
     def scores(
         self, prompt: str, asked: str, labels: Sequence[str], texts: Sequence[str]
     ) -> LabelScores:
-        """The labels' scores; ``texts`` are the labels with what stands between prompt and them."""
+        """Return the labels' scores. ``texts`` are the labels with the text before them."""
         given, behind = tuple(labels), tuple(texts)
         spaced = prompt[-1:].isspace() or bool(unspaced(prompt))  # no space is usual there
         names = _names(given, behind, spaced)
@@ -103,7 +103,7 @@ class Script:
         labels = self._labels
         if isinstance(labels, Mapping) and asked not in labels:
             raise AssertionError(
-                f"FakeModel has no label for {asked!r:.200}. Its labels are for: "
+                f"FakeModel has no label for {asked!r:.200}. It has labels for: "
                 f"{', '.join(map(repr, labels)) or 'nothing'}."
             )
         assert labels is not None  # without them, the capability is not declared
@@ -112,20 +112,20 @@ class Script:
         if isinstance(found, str):
             if found not in names:
                 raise AssertionError(
-                    f"FakeModel labels {asked!r:.200} as {found!r}, which is none of {names}."
+                    f"FakeModel labels {asked!r:.200} as {found!r}, which is not one of {names}."
                 )
             return {found: 1.0}
         shares = found.values()
         if not (min(shares, default=0.0) >= 0.0 and math.fsum(shares) <= 1.0 + 1e-6):  # or NaN
             raise AssertionError(
-                f"FakeModel's probabilities for {asked!r:.200} are no probabilities: {found!r}."
+                f"FakeModel's probabilities for {asked!r:.200} are invalid: {found!r}."
             )
         return found
 
 
 @lru_cache(maxsize=64)
 def _names(labels: tuple[str, ...], texts: tuple[str, ...], spaced: bool) -> tuple[str, ...]:
-    """What a test calls the labels: without the blank that is the prefix's as a rule."""
+    """Return the names that a test uses for the labels: without the blank of the usual prefix."""
     return tuple(
         label if spaced or label != text else _without_blank(label)
         for label, text in zip(labels, texts, strict=True)
@@ -144,19 +144,19 @@ def _scored(
 
 @lru_cache(maxsize=64)  # most of a row's time, where thousands have the same labels
 def _trie(labels: tuple[str, ...], texts: tuple[str, ...]) -> LabelTrie:
-    """Each label is one token, so that a test may give a longer one more than its beginning."""
+    """Return a trie with one token per label, so that a longer one may outweigh its prefix."""
     by_text = build_trie(labels, [tuple(map(ord, text)) for text in texts])
     tokens = tuple(range(len(labels)))
     return replace(by_text, paths=tuple((i,) for i in tokens), prefixes=((),), children=(tokens,))
 
 
 def _without_blank(label: str) -> str:
-    """A label that brings the blank along which ``label_prefix`` usually is."""
+    """Return a label without its own leading blank, which is usually in ``label_prefix``."""
     return label[1:] if label[:1].isspace() and not label.isspace() else label
 
 
 def _string(prompt: str, answer: object) -> str:
     if not isinstance(answer, str):
         kind = type(answer).__name__
-        raise TypeError(f"The answer to {prompt!r:.200} is a {kind}, and not a string.")
+        raise TypeError(f"The answer to {prompt!r:.200} is a {kind}, not a string.")
     return answer

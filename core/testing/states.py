@@ -1,7 +1,7 @@
-"""What the fake shows as hidden states: which words a prompt has, in a few numbers.
+"""The fake's hidden states: the words of a prompt, hashed to a few numbers.
 
-So texts that share words have states alike, and a classifier on them learns in a test what it
-would learn from a model: slowly, and not everything.
+So texts that share words have similar states, and a classifier on them learns in a test as it would
+from a model: slowly, and not everything.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import zlib
 from array import array
 from collections.abc import Sequence
 
-from core.clock import RequestClock
 from core.errors import RequestError
+from core.kit.clock import RequestClock
 from core.testing.generation import Engine
 from core.types import HiddenResult
 
 LAYERS, SIZE = 1, 16
-"""The number of blocks, and of the numbers in a state."""
+"""The number of layers, and of the numbers in a state."""
 
 
 def read(engine: Engine, prompt: str, layers: Sequence[int], clock: RequestClock) -> HiddenResult:
-    """The states of one prompt, or its error."""
+    """Return the states of one prompt, or its error."""
     try:
         clock.check()
         ids = engine.ids(prompt)
@@ -35,14 +35,14 @@ def read(engine: Engine, prompt: str, layers: Sequence[int], clock: RequestClock
 
 
 def _of_token(token: int) -> list[float]:
-    """The state in front of the only block, of the prompt's last token alone."""
+    """Return the state before the only layer, of the prompt's last token alone."""
     return [float(place == token % SIZE) for place in range(SIZE)]
 
 
 def _of_words(prompt: str) -> list[float]:
-    """The state behind the block: each word of the prompt counts in one of the numbers.
+    """Return the state after the layer: each word of the prompt counts in one of the numbers.
 
-    It is of length 1, or 0 without any word.
+    Its length is 1, or 0 without any word.
     """
     values = [0.0] * SIZE
     for word in prompt.split():

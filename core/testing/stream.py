@@ -1,4 +1,4 @@
-"""What the fake's ``generate``, ``chat`` and ``submit`` return."""
+"""The streams of the fake's ``generate``, ``chat`` and ``submit``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 
 from core.errors import GenerationCancelled
+from core.kit.streams import TokenStreamBase
 from core.protocols import TokenStream
-from core.streams import TokenStreamBase
 from core.testing.generation import Generation
 from core.types import FinishReason, GenerateMetrics, Token
 
@@ -36,11 +36,11 @@ class FakeStream(TokenStreamBase):
 
     @property
     def metrics(self) -> GenerateMetrics:
-        """Of this stream; all zero until it has ended."""
+        """Cost of this stream; all zero until it has ended."""
         return self._metrics
 
     def next_token(self) -> Token:
-        """The next token of the row. See `core.TokenStream`."""
+        """Return the next token of the row. See `core.TokenStream`."""
         self._started = True
         return next(self._tokens)
 
@@ -79,7 +79,7 @@ class ReadStream(TokenStreamBase):
         self._error: Exception | None = None
         self._reason: FinishReason | None = None
         try:
-            self._waiting.extend(stream)  # what came before an error stays
+            self._waiting.extend(stream)  # tokens before an error are kept
         except Exception as error:  # noqa: BLE001 - as every error, it comes from next()
             self._error = error
 
@@ -90,11 +90,11 @@ class ReadStream(TokenStreamBase):
 
     @property
     def metrics(self) -> GenerateMetrics:
-        """Of this stream; all zero until it has ended."""
+        """Cost of this stream; all zero until it has ended."""
         return GenerateMetrics() if self._reason is None else self._stream.metrics
 
     def next_token(self) -> Token:
-        """The next of those that wait. See `core.TokenStream`."""
+        """Return the next waiting token. See `core.TokenStream`."""
         if self._waiting:
             return self._waiting.popleft()
         error, self._error = self._error, None
@@ -102,7 +102,7 @@ class ReadStream(TokenStreamBase):
         raise error or StopIteration
 
     def close(self) -> None:
-        """Drop what was not read."""
+        """Drop the unread tokens."""
         self._waiting.clear()
         self._error = None
         self._end("cancelled")

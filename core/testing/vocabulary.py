@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from core.chat import RenderedPrompt, refuse_variables, render
+from core.kit.chat import RenderedPrompt, refuse_variables, render
 from core.options import GenerateConfig
 from core.types import Message
 
@@ -25,14 +25,14 @@ _LAST_TURN = re.compile(
 
 
 def encode(text: str) -> list[int]:
-    """The ids of a prompt; only a `RenderedPrompt` spells special tokens."""
+    """Return the ids of a prompt; only a `RenderedPrompt` spells special tokens."""
     if isinstance(text, RenderedPrompt):
         return list(_rendered(text))
     return list(map(ord, text))
 
 
 def decode(ids: Sequence[int]) -> str:
-    """The text of these ids, special tokens left out; U+FFFD for half of a surrogate pair."""
+    """Return the text of these ids without special tokens; U+FFFD for half a surrogate pair."""
     return "".join(map(_text, ids))
 
 
@@ -41,7 +41,7 @@ def render_chat(
 ) -> RenderedPrompt:
     """Return the prompt of a conversation: each message as ``<role>content<end>``.
 
-    The template reads no variables, so that each is refused.
+    The template reads no variables, so each one is an error.
     """
     if config is not None:
         refuse_variables(config)
@@ -50,7 +50,7 @@ def render_chat(
 
 
 def asked(prompt: str) -> str:
-    """What a test's answers go by: the prompt, or the last message of a rendered conversation."""
+    """Return the key of a test's answers: the prompt, or the last message of a conversation."""
     if not isinstance(prompt, RenderedPrompt):
         return prompt
     turn = _LAST_TURN.fullmatch(prompt.marked)
@@ -58,16 +58,16 @@ def asked(prompt: str) -> str:
 
 
 class Detokenizer:
-    """See `core.text_stream.Detokenizer`; no character is ever split over tokens."""
+    """A `core.kit.text_stream.Detokenizer`; no character is ever split over tokens."""
 
     incomplete = False
 
     def add(self, token_id: int) -> str:
-        """The token's character."""
+        """Return the token's character."""
         return _text(token_id)
 
     def finish(self) -> str:
-        """Nothing is left over."""
+        """Return "": no text is incomplete."""
         return ""
 
 

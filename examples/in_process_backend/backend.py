@@ -6,9 +6,9 @@ import os
 from typing import TYPE_CHECKING
 
 from core.errors import UnsupportedOptionError
+from core.kit.support import refuse_load_options
 from core.options import LoadConfig
 from core.protocols import Capability
-from core.support import refuse_load_options
 
 from .capabilities import CAPABILITIES
 

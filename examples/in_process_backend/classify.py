@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
-from core.clock import RequestClock
 from core.errors import OutOfMemoryError, RequestError
-from core.labels import LabelScores, score_labels, with_scores
+from core.kit.clock import RequestClock
+from core.kit.labels import LabelScores, score_labels, with_scores
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
 from core_runtime.batches import by_prefix

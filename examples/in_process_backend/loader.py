@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from core import validate
 from core.errors import InvalidModelError, InvalidOptionError, UnsupportedModelError
+from core.kit.support import ASKED, chosen_backend
 from core.models.files import read_config_json
 from core.options import LoadConfig
-from core.support import ASKED, chosen_backend
 from core.types import Choice, ModelInfo
 from core_runtime.served import Memory
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import weakref
 
-from core.clock import RequestClock
 from core.errors import ModelClosedError
+from core.kit.clock import RequestClock
 from core.options import GenerateConfig
 from core_runtime.classifying import ClassifyingModel
 from core_runtime.owner import OwnerThread

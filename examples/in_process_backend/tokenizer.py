@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Sequence
 
 from core import validate
-from core.chat import RenderedPrompt, continued
+from core.kit.chat import RenderedPrompt, continued
+from core.kit.text_stream import StreamDetokenizer
 from core.options import GenerateConfig
-from core.text_stream import StreamDetokenizer
 from core.types import Conversation
 from core_runtime.chat.prompts import ChatPrompts
 from core_runtime.text.special_texts import SpecialTexts

@@ -15,12 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from core.chat import render
 from core.errors import ChatTemplateError, GenerationCancelled
+from core.kit.chat import render
 from core.types import Message
 from core_runtime.chat import pool, prompts
 from core_runtime.chat.pool import TemplateProcesses, shared_processes
 from core_runtime.chat.prompts import ChatPrompts, Template, compile_template
+
+pytestmark = pytest.mark.load  # a busy machine can make it fail
 
 HELLO = [Message("user", "Hello")]
 PLAIN = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import core
 from core.errors import GenerationCancelled, OutOfMemoryError
+from core.kit.support import REFUSABLE
 from core.options import GenerateConfig
-from core.support import REFUSABLE
 from core_runtime.engine import Engine
 from core_runtime.generating import GeneratingModel
 from core_runtime.owner import OwnerThread

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import core
-from core.clock import RequestClock
 from core.errors import CoreError, InvalidModelError, OutOfMemoryError
+from core.kit.clock import RequestClock
+from core.kit.support import REFUSABLE
 from core.options import GenerateConfig
-from core.support import REFUSABLE
 from core.types import ClassifyResult, Score, Token
 from core_runtime import classifying
 from core_runtime.classifying import ClassifyingModel

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import core
-from core.clock import RequestClock
 from core.errors import EmptyPromptError
+from core.kit.clock import RequestClock
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
 from core_runtime.classifying import ClassifyingModel

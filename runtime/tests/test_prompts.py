@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from core.clock import never_stop
 from core.errors import EmptyPromptError, PromptTooLongError, RequestError
+from core.kit.clock import never_stop
 from core_runtime.rows import checked_ids, length_error, prompt_error
 from core_runtime.text.special_texts import SpecialTexts
 
@@ -50,7 +50,7 @@ def test_a_text_of_too_many_bytes_is_refused_unread(
 
 
 def test_the_error_says_that_its_length_is_a_lower_bound() -> None:
-    with pytest.raises(PromptTooLongError, match="is at least 334 tokens long") as caught:
+    with pytest.raises(PromptTooLongError, match="too long: at least 334 tokens") as caught:
         checked_ids(model(10, 3), "a" * 1000, never_stop)
     error = caught.value
     assert (error.length, error.limit, error.at_least) == (334, 10, True)

@@ -20,18 +20,19 @@ import numpy as np
 
 import core
 import core_learn
-from core.calibration import Calibration, load_calibration, save_calibration
-from core.tasks.files import from_toml, to_toml
+import core_tasks
 from core.testing import FakeModel
 from core_conformance.checking.adapter_files import write as write_adapter
 from core_learn.fewshot import _probabilities
+from core_tasks.calibration import Calibration, load_calibration, save_calibration
+from core_tasks.files import from_toml, to_toml
 
 from .damage import damage
 from .tiny_models import checkpoint, copied
 from .verdict import check, check_rows
 
 GROWTH = 192 * 2**20  # of thousands of models, beside what an attack grows by
-FAKE = Path(__file__).parents[1] / "cli" / "fake_backend"
+FAKE = Path(__file__).parents[2] / "cli" / "tests" / "fake_backend"
 TEXTS = [f"{first} {second}" for first in ("ab", "no", "cup") for second in ("goal", "bank", "x")]
 GOLD = ["sports", "finance", "sports"] * 3
 Use = Callable[[Path], object]
@@ -95,12 +96,12 @@ def _fake() -> FakeModel:
 # ------------------------------------------------------------------ tasks and calibrations
 
 
-def _tasks() -> dict[str, core.Task]:
+def _tasks() -> dict[str, core_tasks.Task]:
     labels = "finance", "sports"
     words = {"finance": ("finance", "money")}
-    one = core.Task("{text} This is about", labels, words, threshold=0.6)
-    many = core.Task("{text} Is this {label}?", labels, mode="many")
-    levels = core.Task("{text} Stars:", ("1", "2", "3.5"), mode="levels")
+    one = core_tasks.Task("{text} This is about", labels, words, threshold=0.6)
+    many = core_tasks.Task("{text} Is this {label}?", labels, mode="many")
+    levels = core_tasks.Task("{text} Stars:", ("1", "2", "3.5"), mode="levels")
     model = _fake()
     both = [[label] for label in GOLD]
     return {
@@ -119,7 +120,7 @@ def _task(source: Path) -> tuple[list[str], Use]:
 
 
 def _use_task(file: Path) -> None:
-    task = core.load_task(file)
+    task = core_tasks.load_task(file)
     assert from_toml(to_toml(task)) == task
     if task.calibration is not None:
         _apply(task.calibration)
@@ -308,7 +309,7 @@ def _resumed(model: Path, output: Path) -> int:
     """Resume a job. Returns 0, or 2 where it is refused; what is reported has numbers."""
     from click.testing import CliRunner
 
-    from core.cli.app import build
+    from core_cli.app import build
 
     report = output.with_name("report.json")
     rows = output.with_name("rows.txt")

@@ -15,7 +15,10 @@ from .neighbours import cases
 from .saved import KINDS
 from .tiny_models import CHECKPOINTS
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what a process holds")
+pytestmark = [
+    pytest.mark.load,
+    pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what a process holds"),
+]
 
 IN_PROCESS = "mlx_cpu", "llama_cpp"
 SOME = {  # of the kinds of directories, those whose files are read by code of their own

@@ -150,7 +150,7 @@ def nested(levels: int) -> bytes:
     [
         (b"", "more than fit"),
         (b"GGUF", "more than fit"),
-        (b"PK\3\4" + b"\0" * 99, "begin with 'GGUF'"),
+        (b"PK\3\4" + b"\0" * 99, "start with 'GGUF'"),
         (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "big-endian"),
         (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "version is 1"),
         (b"GGUF" + struct.pack("<IQQ", 4, 0, 0), "version is 4"),
@@ -167,7 +167,7 @@ def nested(levels: int) -> bytes:
         (gguf([("k", U8, 1), ("k", U8, 2)]), "twice"),
         (gguf([("k", STRING, b"\xff")]), "utf-8"),
         (gguf([], [tensor("w", (1, 1, 1, 1, 1))]), "5 dimensions"),
-        (gguf([], [tensor("w", (1,), 0, 2**40)]), "behind the file's end"),
+        (gguf([], [tensor("w", (1,), 0, 2**40)]), "after the end of the file"),
         (gguf([("general.alignment", U32, 0)], TENSORS), "alignment"),
         (gguf([("general.alignment", STRING, "x")], TENSORS), "alignment"),
         (gguf([], [b"\0" * 8], data=b""), "tensors, more than fit"),

@@ -119,7 +119,7 @@ def test_a_name_is_loaded_with_its_adapter(root: Path, backend: Recording) -> No
 
 def test_another_adapter_is_refused(root: Path, backend: Recording) -> None:
     create(root, "tuned", "model", "adapter=lora")
-    with pytest.raises(InvalidOptionError, match=r"'tuned:latest' has an adapter of its own"):
+    with pytest.raises(InvalidOptionError, match=r"'tuned:latest' already has an adapter"):
         core.load_model("tuned", backend="recording", adapter_path="mine.gguf")
 
 
@@ -143,7 +143,7 @@ def test_several_adapters_are_refused(root: Path, backend: Recording) -> None:
     }
     gguf(blob(root, "x"))
     [two] = [model for model in discover_stores() if model.name == "two:latest"]
-    assert two.problem == "it has 2 adapters, and one can be loaded"
+    assert two.problem == "it has 2 adapters; only one can be loaded"
 
 
 def test_single_tensors_are_listed_and_refused(root: Path, backend: Recording) -> None:
@@ -167,11 +167,11 @@ def test_a_model_of_the_cloud_is_not_on_this_machine(root: Path) -> None:
     [
         ((), 0, ()),
         (("license=x", "embed=x"), 0, ()),
-        (("system=x",), logging.WARNING, ("give it as a system message", "--system clerk")),
+        (("system=x",), logging.WARNING, ("pass it as a system message", "--system clerk")),
         (("messages=x",), logging.WARNING, ("before your own",)),
-        (("strange=x",), logging.WARNING, ("strange: not applied", "not known here")),
-        (("params=x",), logging.INFO, ("options are the caller's",)),
-        (("projector=x",), logging.INFO, ("images are not read",)),
+        (("strange=x",), logging.WARNING, ("strange: not applied", "not known")),
+        (("params=x",), logging.INFO, ("pass them as options",)),
+        (("projector=x",), logging.INFO, ("images are not supported",)),
         (("template=x",), logging.WARNING, ("the GGUF file has none",)),
         (("template=x", "own"), logging.INFO, ("the chat template in the GGUF file is used",)),
     ],

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks into /proc")
+pytestmark = [
+    pytest.mark.load,
+    pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks into /proc"),
+]
 
 PROGRAM = """
 import faulthandler, gc, os, random, signal, subprocess, sys, threading, time

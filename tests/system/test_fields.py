@@ -68,8 +68,8 @@ def test_values_are_read_by_name() -> None:
         (lambda: FIELDS.table("table").text("b"), r"table\.b is missing"),
         (lambda: [each.text("a") for each in FIELDS.tables("tables")], r"tables\[0\]\.a is 1"),
         (lambda: [*FIELDS.tables("mixed")], r"mixed\[1\] is 3, not a table"),
-        (lambda: FIELDS.only({"text"}), "it has the unknown key 'texts'; there are text"),
-        (lambda: FIELDS.table("table").only("b"), "table has the unknown key 'a'; there are b"),
+        (lambda: FIELDS.only({"text"}), "it has the unknown key 'texts'; the keys are text"),
+        (lambda: FIELDS.table("table").only("b"), "table has the unknown key 'a'; the keys are b"),
         (lambda: Fields([]), r"it is \[\], not a table"),
     ],
 )

@@ -62,7 +62,7 @@ def test_a_file_of_anything_else_stays(tmp_path: Path, content: str, overwrite: 
     link.symlink_to("file")
     for place in (file, link):
         for act in (outputs.check, lambda *a, **b: outputs.write(a[0], OURS, *a[1:], **b)):
-            with pytest.raises(OutputError, match="is not a list that this program wrote"):
+            with pytest.raises(OutputError, match="is not a list written by this program"):
                 act(place, KIND, overwrite=overwrite)
     outputs.remove(file, KIND)
     outputs.remove(link, KIND)

@@ -1,4 +1,4 @@
-"""What backends whose models run in the caller's process are built on, beside `core`.
+"""The base, in addition to `core`, of backends whose models run in the caller's process.
 
 An author brings a loaded model with its tokenizer (`core_runtime.served`), the steps of generation
 (a subclass of `core_runtime.engine.Engine`) and a `core_runtime.classifying.Classifier`, and joins

@@ -49,7 +49,7 @@ def micro_batches(
 
 
 def padded(lengths: Sequence[int]) -> int:
-    """How many tokens one batch of these rows has, its padding included."""
+    """Return how many tokens one batch of these rows has, its padding included."""
     return max(lengths) * len(lengths)
 
 
@@ -110,7 +110,10 @@ def by_prefix(
 
 
 def _in_order(ids: Sequence[int]) -> bytes:
-    """The ids as bytes that are in order where the ids are: four for each, the highest first."""
+    """Return the ids as bytes that are in order where the ids are.
+
+    Four for each, the highest first.
+    """
     numbers = array("I", ids)
     if sys.byteorder == "little":
         numbers.byteswap()
@@ -118,7 +121,7 @@ def _in_order(ids: Sequence[int]) -> bytes:
 
 
 def _alike(left: bytes, right: bytes) -> int:
-    """How many ids two rows begin with alike; where they differ, their number is not 0."""
+    """Return how many ids two rows begin with alike; where they differ, their number is not 0."""
     size = min(len(left), len(right))
     differs = int.from_bytes(left[:size], "big") ^ int.from_bytes(right[:size], "big")
     return (size - (differs.bit_length() + 7) // 8) // 4
@@ -130,7 +133,9 @@ Part = tuple[int, int, int]  # start, stop, prefix
 def _best(
     common: Sequence[int], limits: Sequence[int], cost: int, start: int, stop: int, depth: int
 ) -> tuple[int, list[Part]]:
-    """How many tokens are saved among the ordered rows from start to stop, and by what parts."""
+    """Return how many tokens are saved among the ordered rows from start to stop, and by what
+    parts.
+    """
     if stop - start < 2:
         return 0, [(start, stop, 0)]
 

@@ -1,9 +1,9 @@
-"""Choices at load that backends make alike, each with its reason; what the user asks for wins."""
+"""Settings that backends choose alike at load, with reasons; the user's values have priority."""
 
 from __future__ import annotations
 
+from core.kit.support import ASKED, Chosen, asked_integer
 from core.options import LoadConfig
-from core.support import ASKED, Chosen, asked_integer
 from core.types import Choice
 
 _PREFIX_SHARE = 16  # of the memory that is free, one part in so many holds prefixes
@@ -24,7 +24,7 @@ SUITS_CHAT = Choice(
 
 
 def parallel_slots(config: LoadConfig, on_gpu: bool) -> Chosen[int]:
-    """How many requests decode together."""
+    """Return the number of requests to decode concurrently."""
     if config.parallel_slots:
         return Chosen("parallel_slots", config.parallel_slots, ASKED)
     slots = 32 if on_gpu else 8
@@ -32,10 +32,10 @@ def parallel_slots(config: LoadConfig, on_gpu: bool) -> Chosen[int]:
 
 
 def prefix_cache(config: LoadConfig, free: int | None) -> Chosen[int]:
-    """How many bytes of keys and values are kept for prompts that begin like recent ones; 0: none.
+    """Return the size of the prefix cache in bytes of keys and values; 0 for none.
 
-    ``free``: the device's free memory in bytes behind the load, None where nobody knows. Raises
-    `core.InvalidOptionError` for an option's wrong value.
+    ``free``: the device's free memory in bytes after the load, None if unknown. Raises
+    `core.InvalidOptionError` for an invalid option value.
     """
     asked = asked_integer(config, "prefix_cache", 0)
     if asked is not None:

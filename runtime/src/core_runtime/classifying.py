@@ -11,11 +11,11 @@ from functools import cached_property, partial
 from itertools import islice
 from typing import Protocol, Unpack
 
-from core.clock import STOPPED, RequestClock
 from core.errors import CoreError
+from core.kit.clock import STOPPED, RequestClock
+from core.kit.support import block_sizes, checked_prompts, checked_stream
 from core.options import ClassifyOptions, GenerateConfig
 from core.protocols import Capability
-from core.support import block_sizes, checked_prompts, checked_stream
 from core.types import ClassifyResult
 from core_runtime.equal_rows import EqualRows
 from core_runtime.generating import GeneratingModel
@@ -75,7 +75,7 @@ class Classification:
         return self._classifier.reused
 
     def results(self, blocks: Iterable[Block]) -> list[ClassifyResult]:
-        """Run the blocks one behind another without a pause; results in prompt order."""
+        """Run the blocks one after another without a pause; yield results in prompt order."""
         found: dict[int, ClassifyResult] = {}
         for row, result in self._classifier.results(self._rows(blocks, found)):
             found[row.index] = result
@@ -104,7 +104,7 @@ class Classification:
         return nullcontext([self._tokenise(prompts, 0)])
 
     def _tokenised(self, blocks: Iterable[Sequence[str]]) -> Generator[Block, None, None]:
-        """Yield each block in turn, while the one behind it is tokenised on a thread."""
+        """Yield each block in turn, while the next one is tokenised on a thread."""
         with ThreadPoolExecutor(1, thread_name_prefix="core-tokenizer") as pool:
             ahead: Future[Block] | None = None
             first = 0
@@ -155,8 +155,8 @@ class ClassifyingModel(GeneratingModel):
     ) -> list[ClassifyResult]:
         """Read the next-token distribution of each prompt; one result per prompt, in order.
 
-        Equal prompts are computed once, unless each draws a token without a seed; so is what
-        prompts begin with alike. Labels are scored by joint
+        Duplicate prompts are computed once, unless each draws a token without a seed; so are shared
+        prefixes of prompts. Labels are scored by joint
         log-probability: one token costs nothing extra, and what labels of several begin with
         alike is computed once for each prompt.
         """
@@ -221,7 +221,10 @@ class ClassifyingModel(GeneratingModel):
 
 
 def _is_quick(prompts: Sequence[str], labels: Sequence[str]) -> bool:
-    """True for few characters: nobody waits long enough for them to want to interrupt that."""
+    """Return True for few characters.
+
+    Nobody waits long enough for them to want to interrupt that.
+    """
     return sum(map(len, prompts)) + len(prompts) * sum(map(len, labels)) <= _QUICK
 
 

@@ -19,7 +19,7 @@ Ways = Callable[[int], Iterable[tuple[int, int]]]  # from a start: where to stop
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """How rows are cut into micro-batches.
+    """Partition of rows into micro-batches.
 
     ``cost``: a pass costs as much as so many tokens, besides those that it runs. ``few_shapes``:
     rows are padded to a power of two with empty ones, for a device that plans each shape it meets.
@@ -41,7 +41,7 @@ class Cuts:
         return [order[start:stop] for start, stop in pairwise(cuts)]
 
     def with_padding(self, rows: int) -> int:
-        """How many rows a pass of so many has, empty ones included."""
+        """Return how many rows a pass of so many has, empty ones included."""
         return _power_of_two(rows) if self.few_shapes else rows
 
 
@@ -67,8 +67,8 @@ def _cheapest(lengths: Sequence[int], starts: Sequence[int], ways: Ways, cost: i
 def _any(lengths: Sequence[int], fit: RowsThatFit) -> tuple[list[int], Ways]:
     """Micro-batches of any number of rows; starts that can be no part of the best cuts are out.
 
-    A cut between two rows of equal length pays only if the micro-batch behind it is full: otherwise
-    the row in front of the cut costs no more behind it.
+    A cut between two rows of equal length pays only if the micro-batch after it is full: otherwise
+    the row before the cut costs no more after it.
     """
     end = len(lengths)
     starts = {end}

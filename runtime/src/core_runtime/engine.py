@@ -1,6 +1,6 @@
 """The loop of an engine, which each backend gives its steps, and the stopwatch that times them.
 
-Requests wait in a line; steps run on the model's owner thread, one behind another, for as long as
+Requests wait in a queue; steps run on the model's owner thread, one after another, for as long as
 there is something to compute. Other work of that thread (classify, close) comes between two steps.
 """
 
@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Literal, NamedTuple, TypeVar
 
-from core.clock import Check, never_stop
 from core.errors import ModelClosedError
+from core.kit.clock import Check, never_stop
 from core_runtime.owner import OwnerThread
 from core_runtime.request import Request, own_error
 from core_runtime.waiting import Job, WaitingLine
@@ -48,7 +48,7 @@ class Stopwatch:
             self._state = (self.read(), None, 0.0)
 
     def read(self) -> Spent:
-        """The time spent until now, that of a running step included."""
+        """Return the time spent until now, that of a running step included."""
         spent, work, since = self._state
         running = time.monotonic() - since
         if work == "prefill":
@@ -116,7 +116,7 @@ class Engine(ABC):
         """Forget and return every request but those in line, and free what they hold."""
 
     def _failure(self, error: BaseException, request: Request) -> Exception:
-        """The error of a request when a step has failed with ``error``."""
+        """Return the error of a request when a step has failed with ``error``."""
         return own_error(error)
 
     def _guarded(self, step: Callable[[], bool]) -> bool:

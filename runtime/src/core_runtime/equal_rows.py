@@ -1,4 +1,4 @@
-"""Equal rows are computed once, in a call and across the blocks of its list or stream.
+"""Deduplication of rows, in a call and across the blocks of its list or stream.
 
 Logs repeat themselves: of a row that was seen, only the result is made again. A row that draws a
 token without a seed is equal to no other: each draws for itself.
@@ -40,7 +40,7 @@ class Repeatable(Protocol):
 
     @property
     def key(self) -> Key:
-        """What decides the row's result: rows of one call with equal keys have equal results."""
+        """Key of the row's result: rows of one call with equal keys have equal results."""
         ...
 
 
@@ -64,7 +64,7 @@ A_co = TypeVar("A_co", bound=Result, covariant=True)
 
 
 class Reader(Protocol[R, A_co]):
-    """What computes the results of rows; ``reused`` counts tokens that it did not compute."""
+    """Computation of the results of rows; ``reused`` counts tokens that it did not compute."""
 
     @property
     def reused(self) -> int:
@@ -77,7 +77,7 @@ class Reader(Protocol[R, A_co]):
 
 
 class EqualRows(Generic[R, A]):
-    """The `Reader` in front of another, to which it hands the first of equal rows only.
+    """A `Reader` that passes only the first of equal rows to another one.
 
     Results are remembered from one call of `results` to the next, in ``most`` bytes. Errors are
     not: memory may suffice the next time. ``given_out``: those of one call are before the next
@@ -156,7 +156,10 @@ class Remembered(Generic[A]):
         self._each = 0  # bytes of a result without its key
 
     def get(self, key: Key) -> A | None:
-        """The result of an equal row, which is not to be given out as it is; None if unknown."""
+        """Return the result of an equal row, which is not to be given out as it is.
+
+        None if unknown.
+        """
         found = self._results.get(key)
         if found is not None:
             self._results.move_to_end(key)
@@ -176,7 +179,7 @@ class Remembered(Generic[A]):
 
 
 def own_result(result: A) -> A:
-    """An equal result that shares nothing with the first which its reader may change."""
+    """Return an equal result that shares nothing with the first which its reader may change."""
     values = _values(result)
     changed = False
     for place, value in enumerate(values):
@@ -187,7 +190,10 @@ def own_result(result: A) -> A:
 
 
 def _bytes(value: object) -> int:
-    """The bytes of a field's value; a dictionary's or tuple's own numbers are not in its size."""
+    """Return the bytes of a field's value.
+
+    A dictionary's or tuple's own numbers are not in its size.
+    """
     numbers = len(value) if isinstance(value, (dict, list, tuple)) else 0
     return getsizeof(value) + numbers * _NUMBER
 

@@ -8,15 +8,15 @@ from functools import partial
 from typing import Unpack
 
 from core import validate
-from core.clock import Check, RequestClock
 from core.errors import GenerationCancelled, GenerationTimeout
+from core.kit.clock import Check, RequestClock
+from core.kit.support import checked_prompts
 from core.options import (
     ChatOptions,
     GenerateConfig,
     GenerateOptions,
 )
 from core.protocols import Capability
-from core.support import checked_prompts
 from core.token_ids import TokenIds, token_prompts
 from core.types import BatchResult, Conversation, GenerateMetrics, Token, TokenSequence
 from core_runtime.engine import Engine
@@ -172,7 +172,7 @@ class GeneratingModel(InProcessModel):
         return RequestStream(make, self._engine, self.record)
 
     def _stopped(self, error: GenerationCancelled | GenerationTimeout) -> RequestStream:
-        """The stream of a request that was stopped before it could be made."""
+        """Return the stream of a request that was stopped before it could be made."""
 
         def make(sink: Sink) -> Request:
             raise error.with_traceback(None)

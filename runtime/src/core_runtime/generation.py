@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 
-from core.clock import STOPPED, Check, RequestClock
 from core.errors import CoreError
+from core.kit.clock import STOPPED, Check, RequestClock
 from core.options import GenerateConfig
 from core.types import BatchResult, GenerateMetrics, Token
 from core_runtime.engine import Engine
@@ -67,7 +67,7 @@ class Generation:
                 self.rows += prompt.samples
 
     def tokens(self) -> Iterator[tuple[int, Token]]:
-        """Row and token, as they are made; afterwards ``ends`` has every row's end.
+        """Yield row and token, as they are made; afterwards ``ends`` has every row's end.
 
         Closed early, it stops the rows that still run.
         """
@@ -77,7 +77,7 @@ class Generation:
                     yield row, token
 
     def results(self) -> list[BatchResult]:
-        """Run every row to its end; their results in order."""
+        """Run every row to its end; return their results in order."""
         found: dict[int, list[Token]] = {rows[0]: [] for rows in self._rows.values()}
         with self._running() as made:
             for rows, token in made:
@@ -94,17 +94,17 @@ class Generation:
 
     @property
     def prompt_tokens(self) -> int:
-        """How many tokens the prefill of each prompt that ran had, together."""
+        """Total number of tokens in the prefills of the prompts that ran."""
         return sum(len(job.ids) for job in self._jobs) + self._repeated
 
     @property
     def cached_prompt_tokens(self) -> int:
-        """How many of them did not have to be computed."""
+        """Number of those tokens that did not have to be computed."""
         return sum(job.requests[0].cached for job in self._jobs) + self._repeated
 
     @property
     def generated_tokens(self) -> int:
-        """How many tokens all rows have sent, those that were stopped included."""
+        """Number of tokens that all rows have sent, including stopped rows."""
         answered = zip(self._requests, self._rows.values(), strict=True)
         return sum(request.emitted * len(rows) for request, rows in answered)
 
@@ -127,7 +127,7 @@ class Generation:
             self._repeated += len(prompt.ids)
 
     def _key(self, prompt: Prompt, config: GenerateConfig) -> Hashable:
-        """What decides the tokens of the row that is numbered next."""
+        """Return what decides the tokens of the row that is numbered next."""
         if not (self._equal_rows and is_repeatable(config)):
             return self.rows
         return packed(prompt.ids), config.seed if config.temperature else None
@@ -162,7 +162,7 @@ class Generation:
 
 
 def _own_end(end: End) -> End:
-    """The end of a row that is equal to another: its error is its own."""
+    """Return the end of a row that is equal to another: its error is its own."""
     return end if end.error is None else dataclasses.replace(end, error=own_error(end.error))
 
 

@@ -1,4 +1,4 @@
-"""What an engine tells ``logging`` of a batch that ran."""
+"""Log records of an engine about its batches."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 
 def tell_batch(logger: logging.Logger, rows: int, tokens: Callable[[], int], since: float) -> None:
-    """Tell the size of a batch, and the time since it was handed to the device.
+    """Log the size of a batch, and the time since it was passed to the device.
 
-    ``tokens`` counts those that were computed; it is not asked where nobody listens.
+    ``tokens`` counts the computed ones; it is only called if the record is logged.
     """
     if logger.isEnabledFor(logging.DEBUG):
         seconds = time.monotonic() - since

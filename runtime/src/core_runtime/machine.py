@@ -1,4 +1,4 @@
-"""What this process may use of the machine: its cores, those that are free now, and its memory."""
+"""Resources of the machine for this process: its cores, the free ones, and its memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # a second
 
 
 def usable_cores(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
-    """How many cores this process may use: 1 at least.
+    """Return how many cores this process may use: 1 at least.
 
     More threads than that wait for one another at every layer.
     """
@@ -32,14 +32,17 @@ def usable_cores(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
 
 
 def allowed_cpus() -> AbstractSet[int]:
-    """The CPUs that this process may run on, by number."""
+    """Return the CPUs that this process may run on, by number."""
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
     return set(range(os.cpu_count() or 1))
 
 
 def _physical(cpuinfo: Path, allowed: AbstractSet[int]) -> int:
-    """How many distinct cores the allowed CPUs belong to; 0 where the system does not tell."""
+    """Return how many distinct cores the allowed CPUs belong to.
+
+    0 where the system does not tell.
+    """
     try:
         blocks = cpuinfo.read_text().split("\n\n")
     except OSError:
@@ -58,7 +61,7 @@ def _pair(line: str) -> tuple[str, str]:
 
 
 def _quota(path: Path, most: int) -> int:
-    """CPU time per period as whole CPUs, rounded up; ``most`` where there is no limit."""
+    """Return the CPU time per period as whole CPUs, rounded up; ``most`` without a limit."""
     try:
         quota, period = path.read_text().split()
     except (OSError, ValueError):
@@ -68,7 +71,7 @@ def _quota(path: Path, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What the kernel has counted until ``at``, in seconds of processors and threads."""
+    """Kernel counts until ``at``, in seconds of processors and threads."""
 
     at: float
     own: float  # this process computed
@@ -83,7 +86,7 @@ class Kernel:
     proc: Path = _PROC
 
     def counts(self) -> Counts:
-        """What it has counted until now."""
+        """Return what it has counted until now."""
         lines = (self.proc / "stat").read_text().splitlines()
         times = {name: rest.split() for name, _, rest in (line.partition(" ") for line in lines)}
         mine = [times[f"cpu{cpu}"] for cpu in allowed_cpus()]
@@ -91,7 +94,7 @@ class Kernel:
         return Counts(time.monotonic(), time.process_time(), idle, self._waited())
 
     def running(self) -> int:
-        """How many threads of the whole machine run or are ready to, this one among them."""
+        """Return how many threads of the whole machine run or are ready to, this one among them."""
         return int((self.proc / "loadavg").read_text().split()[3].partition("/")[0])
 
     def _waited(self) -> dict[str, float]:
@@ -120,7 +123,7 @@ class FreeCores:
         self.number = self.most
 
     def look(self) -> int:
-        """How many cores are free now."""
+        """Return how many cores are free now."""
         if self.most > 1 and time.monotonic() >= self._next:
             try:
                 self._look()
@@ -141,14 +144,14 @@ class FreeCores:
             self.number, self._next = self._since(last, self._last), now + _WINDOW
 
     def _at_once(self) -> int:
-        """The number, judged by who runs at this very moment."""
+        """Return the number, judged by who runs at this very moment."""
         return self._bounded((os.cpu_count() or 1) - (self.kernel.running() - 1))
 
     def _since(self, last: Counts, now: Counts) -> int:
-        """The number, judged by what was counted between two looks.
+        """Return the number, judged by what was counted between two looks.
 
         It grows where cores were idle, and shrinks where others had this process's or its threads
-        waited. Waiting tells of this process's other work too, which is no part of its products.
+        waited. Waiting includes this process's other work, which is not part of its products.
         """
         seconds = now.at - last.at
         own, idle = (now.own - last.own) / seconds, (now.idle - last.idle) / seconds
@@ -165,7 +168,9 @@ class FreeCores:
 
 
 def available_bytes(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int | None:
-    """How much memory this process may still take: the least of all limits; None without any.
+    """Return how much memory this process may still take: the least of all limits.
+
+    None without any.
 
     Pages that hold files count as available: weights are mapped, and read again when needed.
     """
@@ -174,7 +179,7 @@ def available_bytes(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int | None:
 
 
 def physical_bytes() -> int | None:
-    """How much memory the machine has, free or not; None where the system does not tell."""
+    """Return how much memory the machine has, free or not; None where the system does not tell."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
@@ -192,7 +197,7 @@ def _machine(proc: Path) -> Iterator[int]:
 
 
 def _groups(proc: Path, cgroups: Path) -> Iterator[int]:
-    """What is left in each cgroup from this process's own up to the root."""
+    """Yield what is left in each cgroup from this process's own up to the root."""
     for line in _text(proc / "self" / "cgroup").splitlines():
         _, controllers, path = (*line.split(":", 2), "", "")[:3]
         if not controllers:
@@ -207,7 +212,7 @@ def _groups(proc: Path, cgroups: Path) -> Iterator[int]:
 
 
 def _upwards(root: Path, path: str) -> Iterator[Path]:
-    """The folder of a cgroup and those above it.
+    """Yield the folder of a cgroup and those above it.
 
     In a container the path may be the host's, which is not there: then the root alone counts.
     """
@@ -223,7 +228,7 @@ def _left(folder: Path, limit: str, usage: str, reclaimable: str) -> Iterator[in
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """The numbers of a file whose lines are a name and a number, with or without a colon."""
+    """Return the numbers of a file whose lines are a name and a number, with or without a colon."""
     pairs = (line.replace(":", " ").split() for line in _text(path).splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) > 1 and pair[1].isdigit()}
 

@@ -1,4 +1,4 @@
-"""What all calls on a loaded model share: options that are checked, its tokenizer, its metrics."""
+"""Parts common to all calls on a loaded model: checked options, its tokenizer, its metrics."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Unpack
 
-from core.base import TextModelBase
-from core.chat import RenderedPrompt
-from core.clock import RequestClock, never_stop
+from core.kit.base import TextModelBase
+from core.kit.chat import RenderedPrompt
+from core.kit.clock import RequestClock, never_stop
+from core.kit.support import checked_text, refuse_options
 from core.options import (
     ClassifyOptions,
     GenerateConfig,
@@ -21,7 +22,6 @@ from core.options import (
     resolve_template,
 )
 from core.protocols import Capability
-from core.support import checked_text, refuse_options
 from core.types import Choice, Conversation, GenerateMetrics, HiddenResult, ModelInfo, Score
 from core_runtime.equal_rows import A, EqualRows, R, Reader
 from core_runtime.rows import Row, ScoreRow, prompt_rows, score_rows, score_token_rows
@@ -37,11 +37,11 @@ _METHODS = {
 
 
 class InProcessModel(TextModelBase):
-    """A loaded model: its facts, its tokenizer, and what all its operations begin and end with.
+    """A loaded model: its facts, its tokenizer, and the start and end of all its operations.
 
-    ``capabilities``: what the backend declares. ``honours``: options of `core.support.REFUSABLE`
-    that it honours, ``"top_k"`` say; the others are refused by name.
-    ``equal_rows``: equal rows of a call are computed once.
+    ``capabilities``: what the backend declares. ``honours``: options of
+    `core.kit.support.REFUSABLE` that it supports, such as ``"top_k"``; the others raise an error.
+    ``equal_rows``: duplicate rows of a call are computed once.
     """
 
     honours: Collection[str] = ()
@@ -59,19 +59,19 @@ class InProcessModel(TextModelBase):
         return self._served.info
 
     def choices(self) -> Sequence[Choice]:
-        """What was chosen at load, and why."""
+        """Return the settings chosen at load, with the reasons."""
         return self._served.choices
 
     def encode(self, text: str) -> list[int]:
-        """Token ids as the model reads this prompt, a leading BOS included.
+        """Return the token ids that the model reads for this prompt, including a leading BOS.
 
-        Raises TypeError for what is no string, `core.RequestError` for lone surrogates.
+        Raises TypeError for anything but a string, `core.RequestError` for lone surrogates.
         """
         self.check_open()
         return Tokenising(self._served.tokenizer, never_stop).encode(checked_text("encode", text))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of these ids, special tokens left out."""
+        """Return the text of these ids without special tokens."""
         self.check_open()
         return self._served.tokenizer.decode(ids)
 
@@ -97,7 +97,9 @@ class InProcessModel(TextModelBase):
         options: GenerateOptions,
         method: str = "",
     ) -> GenerateConfig:
-        """The options of a call that generates; ``method`` is its name where it is another one.
+        """Return the options of a call that generates.
+
+        ``method`` is its name where it is another one.
 
         Raises `core.ModelClosedError`, TypeError, `core.OptionError`.
         """
@@ -109,7 +111,7 @@ class InProcessModel(TextModelBase):
     def checked_classify(
         self, operation: Capability, config: GenerateConfig | None, options: ClassifyOptions
     ) -> GenerateConfig:
-        """The options of a call that classifies; raises like `checked_generate`."""
+        """Return the options of a call that classifies; raises like `checked_generate`."""
         self.check_open()
         request = resolve_classify(config, options)
         self._refuse_options(request, operation)
@@ -118,7 +120,10 @@ class InProcessModel(TextModelBase):
     def checked_request(
         self, operation: Capability, config: GenerateConfig | None, options: RequestOptions
     ) -> GenerateConfig:
-        """The options of a call that only reads, ``score`` say; raises like `checked_generate`."""
+        """Return the options of a call that only reads, ``score`` say.
+
+        Raises like `checked_generate`.
+        """
         self.check_open()
         request = resolve_request(config, options, _METHODS[operation])
         reading = Capability.SCORING if operation is Capability.TOKEN_PROMPTS else operation
@@ -137,28 +142,28 @@ class InProcessModel(TextModelBase):
     def score_rows(
         self, prompts: Sequence[str], continuations: Sequence[str], clock: RequestClock
     ) -> tuple[list[ScoreRow], dict[int, Score]]:
-        """The pairs of a call of ``score`` that can run, and the results of the others."""
+        """Return the runnable pairs of a ``score`` call, and the others' results."""
         rows, errors = score_rows(self._served, prompts, continuations, clock.check)
         return rows, {index: Score(error=error) for index, error in errors.items()}
 
     def score_token_rows(
         self, pairs: Sequence[tuple[list[int], list[int]]], clock: RequestClock
     ) -> tuple[list[ScoreRow], dict[int, Score]]:
-        """The same for a call of ``score_tokens``."""
+        """Return the same for a call of ``score_tokens``."""
         rows, errors = score_token_rows(self._served, pairs, clock.check)
         return rows, {index: Score(error=error) for index, error in errors.items()}
 
     def hidden_rows(
         self, prompts: Sequence[str], clock: RequestClock
     ) -> tuple[list[Row], dict[int, HiddenResult]]:
-        """The prompts of a call of ``hidden_states`` that can run, and the others' results."""
+        """Return the runnable prompts of a ``hidden_states`` call, and the others' results."""
         rows, errors = prompt_rows(self._served, prompts, clock.check)
         return rows, {index: HiddenResult(error=error) for index, error in errors.items()}
 
     def read(
         self, reader: Reader[R, A], rows: Sequence[R], found: dict[int, A], clock: RequestClock
     ) -> list[A]:
-        """The results of such a call, in order, and its metrics; an error is its row's own.
+        """Return the results of such a call, in order, and its metrics; an error is its row's own.
 
         ``reader`` computes those of the rows that can run; ``found`` has the others'.
         """
@@ -174,7 +179,7 @@ class InProcessModel(TextModelBase):
         return [found[index] for index in sorted(found)]
 
     def record_with_memory(self, metrics: GenerateMetrics) -> None:
-        """Keep the metrics of a call that this thread has finished, and what memory is held."""
+        """Record the metrics of a call that this thread has finished, with the memory in use."""
         held = self._served.memory()
         self.record(replace(metrics, peak_memory_bytes=held.peak, active_memory_bytes=held.active))
 

@@ -16,8 +16,8 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Self, TypeVar
 
-from core.clock import Check, never_stop
 from core.errors import BackendUnavailableError, ModelBusyError, ModelClosedError
+from core.kit.clock import Check, never_stop
 from core_runtime.threads import LOOK_SECONDS, aside, awaited, here
 
 T = TypeVar("T")
@@ -126,7 +126,9 @@ class OwnerThread:
             return not closed
 
     def another(self) -> Self:
-        """The same thread for one more model: each closes for itself, and the last one ends it.
+        """Return the same thread for one more model.
+
+        Each closes for itself, and the last one ends it.
 
         Raises `ModelClosedError`.
         """
@@ -140,7 +142,7 @@ class OwnerThread:
         """Wait for what a job puts into a queue; ``look`` is called now and then meanwhile.
 
         Raises, instead of waiting for ever, `ModelBusyError` on this thread itself, and
-        `ModelClosedError` when the thread has ended or a fork left it behind.
+        `ModelClosedError` when the thread has ended or does not exist in a fork.
         """
         with suppress(queue.Empty):
             return items.get_nowait()
@@ -164,9 +166,9 @@ class OwnerThread:
             raise ModelClosedError(_AFTER_FORK.format("The model was loaded"))
 
     def close(self, last: Callable[[], None]) -> None:
-        """Run ``last`` behind all queued jobs, then end the thread. Twice is fine.
+        """Run ``last`` after all queued jobs, then end the thread. Twice is fine.
 
-        Where `another` still holds the thread, it goes on. Waits for that, unless it is called on
+        If `another` still holds the thread, it continues. Waits for that, unless it is called on
         this thread itself.
         """
         if self._forked:
@@ -203,9 +205,9 @@ class OwnerThread:
                     self._jobs.put(None)
 
     def leave(self) -> None:
-        """End the thread behind the job that it runs, and wait for that: at the process's end.
+        """End the thread after the job that it runs, and wait for that: at the process's end.
 
-        Not for ever: where a device hangs, the process ends all the same.
+        The wait is limited: if a device hangs, the process ends all the same.
         """
         if self._forked:
             return

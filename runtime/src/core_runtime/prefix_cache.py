@@ -1,7 +1,7 @@
-"""What was computed for the beginnings of recent prompts, kept for the prompts to come.
+"""Prefix cache: results computed for the prefixes of recent prompts, reused for later prompts.
 
-A backend keeps with the token ids whatever serves it: keys and values, or a lease of cells that
-hold them. Two prompts that begin alike share what was computed for their common beginning.
+A backend stores with the token ids what it needs: keys and values, or a lease of the cells that
+hold them. Prompts with a shared prefix share the results for it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from core.labels import common_length
+from core.kit.labels import common_length
 
 P = TypeVar("P")
 
@@ -34,7 +34,7 @@ class Entry(Generic[P]):
     least: int = 1
 
     def covers(self, other: Entry[P]) -> bool:
-        """True if it serves every prompt that the other one serves, as well."""
+        """Return True if it serves every prompt that the other one serves, as well."""
         count = len(other.ids)
         if self.least > other.least or count > len(self.ids):
             return False
@@ -145,7 +145,10 @@ class PrefixCache(Generic[P]):
         self.held -= entry.size
 
     def _common(self, index: int, ids: tuple[int, ...]) -> int:
-        """How many tokens the entry at a place in the order has in common; 0 beyond its ends."""
+        """Return how many tokens the entry at a place in the order has in common.
+
+        0 beyond its ends.
+        """
         if not 0 <= index < len(self._sorted):
             return 0
         return common_length(self._sorted[index], ids)

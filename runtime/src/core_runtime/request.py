@@ -14,16 +14,16 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from core.clock import STOPPED, RequestClock
 from core.errors import GenerationCancelled
+from core.kit.clock import STOPPED, RequestClock
+from core.kit.text_stream import TokenAssembler
 from core.options import GenerateConfig
-from core.text_stream import TokenAssembler
 from core.types import FinishReason, GenerateMetrics, Token
 from core_runtime.served import ServedModel, room
 
 
 def own_error(error: BaseException) -> Exception:
-    """A copy of an error for one request.
+    """Return a copy of an error for one request.
 
     Each is raised in another thread, and none may hold the frames of the step that failed, which
     hold its arrays for as long as somebody keeps the error. The traceback is added as a note.
@@ -68,7 +68,7 @@ class Request:
 
     ``config`` has a seed, the caller's or a fresh one. ``drawn`` counts the tokens that were drawn
     for it and read, terminal ones included: the step of its next draw; ``tokens`` are those of
-    them that the context holds behind the prompt. ``emitted`` counts those that it has sent, and
+    them that the context holds after the prompt. ``emitted`` counts those that it has sent, and
     ``cached`` those of its prompt that the engine did not have to compute.
     """
 
@@ -103,12 +103,12 @@ class Request:
 
     @property
     def last_is_next(self) -> bool:
-        """Whether the token that is drawn next is its last one in any case."""
+        """True if the token that is drawn next is its last one in any case."""
         return self.drawn + 1 >= self._limit
 
     @property
     def unwanted(self) -> bool:
-        """Whether it has ended, or nobody wants the rest."""
+        """True if it has ended, or its caller has abandoned it."""
         return self.ended or self._abandoned
 
     def abandon(self) -> None:
@@ -123,7 +123,7 @@ class Request:
         self._began = self._first = time.monotonic()
 
     def interruption(self) -> Exception | None:
-        """Why it has to stop now (cancelled, timed out, abandoned); None where it goes on."""
+        """Return why it has to stop now (cancelled, timed out, abandoned); None if it continues."""
         try:
             self._clock.check()
         except STOPPED as error:
@@ -164,7 +164,7 @@ class Request:
         self._finish(reason, None)
 
     def fail(self, error: Exception) -> None:
-        """End it with an error. What it has sent before stays good."""
+        """End it with an error. Tokens that were sent before remain valid."""
         if not self.ended:
             self._finish(reason_of(error), error)
 
@@ -194,17 +194,20 @@ class Request:
 
 
 def reason_of(error: Exception) -> FinishReason:
-    """How a request ends that an error ends."""
+    """Return how a request ends that an error ends."""
     return "cancelled" if isinstance(error, GenerationCancelled) else "error"
 
 
 def seeded(config: GenerateConfig) -> GenerateConfig:
-    """The config of one request with a seed: its own, or else a fresh one. Ask once a request."""
+    """Return the config of one request with a seed: its own, or else a fresh one.
+
+    Ask once a request.
+    """
     if config.seed is not None:
         return config
     return dataclasses.replace(config, seed=int.from_bytes(os.urandom(8), "big"))
 
 
 def is_repeatable(config: GenerateConfig) -> bool:
-    """Whether equal prompts are continued alike: greedy, or with a seed."""
+    """Return whether equal prompts are continued alike: greedy, or with a seed."""
     return config.temperature == 0.0 or config.seed is not None

@@ -9,16 +9,16 @@ from array import array
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from core.clock import STOPPED, Check
 from core.errors import (
     CoreError,
     EmptyPromptError,
     PromptTooLongError,
     RequestError,
 )
-from core.labels import LabelTrie, label_paths
+from core.kit.clock import STOPPED, Check
+from core.kit.labels import LabelTrie, label_paths
+from core.kit.support import text_error
 from core.options import GenerateConfig
-from core.support import text_error
 from core.types import ClassifyResult
 from core_runtime.request import is_repeatable
 from core_runtime.served import ServedModel
@@ -30,7 +30,7 @@ _CHARACTER_BYTES = 4  # UTF-8's longest
 
 
 def checked_ids(model: ServedModel, prompt: str, check: Check) -> list[int]:
-    """The token ids of one prompt. Raises what `prompt_error` and `ids_error` find.
+    """Return the token ids of one prompt. Raises what `prompt_error` and `ids_error` find.
 
     ``check`` may stop it while a long prompt is tokenised.
     """
@@ -45,7 +45,7 @@ def checked_ids(model: ServedModel, prompt: str, check: Check) -> list[int]:
 
 
 def prompt_error(model: ServedModel, text: str, name: str = "prompt") -> CoreError | None:
-    """What keeps a text from being tokenised: `text_error`, or its length in bytes alone.
+    """Return what keeps a text from being tokenised: `text_error`, or its length in bytes alone.
 
     One that spells special tokens runs, as plain text; that is said once for each model.
     """
@@ -54,7 +54,7 @@ def prompt_error(model: ServedModel, text: str, name: str = "prompt") -> CoreErr
 
 
 def length_error(model: ServedModel, text: str, name: str = "prompt") -> CoreError | None:
-    """A text of more bytes than the context's tokens can stand for, whatever they are."""
+    """Return a text of more bytes than the context's tokens can stand for, whatever they are."""
     limit = model.info.context_length
     if len(text) * _CHARACTER_BYTES <= limit:
         return None
@@ -65,7 +65,7 @@ def length_error(model: ServedModel, text: str, name: str = "prompt") -> CoreErr
 
 
 def ids_error(model: ServedModel, ids: Sequence[int]) -> CoreError | None:
-    """What keeps a tokenised prompt from being run."""
+    """Return what keeps a tokenised prompt from being run."""
     limit, vocab_size = model.info.context_length, model.info.vocab_size
     if not ids:
         return EmptyPromptError(
@@ -105,7 +105,7 @@ class Row:
 
     @property
     def anchor(self) -> int:
-        """How many of the tokens stand before the labels; all of them without labels."""
+        """Number of the tokens before the labels; all of them without labels."""
         return self.question.anchor if self.question else len(self.ids)
 
     @property
@@ -115,19 +115,19 @@ class Row:
 
     @property
     def key(self) -> tuple[bytes, Hashable]:
-        """What decides the row's result: its tokens, and the tokens of its labels."""
+        """Key of the row's result: its tokens, and the tokens of its labels."""
         labels = self.question and (self.question.anchor, self.question.trie.paths)
         return packed(self.ids), labels
 
 
 def packed(ids: Sequence[int]) -> bytes:
-    """The ids as bytes, which take a ninth of the memory of a tuple."""
+    """Return the ids as bytes, which take a ninth of the memory of a tuple."""
     return array("I", ids).tobytes()
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreRow:
-    """A continuation behind its prompt: the ``ids`` that run, and the ``targets`` it is made of.
+    """A continuation after its prompt: the ``ids`` that run, and its ``targets``.
 
     The last target is scored and never run. The first is predicted at ``read_from``.
     """
@@ -139,7 +139,7 @@ class ScoreRow:
 
     @property
     def key(self) -> tuple[bytes, Hashable]:
-        """What decides the row's score: all tokens, and where the scored ones begin."""
+        """Key of the row's score: all tokens, and where the scored ones begin."""
         return packed([*self.ids, self.targets[-1]]), self.read_from
 
 
@@ -187,7 +187,7 @@ def _asked(
     rows: Sequence[Row],
     config: GenerateConfig,
 ) -> list[Row]:
-    """The rows, each with its prompt's question about the labels."""
+    """Return the rows, each with its prompt's question about the labels."""
     labels = LabelTokens(tokenizer, config.labels, config.label_prefix)
     questions = labels.behind(prompts, [row.ids for row in rows])
     return [
@@ -231,13 +231,15 @@ def _depth_error(model: ServedModel, length: int) -> CoreError | None:
 
 
 def labels_alone(config: GenerateConfig) -> bool:
-    """Whether nothing is wanted that the head over the whole vocabulary gives."""
+    """Return whether nothing is wanted that the head over the whole vocabulary gives."""
     asked = config.return_logits or config.return_logprobs or not config.labels
     return config.labels_only and not asked
 
 
 def draws_alike(config: GenerateConfig) -> bool:
-    """Whether equal prompts have equal results: greedy, with a seed, or where nothing is drawn.
+    """Return whether equal prompts have equal results.
+
+    Greedy, with a seed, or where nothing is drawn.
 
     With `labels_alone` no token is drawn: the labels' probabilities know no temperature.
     """
@@ -262,9 +264,9 @@ def of_labels(result: ClassifyResult, trie: LabelTrie) -> ClassifyResult:
 def score_rows(
     model: ServedModel, prompts: Sequence[str], continuations: Sequence[str], check: Check
 ) -> tuple[list[ScoreRow], dict[int, CoreError]]:
-    """Tokenise each continuation behind its prompt; the errors of those that cannot be scored.
+    """Tokenise each continuation after its prompt; also return the errors of the unusable ones.
 
-    What ``check`` raises is an error of each pair that is not tokenised by then.
+    An error that ``check`` raises is the error of each pair that is not tokenised by then.
     """
     rows: list[ScoreRow] = []
     errors: dict[int, CoreError] = {}
@@ -331,8 +333,8 @@ def _continued(
     start, [path] = label_paths(head, continued, lambda: [tokenizer.encode(continuation)[lead:]])
     if start == 0 or not path:
         return RequestError(
-            f"The continuation {continuation!r:.60} adds no token of its own behind this prompt. "
-            "Give a longer prompt, or another continuation."
+            f"The continuation {continuation!r:.60} adds no token to this prompt. "
+            "Pass a longer prompt, or another continuation."
         )
 
     # The last token is scored and never fed.

@@ -1,4 +1,4 @@
-"""What the parts of this package need of a loaded model."""
+"""Interfaces of a loaded model that this package needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from core.types import Choice, ModelInfo
 from core_runtime.text.tokenizer import ServedTokenizer
 
 ENDLESS = 2**62
-"""As many tokens as anybody may want."""
+"""Number of tokens that is no limit in practice."""
 
 
 class Memory(NamedTuple):
@@ -20,7 +20,7 @@ class Memory(NamedTuple):
 
 
 class ServedModel(Protocol):
-    """What a load leaves, as far as requests look at it."""
+    """Loaded model, as far as requests need it."""
 
     @property
     def tokenizer(self) -> ServedTokenizer:
@@ -34,12 +34,12 @@ class ServedModel(Protocol):
 
     @property
     def own_context(self) -> int:
-        """The context that the model was made for; ``info`` has the one it was loaded with."""
+        """The context that the model was trained for; ``info`` has the one it was loaded with."""
         ...
 
     @property
     def choices(self) -> Sequence[Choice]:
-        """What was chosen at load, and why."""
+        """The settings chosen at load, with the reasons."""
         ...
 
     @property
@@ -49,14 +49,14 @@ class ServedModel(Protocol):
 
     @property
     def rotates(self) -> bool:
-        """Whether a generation goes on beyond the context."""
+        """True if a generation continues past the context limit."""
         ...
 
     def memory(self) -> Memory:
-        """What is held now, and the peak; from any thread."""
+        """Return the memory in use now, and the peak; from any thread."""
         ...
 
 
 def room(model: ServedModel, prompt_tokens: int) -> int:
-    """How many tokens may be drawn behind a prompt: one at least."""
+    """Return the number of tokens that may be drawn after a prompt: at least one."""
     return ENDLESS if model.rotates else max(1, model.info.context_length - prompt_tokens)

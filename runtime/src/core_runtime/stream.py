@@ -1,4 +1,4 @@
-"""What ``generate``, ``chat`` and ``submit`` return."""
+"""The stream that ``generate``, ``chat`` and ``submit`` return."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Self
 
 from core.errors import ModelError
-from core.streams import TokenStreamBase
+from core.kit.streams import TokenStreamBase
 from core.types import FinishReason, GenerateMetrics, Token
 from core_runtime.engine import Engine
 from core_runtime.request import End, Item, Request, Sink, reason_of
@@ -61,7 +61,7 @@ class RequestStream(TokenStreamBase):
         return self
 
     def next_token(self) -> Token:
-        """The next token, as soon as the engine has it. See `core.TokenStream`."""
+        """Return the next token, as soon as the engine has it. See `core.TokenStream`."""
         self.start()
         while not self._closed:
             with suppress(IndexError):
@@ -84,7 +84,7 @@ class RequestStream(TokenStreamBase):
 
     @property
     def metrics(self) -> GenerateMetrics:
-        """What this stream cost; all zero until it has ended."""
+        """Cost of this stream; all zero until it has ended."""
         return self._end.metrics if self._end else GenerateMetrics()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Work on other threads that goes on without the caller, or that the caller waits for alone."""
+"""Work on other threads, which continues without the caller, or which the caller waits for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Lock
 from typing import Generic, TypeVar
 
-from core.clock import Check, never_stop
+from core.kit.clock import Check, never_stop
 
 T = TypeVar("T")
 
@@ -18,7 +18,7 @@ LOOK_SECONDS = 0.1
 
 
 class Here(threading.local):
-    """What is true of the running thread; ``turn``: what its job holds, one job after another."""
+    """Thread-local state; ``turn`` is the lock held by the current job."""
 
     turn: AbstractContextManager[object] | None = None
 
@@ -57,7 +57,7 @@ def aside() -> Iterator[None]:
 
 
 def awaited(future: Future[T], check: Check) -> T:
-    """Wait for what a future brings. ``check`` may end that, and the future goes on alone."""
+    """Wait for the result of a future. ``check`` may end the wait; the future continues alone."""
     with aside():
         while True:
             with suppress(TimeoutError):
@@ -68,9 +68,9 @@ def awaited(future: Future[T], check: Check) -> T:
 
 
 def outlasting(job: Callable[[], T], check: Check) -> T:
-    """Run a job that nothing can stop on a thread of its own; it goes on when ``check`` raises.
+    """Run a job that cannot be stopped on a separate thread; it continues if ``check`` raises.
 
-    So it does behind an interrupt of the caller. The interpreter's end waits for it.
+    It also continues after an interrupt of the caller. The interpreter's end waits for it.
     """
     pool = ThreadPoolExecutor(1, thread_name_prefix="core-outlasting")
     future = begin(pool, job)

@@ -21,7 +21,7 @@ class Job:
     requests: tuple[Request, ...]
 
     def wanted(self) -> bool:
-        """Whether a request of it goes on; those that were interrupted are ended here."""
+        """Return whether a request of it continues; interrupted ones are ended here."""
         for request in self.requests:
             request.look()
         return any(not request.ended for request in self.requests)

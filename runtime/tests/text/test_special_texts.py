@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.chat import RenderedPrompt
+from core.kit.chat import RenderedPrompt
 from core_runtime.text.special_texts import SpecialTexts
 
 NAMED = ("<s>", "<|im_start|>", "<|im_end|>", "x", "[A]")

@@ -1,4 +1,4 @@
-"""What goes through the socket between a program and the process that renders its chat templates.
+"""Frames on the socket between a program and the process that renders its chat templates.
 
 A frame is one byte for its kind, eight for its length, and a text, in JSON where it asks.
 """
@@ -13,15 +13,15 @@ MAX_MEMORY_BYTES = 512 * 1024**2
 
 
 def framed(kind: bytes, text: bytes = b"") -> bytes:
-    """One frame."""
+    """Return one frame."""
     return kind + len(text).to_bytes(HEAD - 1, "big") + text
 
 
 def encoded(text: str) -> bytes:
-    """A text as bytes, lone surrogates too."""
+    """Return a text as bytes, lone surrogates too."""
     return text.encode(errors="surrogatepass")
 
 
 def decoded(text: bytes) -> str:
-    """The text again."""
+    """Return the text again."""
     return text.decode(errors="surrogatepass")

@@ -12,8 +12,8 @@ import weakref
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from core.clock import Check
 from core.errors import ChatTemplateError
+from core.kit.clock import Check
 from core.system.child_process import started
 from core_runtime.chat.frames import NO_MEMORY
 from core_runtime.chat.process import ProcessEnded, TemplateProcess
@@ -35,9 +35,9 @@ class TemplateProcesses:
         self._own()
 
     def ask(self, request: bytes, check: Check) -> tuple[bytes, str]:
-        """The kind and the text of an answer.
+        """Return the kind and the text of an answer.
 
-        Raises `ChatTemplateError` when there is none, `ProcessTooSlow`, and what ``check`` raises.
+        Raises `ChatTemplateError` without an answer, `ProcessTooSlow`, and like ``check``.
         """
         check()  # before, not within: a process that nobody waits for any more is killed
         process = self._taken(check)
@@ -57,7 +57,7 @@ class TemplateProcesses:
             ) from None
 
     def _asked(self, process: TemplateProcess, request: bytes, check: Check) -> tuple[bytes, str]:
-        """What this process answers; afterwards it is idle, or it has ended."""
+        """Return what this process answers; afterwards it is idle, or it has ended."""
         keep = False
         try:
             kind, text = process.ask(request, check)
@@ -71,7 +71,7 @@ class TemplateProcesses:
         return kind, text
 
     def _taken(self, check: Check) -> TemplateProcess:
-        """A process that is idle, or a new one, or the next one that is idle."""
+        """Return a process that is idle, or a new one, or the next one that is idle."""
         if os.getpid() != self._pid:
             self._own()
         end = time.monotonic() + _PATIENCE_SECONDS
@@ -102,5 +102,5 @@ _shared: weakref.WeakValueDictionary[str, TemplateProcesses] = weakref.WeakValue
 
 
 def shared_processes() -> TemplateProcesses:
-    """The processes of this program; they end when nobody holds them any more."""
+    """Return the processes of this program; they end when nobody holds them any more."""
     return _shared.setdefault("", TemplateProcesses())

@@ -19,8 +19,8 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import TypeVar
 
-from core.clock import Check
 from core.errors import ChatTemplateError
+from core.kit.clock import Check
 from core.system.child_process import Child, above_standard
 from core_runtime.chat.frames import ASKED, FAILED, HEAD, NO_MEMORY, PROMPT, READY, decoded, framed
 
@@ -106,7 +106,10 @@ class TemplateProcess:
         return bytes(found)
 
     def _moved(self, move: Callable[[], T], check: Check) -> T:
-        """What ``move`` has moved. Ticks are counted, for a machine that sleeps is not silent."""
+        """Return what ``move`` has moved.
+
+        Ticks are counted, for a machine that sleeps is not silent.
+        """
         for _ in range(int(_SILENCE_SECONDS / _TICK_SECONDS)):
             check()
             try:
@@ -163,7 +166,10 @@ def _start() -> tuple[socket.socket, subprocess.Popen[bytes]]:
 
 
 def _interpreter() -> str:
-    """The interpreter that multiprocessing would start, where that is in use; else this one."""
+    """Return the interpreter that multiprocessing would start, where that is in use.
+
+    Else this one.
+    """
     spawn = sys.modules.get("multiprocessing.spawn")
     name = os.fsdecode((spawn.get_executable() if spawn else sys.executable) or "")
     if not name:
@@ -174,7 +180,7 @@ def _interpreter() -> str:
 
 
 def _folders() -> list[str]:
-    """Where the process finds what it imports, behind the standard library."""
+    """Return the folders of the process's imports, after the standard library's."""
     found = []
     for name in ("core_runtime", "jinja2", "markupsafe"):
         spec = find_spec(name)
@@ -185,7 +191,7 @@ def _folders() -> list[str]:
 
 
 def _above_standard(end: socket.socket) -> socket.socket:
-    """The socket with a descriptor that nobody takes for stdin, stdout or stderr."""
+    """Return the socket with a descriptor that nobody takes for stdin, stdout or stderr."""
     if end.fileno() > 2:
         return end
     return socket.socket(fileno=above_standard(end.detach()))

@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
-from core.chat import RenderedPrompt, render, unread_variable
-from core.clock import Check, never_stop
 from core.errors import ChatTemplateError
+from core.kit.chat import RenderedPrompt, render, unread_variable
+from core.kit.clock import Check, never_stop
 from core.messages import checked_conversation
 from core.options import GenerateConfig
 from core.types import Conversation, Message
@@ -75,7 +75,7 @@ class Template:
                 self._reads = frozenset(map(str, json.loads(self._asked(check, names=True))))
             except (ValueError, TypeError):
                 raise ChatTemplateError(
-                    "The process that renders the model's chat template spoke nonsense."
+                    "The process that renders the model's chat template sent an invalid answer."
                 ) from None
         for name in names:
             if name not in self._reads:
@@ -132,7 +132,7 @@ def check_length(
 def compile_template(
     source: str, variables: Mapping[str, str], check: Check = never_stop
 ) -> Template:
-    """A template that can be parsed. Raises `ChatTemplateError` for one that cannot."""
+    """Return a template that can be parsed. Raises `ChatTemplateError` for one that cannot."""
     template = Template(source, variables)
     template.compile(check)
     return template
@@ -141,7 +141,7 @@ def compile_template(
 class ChatPrompts:
     """The chat prompts of one model, rendered and tokenised. Safe to use from several threads.
 
-    ``template``: its source, None where there is none. ``variables``: ``bos_token`` and the like.
+    ``template``: its source, or None. ``variables``: ``bos_token`` and similar ones.
     ``special``: the ids of the special tokens, by their texts.
     """
 
@@ -185,7 +185,9 @@ class ChatPrompts:
         self._template = None
 
     def encode(self, prompt: RenderedPrompt, tokenise: Tokenise) -> list[int]:
-        """The token ids of a prompt; what the template wrote as special tokens is special, no more.
+        """Return the token ids of a prompt.
+
+        Only special tokens written by the template are special.
 
         ``tokenise`` gives the ids of plain texts, without a BOS; a text may be empty.
         """
@@ -200,7 +202,7 @@ class ChatPrompts:
         if self._source is None:
             raise ChatTemplateError(
                 "The model has no chat template, and its family has no known chat format. "
-                "Use generate or classify with a prompt of your own."
+                "Use generate or classify with your own prompt."
             )
         template = self._template
         if template is None:  # two threads may both compile it: either result will do

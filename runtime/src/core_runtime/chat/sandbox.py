@@ -37,7 +37,7 @@ class TemplateFailed(Exception):
 
 @lru_cache(maxsize=16)
 def compiled(source: str) -> Template:
-    """The template as Python's code. Raises `TemplateFailed`."""
+    """Return the template as Python's code. Raises `TemplateFailed`."""
     try:
         return _Environment().from_string(source)
     except MemoryError:
@@ -65,7 +65,9 @@ def rendered(
     now: datetime,
     asks: bool = True,
 ) -> str:
-    """The text of a conversation, ``now`` being what the clock shows. Raises `TemplateFailed`.
+    """Return the text of a conversation, ``now`` being what the clock shows.
+
+    Raises `TemplateFailed`.
 
     ``asks``: it ends where the assistant's next turn begins, and with the last message otherwise.
     """
@@ -133,7 +135,9 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 def _result_size(operator: str, left: Any, right: Any) -> int:
-    """How many items (of a string or list) or bits (of a whole number) ``*`` or ``**`` makes."""
+    """Return how many items (of a string or list) or bits (of a whole number) ``*`` or ``**``
+    makes.
+    """
     if isinstance(left, int) and isinstance(right, int):
         bits = left.bit_length()
         return bits * right if operator == "**" else bits + right.bit_length()

@@ -1,7 +1,7 @@
 """The process that renders chat templates, with little memory and no way to anything else.
 
 `core_runtime.chat.process` starts it and speaks with it through descriptor 0
-(`core_runtime.chat.frames`). What runs here is untrusted: this process limits itself before it
+(`core_runtime.chat.frames`). Templates are untrusted: this process limits itself before it
 reads its first request, and is killed from outside when nobody waits for its answer any more.
 """
 

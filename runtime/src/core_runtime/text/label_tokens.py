@@ -1,11 +1,12 @@
-"""The tokens of each label behind each prompt, tokenised once per distinct prompt end."""
+"""The tokens of each label after each prompt, tokenised once per distinct prompt end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from core.labels import (
+from core.errors import LabelError
+from core.kit.labels import (
     LabelTrie,
     Path,
     build_trie,
@@ -19,12 +20,14 @@ from core_runtime.text.tokenizer import ContinuingTokenizer
 # A token that spans the border between prompt and label reaches back one token, in rare cases
 # two; what stands further back cannot change how the label is tokenised.
 _TAIL = 8
+MOST_TOKENS = 256
+"""Limit for one label: the trie of a longer one takes gigabytes, and cannot be cancelled."""
 _TOGETHER = 2048  # texts that are tokenised at once: the library takes 2 KB for each
 
 
 @dataclass(frozen=True, slots=True)
 class LabelQuestion:
-    """One row's labels: they begin behind its first ``anchor`` tokens."""
+    """One row's labels: they begin after its first ``anchor`` tokens."""
 
     anchor: int
     trie: LabelTrie
@@ -39,7 +42,7 @@ Lead = str
 
 @dataclass(frozen=True, slots=True)
 class _Learnt:
-    """Labels behind the tail of a prompt: they begin ``back`` tokens before its end."""
+    """Labels after the tail of a prompt: they begin ``back`` tokens before its end."""
 
     text: str
     back: int
@@ -63,9 +66,9 @@ class LabelTokens:
     def behind(
         self, prompts: Sequence[str], ids: Sequence[Sequence[int]]
     ) -> Iterator[LabelQuestion]:
-        """The labels' question for each prompt, of which ``ids`` are the tokens.
+        """Yield the labels' question for each prompt, of which ``ids`` are the tokens.
 
-        Raises `LabelError` when two labels cannot be told apart behind one of them.
+        Raises `LabelError` if two labels have the same tokens after one of them.
         """
         # Each prompt end that was not seen before is learnt, many at once.
         cut = self._tokenizer.last_cut if len(prompts) > 1 else _nowhere  # one shares with nobody
@@ -94,7 +97,7 @@ class LabelTokens:
         return lead
 
     def _tail(self, prompt: str, cut: int, tokens: Sequence[int]) -> Tail:
-        """The end of a prompt that decides about its labels; ``()`` if that is all of it."""
+        """Return the end of a prompt that decides about its labels; ``()`` if that is all of it."""
         if cut:
             return prompt[cut:]
         return tuple(tokens[-_TAIL:]) if len(tokens) > _TAIL + self._lead else ()
@@ -128,8 +131,14 @@ class LabelTokens:
     def _question(
         self, texts: Sequence[str], ids: Sequence[int], continued: Sequence[Sequence[int]]
     ) -> LabelQuestion:
-        """The question about labels with these texts, behind a prompt with these tokens."""
+        """Return the question about labels with these texts, after a prompt with these tokens."""
         anchor, paths = label_paths(ids, continued, lambda: self._alone(texts))
+        for label, path in zip(self._labels, paths, strict=True):
+            if len(path) > MOST_TOKENS:
+                raise LabelError(
+                    f"The label {label!r:.60} has {len(path)} tokens, and the limit is "
+                    f"{MOST_TOKENS}. Use a short label, or score() for long continuations."
+                )
         key = tuple(paths)
         if key not in self._tries:
             self._tries[key] = build_trie(self._labels, paths)

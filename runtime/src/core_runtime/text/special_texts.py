@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import cached_property
 
-from core.chat import RenderedPrompt
+from core.kit.chat import RenderedPrompt
 
 # What ends a turn or a text in known families, whatever the files say: many checkpoints name only
 # one of several. <|endoftext|> may also be the BOS, the pad or the unknown token (GPT-2, Qwen,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from core.clock import Check
+from core.kit.clock import Check
 from core_runtime.text.tokenizer import ContinuingTokenizer
 from core_runtime.threads import outlasting
 
@@ -27,26 +27,26 @@ class Tokenising:
         self._tokenizer, self._check = tokenizer, check
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a prompt, with BOS where the model has one."""
+        """Return the ids of a prompt, with BOS if the model has one."""
         if len(text) > _BLOCK:
             return outlasting(partial(self._tokenizer.encode, text), self._check)
         return self._tokenizer.encode(text)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode` for many texts."""
+        """Do `encode` for many texts."""
         return self._in_blocks(
             list(map(len, texts)), lambda some: self._tokenizer.encode_batch(texts[some])
         )
 
     def encode_continued(self, prompt: str, continuations: Sequence[str]) -> list[list[int]]:
-        """Ids of the prompt with each continuation behind it."""
+        """Return the ids of the prompt with each continuation appended."""
         return self._in_blocks(
             [len(prompt) + len(continuation) for continuation in continuations],
             lambda some: self._tokenizer.encode_continued(prompt, continuations[some]),
         )
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, special tokens left out."""
+        """Return the text of ids, special tokens left out."""
         return self._tokenizer.decode(ids)
 
     def last_cut(self, text: str) -> int:

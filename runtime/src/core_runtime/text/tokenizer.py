@@ -1,13 +1,13 @@
-"""What the parts of this package need of a model's tokenizer."""
+"""Interfaces of a model's tokenizer that this package needs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from core.chat import RenderedPrompt
+from core.kit.chat import RenderedPrompt
+from core.kit.text_stream import Detokenizer
 from core.options import GenerateConfig
-from core.text_stream import Detokenizer
 from core.types import Conversation
 from core_runtime.text.special_texts import SpecialTexts
 
@@ -16,19 +16,19 @@ class ContinuingTokenizer(Protocol):
     """A tokenizer, as far as finding a label's tokens needs it."""
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a prompt, with BOS where the model has one."""
+        """Return the ids of a prompt, with BOS if the model has one."""
         ...
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode` for many texts."""
+        """Do `encode` for many texts."""
         ...
 
     def encode_continued(self, prompt: str, continuations: Sequence[str]) -> list[list[int]]:
-        """Ids of the prompt with each continuation behind it."""
+        """Return the ids of the prompt with each continuation appended."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, special tokens left out."""
+        """Return the text of ids, special tokens left out."""
         ...
 
     def last_cut(self, text: str) -> int:
@@ -52,7 +52,9 @@ class ServedTokenizer(ContinuingTokenizer, Protocol):
         ...
 
     def fewest_tokens(self, text: str) -> int:
-        """How many tokens a text has at least, from its length alone; 0 where that tells nothing.
+        """Return how many tokens a text has at least, from its length alone.
+
+        0 where that tells nothing.
 
         Mostly its bytes, divided by those of the longest token: where no byte is dropped or joined
         with others into one unknown token, and no normalizer shortens the text.
@@ -69,5 +71,5 @@ class ServedTokenizer(ContinuingTokenizer, Protocol):
         ...
 
     def detokenizer(self, prompt: Sequence[int]) -> Detokenizer:
-        """The text of tokens that continue a prompt, as they come."""
+        """Return the text of tokens that continue a prompt, as they come."""
         ...

@@ -1,0 +1,1 @@
+"""``infer-cli bench``: load models, measure them in turns, show the results."""

@@ -1,0 +1,72 @@
+"""``infer-cli calibrate``: a task file with calibrated probabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from core_cli import settings
+from core_cli.rows import flags
+
+METHODS = ("batch", "content-free", "pmi", "temperature", "isotonic")
+
+
+@click.command()
+@settings.optional_model_option
+@flags.of_examples
+@click.option("--gold", metavar="FIELD", help="Input field with the gold label.")
+@click.option(
+    "--task", type=flags.FILE, help="Start from a task file, instead of --template and --labels."
+)
+@click.option("--template", help=r"Prompt template; {text} is filled in, \n is a newline.")
+@click.option("--template-file", type=flags.FILE, help="Read the template from FILE.")
+@click.option("--labels", metavar="A,B,C", help="Comma-separated labels.")
+@click.option("--labels-file", type=flags.FILE, help="Read labels from FILE, one per line.")
+@click.option(
+    "--label-prefix", help="Text between prompt and label. [default: a space, if it fits]"
+)
+@click.option(
+    "--method",
+    "methods",
+    type=click.Choice(METHODS),
+    multiple=True,
+    help="Calibration method: one prior (content-free, batch, pmi) and, with --gold, one fit "
+    "(temperature, isotonic). [default: content-free; with --gold also temperature]",
+)
+@click.option(
+    "--strength",
+    type=click.FloatRange(0, 2),
+    help="Weight of the prior. [default: 0.75 for batch, 0.6 for content-free, 1 for pmi]",
+)
+@click.option(
+    "--error-rate",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Target error rate of the accepted labels, at 95% confidence. Needs --gold.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=flags.OUTPUT_FILE,
+    required=True,
+    metavar="TASK",
+    help="Task file to write.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a TASK that infer-cli wrote.")
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Report the backend and settings chosen, with reasons, on stderr.",
+)
+@settings.load_options
+def calibrate(**given: Any) -> None:
+    """Calibrate label probabilities and save them as a task file.
+
+    Raw probabilities depend heavily on the prompt's wording. Without gold labels, a prior is
+    subtracted (content-free, batch, pmi). With gold labels for a few hundred rows (--gold), a
+    temperature or an isotonic map is fitted too. Use the file with classify --task TASK.
+    """
+    from core_cli.tasks import calibrating
+
+    calibrating.run(given)

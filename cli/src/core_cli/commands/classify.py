@@ -1,0 +1,168 @@
+"""``infer-cli classify``: labels, or next tokens, for many texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core_cli import output, settings
+from core_cli.rows import asking, checks, flags
+
+if TYPE_CHECKING:
+    from core.options import GenerateConfig
+    from core_cli.loading import Loaded
+
+
+@click.command()
+@flags.of_rows
+@click.option("--labels", metavar="A,B,C", help="Comma-separated labels.")
+@click.option("--labels-file", type=flags.FILE, help="Read labels from FILE, one per line.")
+@click.option(
+    "--label-prefix", help="Text between prompt and label. [default: a space, if it fits]"
+)
+@click.option(
+    "--labels-only",
+    is_flag=True,
+    help="Write only the label, without probabilities; faster with many long labels.",
+)
+@click.option(
+    "--task",
+    type=flags.FILE,
+    help="Take prompt, labels, calibration and, without -m, the model from a task file.",
+)
+@click.option("--head", type=flags.FILE, help="Use a classifier head written by learn.")
+@click.option(
+    "--min-margin", type=click.FloatRange(0, 1), help='Report "unsure" if the margin is below this.'
+)
+@click.option(
+    "--gold",
+    metavar="FIELD",
+    help="Input field with the gold label, or labels; adds the accuracy to the summary.",
+)
+@click.option(
+    "--plot",
+    type=flags.OUTPUT_FILE,
+    metavar="FILE",
+    help="Plot the results of --gold to FILE (SVG).",
+)
+@flags.of_output
+@settings.sampling_options
+@settings.load_options
+def classify(**given: Any) -> None:
+    """Label texts, or predict the next token.
+
+    The label that is most likely to follow the prompt is chosen. Rows are arguments, come from
+    -i FILE (text, JSON lines, a JSON array, CSV, TSV, Parquet) or are piped to stdin. Results keep
+    the input order. With -o OUT progress is saved, and --resume continues an interrupted run.
+    Failed rows are reported, and the exit code is then 5.
+    """
+    if given["labels_only"]:
+        _refuse_with_labels_only(given)
+    if given["task"] or given["head"]:
+        _classify_as(given)
+        return
+    checks.refuse(given)
+    labels = settings.parse_labels(given["labels"], given["labels_file"])
+    if given["min_margin"] is not None and not labels:
+        raise click.UsageError("--min-margin requires --labels.")
+    if given["gold"] and not labels:
+        raise click.UsageError("--gold requires --labels.")
+    if given["plot"] and not given["gold"]:
+        raise click.UsageError("--plot requires --gold FIELD.")
+    _warn(labels)
+    asking.warn_of_file(given["prompts"])
+    _classify(given, labels)
+
+
+def _refuse_with_labels_only(given: dict[str, Any]) -> None:
+    """Raise `click.UsageError` for flags that need more than the label."""
+    for name in ("task", "head", "min_margin"):
+        if given[name] is not None:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} requires label probabilities, which --labels-only "
+                "does not compute. Remove one of the two."
+            )
+    if not (given["labels"] or given["labels_file"]):
+        raise click.UsageError("--labels-only requires --labels.")
+
+
+def _classify_as(given: dict[str, Any]) -> None:
+    """Classify with a task or head file; a task may also name the model."""
+    from core_cli.jobs.run import run
+    from core_cli.tasks import asking as files
+    from core_cli.tasks import heads
+
+    if given["head"]:
+        question = heads.question_of(given)
+    else:
+        task = files.task_of(given)
+        question = files.of_task(task)
+        given["model"] = given["model"] or task.model or None
+    checks.refuse(given)
+    if given["plot"] and not given["gold"]:
+        raise click.UsageError("--plot requires --gold FIELD.")
+    if given["plot"] and question.mode == "many":
+        raise click.UsageError(
+            "--plot supports one label per row; this task is multi-label. Remove --plot."
+        )
+    run(given, files.work_of(question, given["min_margin"]))
+
+
+def _warn(labels: Sequence[str]) -> None:
+    """Warn about valid but probably unintended input."""
+    if len(labels) == 1:
+        advice = " Separate labels with commas." if " " in labels[0] else ""
+        output.warn(
+            f"only one label is given ({labels[0]!r}), so it gets all the probability.{advice}"
+        )
+
+
+def _classify(given: dict[str, Any], labels: tuple[str, ...]) -> None:
+    from core.options import GenerateConfig
+    from core.protocols import Capability
+    from core_cli.jobs.run import Task, run
+    from core_cli.rows.answering import answering
+    from core_cli.writing import answers
+
+    options = settings.given(given, (*settings.SAMPLING, "label_prefix"))
+    options |= settings.template_config(given)
+    config = GenerateConfig(labels=labels, labels_only=given["labels_only"], **options)
+    if config.labels_only:
+        kind = answers.labels_alone()
+    else:
+        kind = answers.labelled(given["min_margin"]) if labels else answers.next_tokens()
+    run(
+        given,
+        Task(
+            command="classify",
+            needed=Capability.CLASSIFY,
+            config=config,
+            kind=kind,
+            ask=lambda loaded: loaded.model.classify,
+            generate=answering,
+            fitted=_with_logprobs,
+            room=lambda loaded: _longest(loaded, labels),
+            labelled=config if labels else None,
+        ),
+    )
+
+
+def _with_logprobs(loaded: Loaded, config: GenerateConfig) -> GenerateConfig:
+    """Return the config, asking for the next token's log-probability if the backend offers it."""
+    from dataclasses import replace
+
+    from core.protocols import Capability
+
+    offered = Capability.LOGPROBS in loaded.capabilities and not config.labels_only
+    return replace(config, return_logprobs=True) if offered else config
+
+
+def _longest(loaded: Loaded, labels: Sequence[str]) -> int:
+    """Return the tokens that a prompt leaves for the longest label, with some to join them."""
+    from core.extensions import Tokenizing
+
+    model = loaded.model
+    sizes = [len(model.encode(label)) for label in labels] if isinstance(model, Tokenizing) else []
+    return max(sizes, default=1) + 2

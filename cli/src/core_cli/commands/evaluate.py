@@ -1,0 +1,133 @@
+"""``infer-cli eval``: accuracy and speed on a file of questions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from core_cli import output, reports, settings
+from core_cli.reading.forms import FORMS
+from core_cli.rows import flags
+
+
+@click.command("eval")
+@settings.optional_model_option
+@click.option(
+    "-i", "--input", "file", type=flags.FILE_OR_STDIN, help="Read items from FILE; - is stdin."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["auto", *FORMS]),
+    default="auto",
+    help="Input format; auto detects it by name and content. [default: auto]",
+)
+@click.option("--field", help="Input field with the question. [default: question, ctx, ...]")
+@click.option(
+    "--answer-field", help="Input field with the correct answer. [default: answer, label, ...]"
+)
+@click.option(
+    "--choices-field", help="Input field with the answer choices. [default: choices, endings, ...]"
+)
+@click.option("--id-field", help="Input field with the item id. [default: custom_id or id]")
+@click.option(
+    "--limit", type=click.IntRange(1), metavar="N", help="Process only the first N items."
+)
+@click.option("--few-shot", type=flags.FILE, help="File of examples to prepend to each item.")
+@click.option("--shots", type=click.IntRange(1), metavar="N", help="Use only the first N examples.")
+@click.option(
+    "--template",
+    help=r"Prompt template; {question}, {choices}, other {field}s are filled in, \n is a newline.",
+)
+@click.option("--template-file", type=flags.FILE, help="Read the template from FILE.")
+@click.option(
+    "--answer-prefix", help="Text between prompt and answer. [default: a space, if it fits]"
+)
+@click.option(
+    "--letters", is_flag=True, help="Score the letters of the choices instead of their texts."
+)
+@click.option("--chat", is_flag=True, help="Use the model's chat template.")
+@click.option("-s", "--system", help="System message; implies --chat.")
+@settings.template_options
+@click.option(
+    "--metric",
+    type=click.Choice(["exact", "numeric", "choice"]),
+    help="How answers are scored. [default: choice if items have choices, else exact]",
+)
+@click.option(
+    "--extract", metavar="REGEX", help="Score only the last match of REGEX in the answer."
+)
+@click.option("--ignore-case", is_flag=True, help="Ignore case with --metric exact.")
+@click.option("--ignore-punctuation", is_flag=True, help="Ignore punctuation with --metric exact.")
+@click.option(
+    "--gen-batch-size",
+    type=flags.Numbers(),
+    default=(),
+    help="Batch size; with several, runs are interleaved and timed.",
+)
+@click.option(
+    "--num-samples", type=click.IntRange(1), default=1, help="Samples per item. [default: 1]"
+)
+@click.option("--pass-at", type=flags.Numbers(), default=(), help="Report pass@K for these K.")
+@click.option(
+    "--fail-under",
+    type=click.FloatRange(0, 1),
+    metavar="SHARE",
+    help="Exit with 1 if the accuracy (with --compare: the agreement) is below SHARE.",
+)
+@click.option(
+    "--from", "saved", type=flags.FILE, help="Recompute the metrics of a saved evaluation."
+)
+@click.option(
+    "--compare",
+    nargs=2,
+    metavar="A B",
+    help="Compare two saved evaluations, models or settings NAME=VALUE (model, backend, "
+    "template, adapter-path, system).",
+)
+@settings.answer_options
+@flags.of_output
+@settings.sampling_options
+@settings.load_options
+def evaluate(**given: Any) -> None:
+    """Measure accuracy on a file of questions.
+
+    Items (JSON lines, a JSON array, CSV, TSV, Parquet) have a question, an answer and, for multiple
+    choice, its choices. The choice that is most likely to follow the prompt is selected; other
+    answers are generated and compared as words, or by the number in them. stderr reports the
+    accuracy with its 95% interval, and the speed; each item is written with its score to stdout,
+    or to -o OUT.
+    """
+    if given["compare"]:
+        from core_cli.evaluation.comparing import compare
+
+        if given["output"] or given["saved"]:
+            raise click.UsageError("--compare cannot be combined with -o or --from.")
+        compare(given)
+    elif given["saved"]:
+        _reckon(given)
+    else:
+        from core_cli.evaluation import running
+
+        running.evaluate(given)
+
+
+def _reckon(given: dict[str, Any]) -> None:
+    from core_cli.evaluation.running import check_accuracy
+    from core_cli.evaluation.saved import reckon
+
+    if given["file"] or given["output"]:
+        raise click.UsageError(
+            "--from reads a saved evaluation and cannot be combined with -i or -o."
+        )
+    reports.check(given["report"])
+    marks = reckon(given["saved"], given["pass_at"])
+    if given["as_json"]:
+        output.write_json(marks.to_dict())
+    else:
+        marks.tell()
+    if given["report"]:
+        reports.save(given["report"], marks.to_dict())
+    if given["fail_under"] is not None:
+        check_accuracy(marks, given["fail_under"])

@@ -1,0 +1,154 @@
+"""``infer-cli info``: a model's metadata, and the backend that would load it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core.system.visible import visible
+from core_cli import completion, exits, output, settings
+
+if TYPE_CHECKING:
+    from core.types import DiscoveredModel
+    from core_cli.loading import Loaded
+
+
+# Names of facts in the output for people.
+_WORDS = {
+    "model_type": "model type",
+    "num_files": "files",
+    "context_length": "context length",
+    "num_layers": "layers",
+    "hidden_size": "hidden size",
+    "vocab_size": "vocabulary",
+}
+
+
+@click.command()
+@click.argument("given", metavar="[MODEL]", required=False, shell_complete=completion.models)
+@settings.optional_model_option
+@settings.load_options
+@click.option("--load", "wanted", is_flag=True, help="Load the model and show the settings chosen.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+def info(given: str | None, wanted: bool, as_json: bool, **flags: Any) -> None:
+    """Show a model's metadata and the backend that would load it.
+
+    Exits with 4 and the reasons if no backend can load it.
+    """
+    from core.models.names import located
+    from core.models.stores import model_at
+    from core.options import LoadConfig
+    from core_cli.commands.facts import facts_of
+    from core_cli.loading import load
+
+    model = settings.one_model(given, flags)
+    config = settings.load_config(flags)
+    if not wanted and config != LoadConfig(backend=config.backend):
+        raise click.UsageError("Load options require --load.")
+    place = located(model)
+    location, found = place.path, place.described(model_at(place.path))
+    facts = facts_of(location, found, config.backend) | _backend(location, found, config.backend)
+    if wanted and facts["backend"] is not None:
+        loaded = load(model, config)
+        with loaded.model:
+            facts["loaded"] = _loaded(loaded)
+    if as_json:
+        output.write_json(facts)
+    else:
+        output.write_text("".join(_lines(facts)))
+    if facts["backend"] is None:
+        raise click.exceptions.Exit(exits.BACKEND)
+
+
+def _backend(path: str, found: DiscoveredModel | None, name: str) -> dict[str, Any]:
+    """Return the backend chosen, the reason, and why backends of higher priority were skipped."""
+    from core.errors import ModelAccessError
+    from core.models.damage import NO_PERMISSION
+    from core.registry import REGISTRY
+    from core_cli.loading import choose
+
+    # The verdict of discover, which looks at the files as well.
+    verdict = REGISTRY.verdict(path, found)
+    problem = found.problem if found else ""
+    if problem == NO_PERMISSION:
+        raise ModelAccessError(verdict.reason)
+    able = [each for each in verdict.backends if name in ("", each)]
+    if not able and (problem or not name):
+        unloadable: dict[str, Any] = {
+            "backend": None,
+            "backends": (),
+            "problem": verdict.why_nobody,
+        }
+        return {**unloadable, "reason": verdict.reason, "skipped": {}}
+
+    choice = choose(path, name)
+    return {
+        "backend": choice.backend.name,
+        "backends": verdict.backends,
+        "problem": None,
+        "reason": choice.reason,
+        "skipped": dict(choice.skipped),
+    }
+
+
+def _loaded(loaded: Loaded) -> dict[str, Any]:
+    import msgspec
+
+    return {
+        "seconds": loaded.seconds,
+        "info": msgspec.to_builtins(loaded.model.info),
+        "choices": msgspec.to_builtins(loaded.choices()),
+    }
+
+
+def _lines(facts: dict[str, Any]) -> Iterator[str]:
+    for name, value in facts.items():
+        # Composite values get one line per part.
+        if name == "skipped":
+            for backend, reason in value.items():
+                yield _line(f"not {backend}", reason)
+        elif name == "loaded":
+            yield from _lines(value["info"])
+            for choice in value["choices"]:
+                yield _line(choice["name"], f"{choice['value']} ({choice['reason']})")
+            yield _line("loaded in", f"{value['seconds']:.2f} s")
+
+        # Facts that share a line, and facts with another name.
+        elif name == "quant_bits":
+            yield _line("quantisation", _quantisation(facts))
+        elif name in ("quantisation", "quant_group"):
+            continue
+        elif name == "backends":
+            if value[1:] or (value and facts["backend"] is None):
+                yield _line("loaded by", ", ".join(value))
+        elif name == "parts":
+            for kind, use in value.items():
+                yield _line(kind, use)
+        elif name == "problem":
+            if value is not None:
+                yield _line("problem", value)
+        elif name == "size_bytes":
+            yield _line("size", "-" if value is None else output.human_size(value))
+        else:
+            yield _line(_WORDS.get(name, name.replace("_", " ")), _said(value))
+
+
+def _said(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def _quantisation(facts: dict[str, Any]) -> str:
+    """Return ``Q4_K_M (4 bits, in groups of 256)``, or the type of unquantised weights."""
+    bits, group = facts["quant_bits"], facts["quant_group"]
+    name = facts.get("quantisation")
+    if not bits:
+        return name or ("-" if bits is None or facts.get("problem") else "none")
+    told = f"{bits} bits, in groups of {group}" if group else f"{bits} bits"
+    return f"{name} ({told})" if name else told
+
+
+def _line(name: str, value: str) -> str:
+    """Return a line for a name and a value; further lines of the value are indented."""
+    return f"{name + ':':<18}" + ("\n" + 18 * " ").join(map(visible, value.split("\n"))) + "\n"

@@ -1,0 +1,79 @@
+"""``infer-cli tune``: the best prompt, words and level, as a table and a task file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from core_cli import settings
+from core_cli.rows import flags
+
+
+@click.command()
+@settings.optional_model_option
+@flags.of_examples
+@click.option("--gold", metavar="FIELD", help="Input field with the gold label.")
+@click.option(
+    "--template",
+    "templates",
+    multiple=True,
+    help=r"Prompt template with {text} to try. Repeatable.",
+)
+@click.option(
+    "--templates", "template_list", type=flags.FILE, help="Read templates from FILE, one per line."
+)
+@click.option(
+    "--task", "tasks", type=flags.FILE, multiple=True, help="Task file to try. Repeatable."
+)
+@click.option("--labels", metavar="A,B,C", help="Comma-separated labels.")
+@click.option("--labels-file", type=flags.FILE, help="Read labels from FILE, one per line.")
+@click.option(
+    "--label-prefix", help="Text between prompt and label. [default: a space, if it fits]"
+)
+@click.option(
+    "--words",
+    multiple=True,
+    metavar="LABEL=A,B",
+    help="Also try these words for LABEL. Repeatable.",
+)
+@click.option(
+    *("--level", "levels"),
+    type=click.Choice(["raw", "L0", "L1", "L2"]),
+    multiple=True,
+    help="Calibration level to try. Repeatable. [default: all available]",
+)
+@click.option(
+    "--error-rate",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Target error rate of the accepted labels, at 95% confidence; half of the rows are set "
+    "aside to find the threshold.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=flags.OUTPUT_FILE,
+    metavar="TASK",
+    help="Task file to write for the best candidate.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a TASK that infer-cli wrote.")
+@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Report the backend and settings chosen, with reasons, on stderr.",
+)
+@settings.load_options
+def tune(**given: Any) -> None:
+    """Compare prompt templates and save the best as a task file.
+
+    Each template is tried with the labels as they are and with --words, at each calibration level.
+    With gold labels (--gold), the most accurate is chosen on held-out rows, and its expected
+    accuracy is estimated by nested cross-validation. Without them, the choice rests on weaker
+    signals. With --gold, the accuracy that learn would reach (L2) is shown for comparison. Use the
+    file with classify --task TASK.
+    """
+    from core_cli.tasks import tuning
+
+    tuning.run(given)

@@ -1,0 +1,1 @@
+"""``infer-cli eval``: run, score, recompute and compare evaluations."""

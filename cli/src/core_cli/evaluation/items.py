@@ -1,0 +1,115 @@
+"""Items read from the rows of a file, and few-shot examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core.errors import EvaluationError
+from core_cli import output
+from core_cli.reading import source
+from core_cli.reading.fields import Fields
+from core_cli.reading.row import InputError, MissingFieldError, Row
+from core_tasks.evaluation.items import QUESTIONS, Item, Names
+from core_tasks.evaluation.prompts import told_by
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LOOKED_AT = 32  # rows to search for the first valid item, which decides the kind
+
+
+def names_of(flags: Mapping[str, Any]) -> Names:
+    """Return the names of a record's fields, as the flags give them."""
+    return Names(flags["field"], flags["answer_field"], flags["choices_field"])
+
+
+def fields_of(flags: Mapping[str, Any]) -> Fields:
+    """Return the fields for the row readers; a row's text is its question."""
+    return Fields(flags["field"], flags["id_field"], usual=QUESTIONS)
+
+
+def item_of(row: Row, names: Names) -> Item:
+    """Return the item in a row. Raises `InputError` for a row that is not an item."""
+    if row.error is not None:
+        raise row.error
+    try:
+        return names.item(row.fields)
+    except EvaluationError as error:
+        raise InputError(f"{row.place}: {error}") from None
+
+
+def first_of(flags: Mapping[str, Any]) -> Item | None:
+    """Return the first valid item of a file; None for stdin, which can be read only once.
+
+    Raises `click.UsageError` for a file without items.
+    """
+    if flags["file"] in (None, "-"):
+        return None
+    found: list[Exception] = []
+    for row in _rows(flags["file"], flags, _LOOKED_AT):
+        try:
+            return item_of(row, names_of(flags))
+        except (InputError, MissingFieldError) as error:
+            found.append(error)
+    if not found:
+        raise click.UsageError(f"{flags['file']} contains no items.")
+    raise click.UsageError(
+        f"{flags['file']} has no items in its first {output.counted(len(found), 'row')}: "
+        f"{found[0]} Select the fields with --field, --answer-field and --choices-field."
+    )
+
+
+def examples_of(flags: Mapping[str, Any]) -> tuple[Item, ...]:
+    """Return the first ``--shots`` examples of ``--few-shot``.
+
+    Raises `click.UsageError` for too few.
+    """
+    name, wanted = flags["few_shot"], flags["shots"]
+    if name is None:
+        if wanted:
+            raise click.UsageError("--shots requires --few-shot FILE.")
+        return ()
+    try:
+        found = [item_of(row, names_of(flags)) for row in _rows(name, flags, wanted)]
+    except InputError as error:
+        raise click.UsageError(f"--few-shot {name}: {error}") from None
+    if not found or (wanted and len(found) < wanted):
+        raise click.UsageError(
+            f"{name} has only {output.counted(len(found), 'example')}; --shots is {wanted}."
+            if found
+            else f"{name} contains no examples."
+        )
+    return tuple(found)
+
+
+def warn_of_examples(flags: Mapping[str, Any], examples: Sequence[Item]) -> None:
+    """Warn before the work of items that are among the examples."""
+    if not examples or flags["file"] in (None, "-"):
+        return
+    held, told = 0, {told_by(example) for example in examples}
+    for row in _rows(flags["file"], flags, flags["limit"]):
+        try:
+            held += told_by(item_of(row, names_of(flags))) in told
+        except InputError:
+            continue
+    if held:
+        output.warn(
+            f"{output.counted(held, 'item')} of {flags['file']} "
+            f"{'is' if held == 1 else 'are'} also in the examples of {flags['few_shot']}, which "
+            "reveal the answer."
+        )
+
+
+def _rows(name: str, flags: Mapping[str, Any], limit: int | None) -> Iterator[Row]:
+    own = flags["form"] if name == flags["file"] else "auto"
+    with source.opened(name, own, fields_of({**flags, "id_field": None})) as found:
+        if found.form == "text":
+            raise click.UsageError(
+                f"{name} is plain text. Items need a question and an answer: pass JSON lines, a "
+                "JSON array, CSV, TSV or Parquet."
+            )
+        yield from islice(found.rows(), limit)

@@ -1,0 +1,202 @@
+"""Turns the flags of ``eval`` into a run over items."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core.errors import EvaluationError
+from core.protocols import Capability
+from core_cli import exits, settings
+from core_cli.evaluation import items
+from core_cli.evaluation.asker import ItemAsker, Marks, kind
+from core_cli.jobs.run import Task, run
+from core_cli.reading.forms import form_of_output
+from core_cli.rows import checks
+from core_cli.rows.answering import answering
+from core_cli.rows.template import Template
+from core_tasks.evaluation.asking import ALL, Asker, checked_samples
+from core_tasks.evaluation.evaluate import metric_of, with_ends
+from core_tasks.evaluation.marking import Marking, Metric
+from core_tasks.evaluation.prompts import Prompting, fingerprint
+
+if TYPE_CHECKING:
+    from core.options import GenerateConfig
+    from core_cli.loading import Loaded
+
+_BLOCK, _LARGEST = 32, 1024
+_UNUSED: dict[str, Any] = {
+    "prompts": (),
+    "truncate": None,
+    "dedupe": False,
+    "template": None,
+    "template_file": None,
+    "chat": False,
+    "system": None,
+    "opening": None,
+}
+"""Flags that rows have, and items have in another way."""
+
+
+def evaluate(flags: Mapping[str, Any]) -> Marks:
+    """Run, score and write all items of ``-i``, then print a summary.
+
+    Raises `click.UsageError` for flags that make no sense together, and `CommandFailed` where items
+    failed, or the accuracy is below ``--fail-under``.
+    """
+    _refuse(flags)
+    prompting = prompting_of(flags)
+    metric = _metric(flags)
+    marking = _marking(flags, metric)
+    sizes, samples = flags["gen_batch_size"] or (ALL,), flags["num_samples"]
+    config = with_ends(settings.answer_config(flags), metric, prompting)
+    checked_samples(samples, sizes, config, flags["pass_at"])
+    items.warn_of_examples(flags, prompting.examples)
+
+    askers: list[Asker] = []
+
+    def asker(loaded: Loaded) -> ItemAsker:
+        if prompting.chat:
+            _need_templates(loaded, config)
+        askers.append(
+            Asker(
+                loaded.model,
+                prompting,
+                marking,
+                batch_sizes=sizes,
+                samples=samples,
+                generate=answering(loaded),
+            )
+        )
+        return ItemAsker(loaded, askers[0], items.names_of(flags), _told(loaded, config, metric))
+
+    marks = Marks(flags["pass_at"], lambda: askers[0].speeds if askers else {})
+    task = Task(
+        command="eval",
+        needed=Capability.SCORING if metric == "choice" else Capability.GENERATE,
+        config=config,
+        kind=kind(),
+        ask=answering,
+        generate=answering,
+        question=_question(flags, prompting, marking, sizes),
+        marks=marks,
+        fields=items.fields_of(flags),
+        asker=asker,
+        block=_block(sizes),
+        steady=len(sizes) > 1,
+    )
+    run({**flags, **_UNUSED}, task)
+    if flags["fail_under"] is not None:
+        check_accuracy(marks, flags["fail_under"])
+    return marks
+
+
+def check_accuracy(marks: Marks, least: float) -> None:
+    """Raise `CommandFailed` if the accuracy is lower."""
+    accuracy = marks.tally.accuracy
+    if accuracy is None or accuracy < least:
+        raise exits.CommandFailed(
+            f"Accuracy {0 if accuracy is None else 100 * accuracy:.1f} % is below --fail-under "
+            f"{100 * least:g} %."
+        )
+
+
+def prompting_of(flags: Mapping[str, Any]) -> Prompting:
+    """Return how items become prompts. Raises `click.UsageError`."""
+    template = None
+    if flags["template_file"] is not None:
+        template = checks.read_text(flags["template_file"])
+    elif flags["template"] is not None:
+        template = Template.typed(flags["template"]).source
+
+    found = Prompting(
+        template=template,
+        examples=items.examples_of(flags),
+        letters=flags["letters"],
+        chat=settings.uses_template(flags),
+        system=flags["system"],
+        chat_template_kwargs=settings.template_config(flags).get("chat_template_kwargs"),
+        opening=flags["opening"] or "",
+        **settings.given({"prefix": flags["answer_prefix"]}, ("prefix",)),
+    )
+    try:
+        found.check()
+    except EvaluationError as error:
+        raise click.UsageError(str(error)) from None
+    return found
+
+
+def _refuse(flags: Mapping[str, Any]) -> None:
+    checks.refuse({**flags, "prompts": ()})
+    if flags["output"] and form_of_output(flags) not in ("jsonl", "json"):
+        raise click.UsageError(
+            f"Cannot write an evaluation to {flags['output']}: only JSON holds complete items. Use "
+            "-o OUT.jsonl, or --to csv on stdout for a table."
+        )
+
+
+def _metric(flags: Mapping[str, Any]) -> Metric:
+    """Return the metric; without ``--metric`` the first item decides."""
+    asked: Metric | None = flags["metric"]
+    first = items.first_of(flags)
+    if asked is None and first is None and not flags["letters"]:
+        raise click.UsageError("Items from stdin require --metric choice, exact or numeric.")
+    if asked is not None or flags["letters"]:
+        return asked or "choice"
+    assert first is not None
+    return metric_of(first)
+
+
+def _marking(flags: Mapping[str, Any], metric: Metric) -> Marking:
+    try:
+        extract = None if flags["extract"] is None else re.compile(flags["extract"])
+    except re.error as error:
+        raise click.BadParameter(
+            f"{flags['extract']!r} is not a valid regular expression: {error}.",
+            param_hint="'--extract'",
+        ) from None
+    return Marking(metric, not flags["ignore_case"], not flags["ignore_punctuation"], extract)
+
+
+def _told(loaded: Loaded, config: GenerateConfig, metric: Metric) -> GenerateConfig:
+    """Return the config, asking for log-probabilities if available, which give the confidence."""
+    told = metric != "choice" and Capability.LOGPROBS in loaded.capabilities
+    return replace(config, return_logprobs=True) if told else config
+
+
+def _need_templates(loaded: Loaded, config: GenerateConfig) -> None:
+    from core_cli.rows.prompts import PromptMaker
+
+    PromptMaker(loaded.model, loaded.backend.name, chat=True, config=config).check()
+
+
+def _block(sizes: Sequence[int]) -> int | None:
+    """Return the rows per block, so that each batch size fills its batches."""
+    if [*sizes] == [ALL]:
+        return None
+    least = math.lcm(*(size or 1 for size in sizes))
+    if least > _LARGEST:
+        return max(sizes)
+    return least * max(1, _BLOCK // least)
+
+
+def _question(
+    flags: Mapping[str, Any], prompting: Prompting, marking: Marking, sizes: Sequence[int]
+) -> str:
+    """Return what the scores depend on beyond the flags that every job records."""
+    extract = None if marking.extract is None else marking.extract.pattern
+    return json.dumps(
+        {
+            "prompt": fingerprint(prompting),
+            "metric": [marking.metric, marking.case, marking.punctuation, extract],
+            "fields": [flags["answer_field"], flags["choices_field"]],
+            "batch sizes": [*sizes],
+            "samples": flags["num_samples"],
+        }
+    )

@@ -1,0 +1,1 @@
+"""Jobs from a file to a file, which resume where they were interrupted."""

@@ -1,0 +1,245 @@
+"""A job from a file to a file, with its progress in a journal."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core.system import outputs
+from core_cli.jobs import identity, owned
+from core_cli.jobs.journal import Block, Journal, journal_of
+from core_cli.jobs.target import Target, rows_of_a_job
+from core_cli.reading.forms import form_of_output
+from core_cli.reading.parquet_rows import pyarrow_parquet
+from core_cli.rows.bulk import Answered, Cost, RowAsker
+from core_cli.rows.identities import Identities
+from core_cli.secret_arguments import public_arguments
+from core_cli.writing import parquet
+from core_cli.writing.encoders import Encoder
+
+if TYPE_CHECKING:
+    from core_cli.jobs.summary import Summary
+    from core_cli.loading import Loaded
+    from core_cli.reading.row import Row
+
+_SYNC_SECONDS = 1.0
+
+
+class Job:
+    """An output and its progress. ``facts`` identify the job (`identity.identity`).
+
+    A ``fresh`` job starts from scratch; the earlier output stays until then.
+    """
+
+    def __init__(
+        self, path: Path, form: str, journal: Journal, facts: dict[str, Any], fresh: bool
+    ) -> None:
+        self.path, self.form = path, form
+        self._journal, self._facts, self._fresh = journal, facts, fresh
+
+    @property
+    def finished(self) -> bool:
+        """True if an earlier run has written all of the output."""
+        return self._journal.done is not None and not self._fresh
+
+    def check(self, *, resume: bool) -> None:
+        """Raise if the output may not be written or resumed; a job that never began is fresh.
+
+        Raises `OutputError` for files that are not the job's, and `click.UsageError`.
+        """
+        self._refuse_foreign()
+        journal = self._journal
+        if self._fresh:
+            return
+        if self.path.exists() and not resume:
+            begun = "--resume to continue its job, or " if journal.job else ""
+            raise click.UsageError(
+                f"{self.path} already exists. Use {begun}--overwrite to start over."
+            )
+
+        # If the output was removed, there is nothing to resume and nothing to lose.
+        if journal.job is None or not self._begun:
+            self._fresh = True
+        else:
+            identity.check(journal.job, self._facts, str(self.path))
+
+    def _refuse_foreign(self) -> None:
+        owned.refuse_foreign(self.path, self._journal)
+        if self.form == "parquet" and not self.finished:
+            owned.refuse_foreign_rows(self.path, self._journal)
+
+    @property
+    def _begun(self) -> bool:
+        """Return whether any of the output that the journal knows is there."""
+        if self._journal.done is not None:
+            return self.path.exists() and self.path.stat().st_size == self._journal.done
+        return self.path.exists() or self.lines.exists()
+
+    def know(self, loaded: Loaded) -> None:
+        """Add the model to the facts. Raises `click.UsageError` if it has changed."""
+        self._facts.update(identity.of_model(loaded))
+        if self._journal.job is not None and not self._fresh:
+            identity.check(self._journal.job, self._facts, str(self.path))
+
+    @contextmanager
+    def opened(self, encoder: Encoder) -> Iterator[Writer]:
+        """Open the output to write the missing blocks."""
+        self._refuse_foreign()  # the model took its time to load
+        if self._fresh:
+            self._journal.begin_anew(self._facts)
+            if self.lines != self.path:
+                self.path.unlink(missing_ok=True)
+        with Target(self.lines) as target:
+            yield Writer(target, self._journal, encoder)
+
+    @property
+    def lines(self) -> Path:
+        """File of the rows: the output or, for Parquet, the line file it is made from."""
+        return self.path if self.form != "parquet" else owned.rows_of(self.path)
+
+    def finish(self, columns: tuple[str, ...] = ()) -> None:
+        """Finish the output after the last row."""
+        if self.form == "parquet":
+            parquet.write(self.lines, self.path, columns)
+        self._journal.finish(self.path.stat().st_size)
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Remove the line file of a finished output."""
+        if self.lines != self.path:
+            owned.remove_rows(self.path, self._journal)
+
+
+class Writer:
+    """A writer that appends blocks to an output."""
+
+    def __init__(self, target: Target, journal: Journal, encoder: Encoder) -> None:
+        self._target, self._journal, self._encoder = target, journal, encoder
+        self._synced = time.monotonic()
+
+    def recall(
+        self,
+        blocks: Iterator[list[Row]],
+        asker: RowAsker,
+        summary: Summary,
+        identities: Identities,
+    ) -> int:
+        """Read the complete blocks back; return the number of their rows.
+
+        The first block that differs from the journal, and all after it, are written again.
+        """
+        rows = whole = 0
+        for known in self._journal.blocks:
+            data = self._target.block(known.end, known.crc)
+            if data is None:
+                break
+            block = next(blocks, [])
+            with rows_of_a_job(self._target.path, "Start over with --overwrite."):
+                answers = self._encoder.answers(data)
+            if len(block) != known.rows or len(answers) != known.rows:
+                raise click.UsageError(
+                    f"Cannot resume {self._target.path}: the input rows have changed. Start "
+                    "over with --overwrite."
+                )
+            asker.recall(block, answers)
+            identities.note(block)
+            summary.add(block, [asker.kind.counted(answer) for answer in answers])
+            summary.spend(Cost(*known.cost), known.seconds)
+            rows, whole = rows + known.rows, whole + 1
+        self._journal.cut(whole)
+        self._target.begin()
+        return rows
+
+    def write(self, rows: Sequence[Answered], cost: Cost, seconds: float) -> None:
+        """Write a block, then its entry in the journal."""
+        crc = self._target.add(self._encoder.block(rows))
+        self._journal.add(Block(len(rows), self._target.end, crc, astuple(cost), round(seconds, 4)))
+        if time.monotonic() - self._synced >= _SYNC_SECONDS:
+            self.sync()
+
+    def end(self) -> None:
+        """Write the end of the output, after the last row."""
+        self._target.add(self._encoder.end())
+        self.sync()
+
+    def sync(self) -> None:
+        """Sync the output to disk, then the journal."""
+        self._target.sync()
+        self._journal.sync()
+        self._synced = time.monotonic()
+
+
+@contextmanager
+def opened(flags: Mapping[str, Any], facts: dict[str, Any]) -> Iterator[Job]:
+    """Yield the job of these flags, locked.
+
+    An existing output is an error without ``resume`` or ``overwrite``.
+    Raises `OutputError` for files that something else wrote, and `click.UsageError`.
+    """
+    path, form = _target(flags["output"]), form_of_output(flags)
+    if form == "parquet":
+        pyarrow_parquet()  # or it would be missed when all the work is done
+    for file in (path, journal_of(path), owned.rows_of(path)):
+        if os.path.exists(flags["file"]) and file.exists() and file.samefile(flags["file"]):
+            raise click.UsageError(
+                f"-o would overwrite the input file {flags['file']}. Choose another name for -o."
+            )
+    if path.exists() and not os.access(path, os.W_OK):
+        raise click.UsageError(f"Permission denied: {path}. Choose another name for -o.")
+    with Journal(path) as journal:
+        job = Job(path, form, journal, facts, flags["overwrite"])
+        job.check(resume=flags["resume"])
+        yield job
+
+
+def _target(name: str) -> Path:
+    """Return the output file; for a link its target, which has the journal.
+
+    Raises `click.UsageError` for a folder, and for a pipe, a device or a descriptor.
+    """
+    if outputs.is_stream(name) or os.path.isdir(name):
+        raise click.UsageError(
+            f"-o requires a regular file, because a job keeps a journal next to it; {name} is not "
+            "one. To write to stdout, drop -o."
+        )
+    return Path(os.path.realpath(name)) if os.path.islink(name) else Path(name)
+
+
+def check_input(name: str) -> None:
+    """Raise `click.UsageError` for an input that cannot be read twice, as resuming requires."""
+    if os.path.exists(name) and not os.path.isfile(name):
+        raise click.UsageError(
+            f"-o requires a regular input file, because resuming re-reads it; {name} is not one. "
+            "Save the input to a file first, or drop -o."
+        )
+
+
+def command_to_go_on() -> str:
+    """Return the command line that resumes this run."""
+    # After a "--" the flag would be a prompt; no prompts are given with -i.
+    dropped = ("--overwrite", "--resume", "--")
+    arguments, variables = public_arguments(sys.argv[1:])
+    kept = [argument for argument in arguments if argument not in dropped]
+    return variables + " ".join(map(quoted, ["infer-cli", *kept, "--resume"]))
+
+
+def quoted(argument: str) -> str:
+    """Return the argument quoted for a shell, on one line, without control characters."""
+    if argument.isprintable():
+        return shlex.quote(argument)
+    escaped = "".join(
+        character
+        if character.isascii() and character.isprintable() and character not in "'\\"
+        else "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
+        for character in argument
+    )
+    return f"$'{escaped}'"

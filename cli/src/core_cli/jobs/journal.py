@@ -1,0 +1,230 @@
+"""The journal next to an output: the identity of its job, and its complete blocks.
+
+A file of JSON lines, ``OUT.journal``. The first says what the job is; each other one stands for a
+block that was written: ``{"rows": 256, "end": 81920, "crc": 123}``, its rows, where it ends in the
+output, and the CRC-32 of its bytes. The last one of a finished job has the same of the whole
+output, ``{"done": 90112, "crc": 456}``. A line that was torn, or that no job writes, and all after
+it, counts as not written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import zlib
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self, cast
+
+import click
+
+from core.errors import OutputError
+from core.system import outputs
+from core.system.fields import Fields, integer_in
+from core.system.limited_files import Refused, json_value
+from core.system.visible import visible
+from core_cli.rows.bulk import Cost
+
+fcntl: Any = None
+with contextlib.suppress(ImportError):  # not on Windows, where two jobs are not kept apart
+    import fcntl
+
+_FIRST = b'{"job": '
+_LONGEST = 2**26  # bytes of a line: labels and a template have room
+_MOST_BYTES = 2**27  # enough for 300 million rows, whose blocks fit in memory
+_COSTS = len(fields(Cost))
+_MOST_CRC = 2**32 - 1
+_MOST_SECONDS = 1e9
+_PIECE = 2**20
+
+
+def journal_of(target: Path) -> Path:
+    """Return the name of the journal of an output."""
+    return target.with_name(f"{target.name}.journal")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block that is complete in the output. ``cost`` is what `Cost` has, for the summary."""
+
+    rows: int
+    end: int
+    crc: int
+    cost: tuple[int, ...] = ()
+    seconds: float = 0.0
+
+
+class Journal:
+    """The journal of one output, locked as long as it is open.
+
+    ``job`` is None if none was begun. ``done`` is the size in bytes of a finished output.
+    ``foreign`` means that the file of this name is not a journal.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self.path = journal_of(target)
+        self._forget()
+        self._file = self._locked(target)
+        self._read()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # While it is locked, or it might be the first line of another job that goes.
+        if self._created and os.fstat(self._file.fileno()).st_size == 0:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+        self._file.close()
+
+    def begin_anew(self, job: dict[str, Any]) -> None:
+        """Start the journal of this job from scratch, without any block of an earlier one."""
+        self._file.truncate(0)
+        self._forget(job)
+        self._add({"job": job})
+
+    def _forget(self, job: dict[str, Any] | None = None) -> None:
+        self.job, self.foreign = job, False
+        self.blocks: list[Block] = []
+        self.done: int | None = None
+        self._crc: int | None = None  # of the finished output; older journals have none
+        self._ends: list[int] = []  # of the first line, and of the line of each block
+
+    def cut(self, count: int) -> None:
+        """Drop all entries after the first ``count`` blocks."""
+        self.blocks, self.done = self.blocks[:count], None
+        self._ends = self._ends[: count + 1]
+        self._file.truncate(self._ends[-1])  # in one step: a kill finds the one or the other
+
+    def add(self, block: Block) -> None:
+        """Record that a block is complete in the output."""
+        self._add(asdict(block))
+        self.blocks.append(block)
+
+    def finish(self, size: int) -> None:
+        """Record that the output is finished, with its size in bytes."""
+        self._crc = _crc_of(self._target)
+        self._add({"done": size, "crc": self._crc})
+        self.sync()
+        self.done = size
+
+    def changed(self) -> str:
+        """Return what changed in a finished output since; empty if nothing has.
+
+        All of it is read: its CRC-32 takes a quarter of the time of the digest of the input.
+        """
+        target = self._target
+        size = target.stat().st_size if target.exists() else None
+        if size != self.done:
+            now = "is gone" if size is None else f"has {size} now"
+            return f"was finished with {self.done} bytes, and {now}"
+        if self._crc not in (None, _crc_of(target)):
+            return "was finished with other bytes than it has now"
+        return ""
+
+    def sync(self) -> None:
+        """Wait until what was written is on the disk."""
+        os.fsync(self._file.fileno())
+
+    def _read(self) -> None:
+        """Read up to the first line that is truncated or invalid."""
+        self._file.seek(0)
+        first = self._file.readline(_LONGEST)
+        # A journal may be truncated within its first line.
+        self.foreign = not first.startswith(_FIRST[: len(first)])
+        if self.foreign or not first.endswith(b"\n"):
+            return
+        with contextlib.suppress(Refused):
+            job = dict(Fields(json_value(first)).table("job").values)
+            self.job = cast("dict[str, Any]", job) if "command" in job else None
+        if self.job is None:
+            self.foreign = True
+            return
+        self._ends.append(len(first))
+        with contextlib.suppress(Refused):
+            while (line := self._file.readline(_LONGEST)).endswith(b"\n"):
+                self._take(Fields(json_value(line)))
+
+    def _take(self, entry: Fields) -> None:
+        """Add what a line says. Raises `Refused` for one that no job writes."""
+        if entry.given("done"):
+            crc = entry.integer("crc", high=_MOST_CRC) if entry.given("crc") else None
+            self.done, self._crc = entry.integer("done"), crc
+            return
+        cost = tuple(integer_in(*item) for item in entry.items("cost"))
+        if len(cost) > _COSTS:
+            raise Refused("cost has too many numbers")
+        block = Block(
+            entry.integer("rows", 1),
+            entry.integer("end", self.blocks[-1].end if self.blocks else 0),
+            entry.integer("crc", high=_MOST_CRC),
+            cost,
+            entry.number("seconds", 0.0, _MOST_SECONDS),
+        )
+        self.blocks.append(block)
+        self._ends.append(self._file.tell())
+
+    def _add(self, entry: dict[str, Any]) -> None:
+        line = json.dumps(entry).encode() + b"\n"
+        self._file.write(line)  # at the end, as the file was opened
+        self._file.flush()
+        self._ends.append((self._ends[-1] if self._ends else 0) + len(line))
+
+    def _locked(self, target: Path) -> IO[bytes]:
+        """Return the file, opened for this process alone.
+
+        Raises `click.UsageError` for a second one.
+        """
+        # The one that finishes first may take its file away: then another is made.
+        while True:
+            self._created = not os.path.lexists(self.path)
+            try:
+                file = os.fdopen(outputs.opened(self.path, os.O_APPEND), "a+b")
+            except OutputError:
+                raise
+            except OSError as error:
+                raise click.UsageError(
+                    f"Cannot write the journal {self.path} ({error.strerror or error}). Choose an "
+                    "-o in a writable directory."
+                ) from None
+            if os.fstat(file.fileno()).st_size > _MOST_BYTES:
+                file.close()
+                raise OutputError(
+                    f"{self.path} is not a job journal: it is larger than {_MOST_BYTES} "
+                    "bytes. Choose another -o, or move the file."
+                )
+            if fcntl is None:
+                return file
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.close()
+                raise click.UsageError(
+                    f"Another running job is writing {visible(str(target))}. Wait for it to end, "
+                    "or choose another -o."
+                ) from None
+            except OSError:  # a file system without locks, as some are that a network shares
+                return file
+
+            # The lock is worth something only on the file that has the name now.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
+                    return file
+            file.close()
+
+
+def _crc_of(file: Path) -> int:
+    crc = 0
+    with open(file, "rb") as stream:
+        while piece := stream.read(_PIECE):
+            crc = zlib.crc32(piece, crc)
+    return crc

@@ -1,0 +1,315 @@
+"""Runs all rows block by block, writes the results and prints a summary."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core_cli import exits, interrupts, output, settings
+from core_cli.jobs import identity, job, report
+from core_cli.jobs.doubts import mending
+from core_cli.jobs.gold import Gold
+from core_cli.jobs.job import Job
+from core_cli.jobs.summary import Summary
+from core_cli.loading import Loaded, explain, load
+from core_cli.progress import Progress, RowCount
+from core_cli.reading.forms import form_of_output
+from core_cli.rows import asking, checks, joining, requests, results, trial
+from core_cli.rows.blocks import blocks
+from core_cli.rows.bulk import Answered, Ask, Asker, Cost, Known, RowAsker
+from core_cli.rows.identities import Identities
+from core_cli.writing.encoders import encoder
+from core_cli.writing.records import Layout
+
+if TYPE_CHECKING:
+    from core.options import GenerateConfig
+    from core.protocols import Capability, TextModel
+    from core_cli.jobs.many_gold import ManyGold
+    from core_cli.jobs.summary import Marks
+    from core_cli.reading.fields import Fields
+    from core_cli.rows.template import Template
+    from core_cli.writing.answers import Kind
+
+# A cache of earlier blocks is missing when a job is resumed, and changes the last digits.
+_STEADY = {"prefix_cache": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The work of a command on each row.
+
+    ``ask`` returns a model's operation, ``generate`` the one for batch requests, ``fitted`` the
+    options adapted to the backend. ``room`` returns the number of context tokens that a shortened
+    prompt leaves free. ``question`` is what the answers depend on beyond the flags, and ``shown``
+    the prompt that it makes of a row's. ``labelled`` has the labels that may follow such a prompt,
+    and their prefix; None without labels. ``gold`` compares the answers with a field of the input,
+    ``marks`` in another way.
+
+    ``fields`` name the fields of a row, and ``asker`` handles rows that need more than the text.
+    ``block`` is the number of rows per block; by default blocks grow. ``steady`` disables caches
+    between calls, so that measurements are independent.
+    """
+
+    command: str
+    needed: Capability
+    config: GenerateConfig
+    kind: Kind
+    ask: Callable[[Loaded], Ask]
+    generate: Callable[[Loaded], Ask]
+    fitted: Callable[[Loaded, GenerateConfig], GenerateConfig] = lambda loaded, config: config
+    room: Callable[[Loaded], int] = lambda loaded: 1
+    question: str | None = None
+    shown: Callable[[str], str] = str
+    labelled: GenerateConfig | None = None
+    gold: Callable[[str], Gold | ManyGold] = Gold
+    marks: Marks | None = None
+    fields: Fields | None = None
+    asker: Callable[[Loaded], RowAsker] | None = None
+    block: int | None = None
+    steady: bool = False
+
+
+def run(flags: Mapping[str, Any], task: Task) -> None:
+    """Run all rows and write the results to stdout, or as a job to a file.
+
+    Raises `CommandFailed` when some rows failed.
+    """
+    template = checks.template_of(flags)
+    if flags["output"] is not None:
+        job.check_input(flags["file"])
+    with ExitStack() as stack:
+        rows = stack.enter_context(asking.opened(flags, template, task.fields))
+        if rows.form == requests.FORM:
+            checks.refuse_for_requests(flags)
+        work = _job(stack, flags, template, task)
+        if work is not None and work.finished:
+            work.tidy()
+            output.say(f"{work.path} is already complete.")
+            return
+
+        stack.enter_context(interrupts.terminating())
+        with _loading(flags):
+            usual = _STEADY if task.steady or work is not None else None
+            loaded = load(flags["model"], settings.load_config(flags), task.needed, usual)
+        stack.enter_context(loaded.model)
+        if flags["verbose"]:
+            explain(loaded)
+        if work is not None:
+            work.know(loaded)
+
+        asker = _asker(flags, loaded, template, task, rows)
+        if flags["show_prompt"]:
+            trial.show(asker, rows.rows, task.shown, task.labelled)
+        elif flags["dry_run"]:
+            trial.estimate(asker, rows.rows, loaded)
+        else:
+            with _said_in_the_end():
+                _Run(flags, task, asker, rows, work, loaded.model).run()
+
+
+def _job(
+    stack: ExitStack, flags: Mapping[str, Any], template: Template | None, task: Task
+) -> Job | None:
+    if flags["output"] is None:
+        return None
+    source = None if template is None else template.source
+    form = form_of_output(flags)
+    facts = {
+        "to": form,
+        "task": task.question,
+        **identity.identity(task.command, flags, source, task.config),
+    }
+    return stack.enter_context(job.opened(flags, facts))
+
+
+@contextmanager
+def _loading(flags: Mapping[str, Any]) -> Iterator[None]:
+    start = time.perf_counter()
+
+    def text() -> str:
+        return f"loading {flags['model']}, {time.perf_counter() - start:.0f} s"
+
+    with Progress(text, _progress_of(flags)) as progress:
+        progress.show()
+        yield
+
+
+def _asker(
+    flags: Mapping[str, Any],
+    loaded: Loaded,
+    template: Template | None,
+    task: Task,
+    rows: asking.Input,
+) -> RowAsker:
+    if task.asker is not None:
+        return task.asker(loaded)
+    if rows.form == requests.FORM:
+        created = 0 if rows.name == "stdin" else int(os.stat(rows.name).st_mtime)
+        chat = settings.uses_template(flags)
+        return requests.RequestAsker(loaded, task.generate(loaded), task.config, chat, created)
+    config = task.fitted(loaded, task.config)
+    # The labels of a task or head follow its own prompt, not the row's.
+    labels = bool(config.labels) and task.question is None
+    room = task.room(loaded)
+    maker = asking.prompt_maker(flags, loaded, template, config, room, labels=labels)
+    # Equal prompts have equal answers unless tokens are sampled.
+    known = Known() if flags["dedupe"] and config.temperature == 0 else None
+    return Asker(loaded.model, task.ask(loaded), task.kind, maker, config, known)
+
+
+def _progress_of(flags: Mapping[str, Any]) -> bool | None:
+    """Return whether to show progress; the output of a job does not use the terminal."""
+    if flags["progress"] is None and flags["output"] is not None:
+        return sys.stderr.isatty()
+    asked: bool | None = flags["progress"]
+    return asked
+
+
+@contextmanager
+def _said_in_the_end() -> Iterator[None]:
+    """Silence the log about unlikely labels: the summary reports them with numbers."""
+    logger = logging.getLogger("core_runtime.label_mass")
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = False
+
+
+class _Run:
+    """The run over the rows of one input."""
+
+    def __init__(
+        self,
+        flags: Mapping[str, Any],
+        task: Task,
+        asker: RowAsker,
+        rows: asking.Input,
+        work: Job | None,
+        model: TextModel,
+    ) -> None:
+        self._flags, self._task, self._asker, self._model = flags, task, asker, model
+        self._rows, self._job = rows, work
+        self._layout = Layout(asker.kind, flags["keep"], alone=rows.form == requests.FORM)
+        self._form = flags["to"] or ("jsonl" if flags["as_json"] or self._layout.alone else None)
+        self._failures = results.Failures(explained=work is not None or self._form is None)
+        gold = None if flags.get("gold") is None else task.gold(flags["gold"])
+        self._summary = Summary(task.config.labels, task.marks or gold, mending(flags))
+        self._count = RowCount(rows.share)
+        self._progress = Progress(self._count.text, _progress_of(flags))
+        self._stop = interrupts.Stop()
+        self._identities = Identities()
+
+    def run(self) -> None:
+        """Answer all rows, then print a summary."""
+        with self._progress:
+            try:
+                self._to_stdout() if self._job is None else self._to_file(self._job)
+            except (click.ClickException, exits.CommandFailed):
+                raise  # resuming would end the same
+            except (KeyboardInterrupt, Exception) as error:
+                self._progress.clear()
+                if not isinstance(error, BrokenPipeError):
+                    self._say_how_to_go_on()
+                raise
+        self._failures.end()
+        self._conclude()
+
+    def _to_stdout(self) -> None:
+        sink = results.sink(self._layout, self._form)
+        for block in blocks(self._rows.rows, self._rows.more_waits, self._task.block):
+            output.check_reader()
+            with interrupts.noted(self._stop):
+                start = time.perf_counter()
+                found, cost = self._asker.answered(block, self._stop.asked)
+                done = self._done(found)
+                self._progress.clear()
+                sink.write(done)
+                self._note(done, cost, time.perf_counter() - start)
+            self._stop.raise_asked()
+        sink.end()
+
+    def _done(self, rows: list[Answered]) -> list[Answered]:
+        """Return the rows that were answered before the user stopped the run.
+
+        Rows run by length, so that the finished ones end at the first cancelled row.
+        """
+        if not self._stop.asked.is_set():
+            return rows
+        return list(takewhile(lambda row: not row.cancelled, rows))
+
+    def _to_file(self, work: Job) -> None:
+        """Write complete blocks only: a signal waits for the block's end, a second one drops it."""
+        coder = encoder(work.form, self._layout)
+        never = threading.Event()
+        if work.form == "text":
+            self._asker.forget()  # a line of text is too little to restore an answer
+
+        with work.opened(coder) as writer:
+            # Blocks in the journal are read back, the others are computed.
+            rest = blocks(self._rows.rows, size=self._task.block)
+            self._count.skip(writer.recall(rest, self._asker, self._summary, self._identities))
+            for block in rest:
+                self._stop.raise_asked()  # after the last block there is nothing left to stop
+                with interrupts.noted(self._stop):
+                    start = time.perf_counter()
+                    found, cost = self._asker.answered(block, never)
+                    seconds = time.perf_counter() - start
+                    writer.write(found, cost, seconds)
+                    self._note(found, cost, seconds)
+            writer.end()
+        work.finish(self._layout.columns(()))
+
+    def _note(self, rows: Sequence[Answered], cost: Cost, seconds: float) -> None:
+        self._progress.clear()
+        self._failures.add(rows)
+        self._identities.note(row.row for row in rows)
+        counted = [self._asker.kind.counted(row.answer) for row in rows]
+        self._summary.add([row.row for row in rows], counted)
+        self._summary.spend(cost, seconds)
+        self._count.add(len(rows), self._summary)
+        self._progress.show()
+
+    def _say_how_to_go_on(self) -> None:
+        done = output.counted(self._count.done, "row")
+        if self._job is None:
+            output.say(f"Interrupted: {done} written, in input order.")
+        else:
+            command = job.command_to_go_on()
+            output.say(f"Interrupted: {done} written to {self._job.path}. Resume with:\n{command}")
+
+    def _conclude(self) -> None:
+        """Print the summary, write the report, and raise for failed rows."""
+        self._summary.doubts.joining = self._joining()
+        if not self._summary.rows:
+            output.warn(f"no prompts in {self._rows.name}")
+        elif self._job is not None or self._flags["verbose"] or self._summary.gold:
+            self._summary.tell()
+        else:
+            self._summary.tell_doubts()
+        if self._flags["report"]:
+            report.write(self._flags, self._task, self._asker, self._summary)
+        if self._flags.get("plot"):
+            report.draw(self._flags["plot"], self._summary)
+        if self._summary.failed:
+            rows = output.counted(self._summary.rows, "row")
+            message = f"{self._summary.failed} of {rows} failed."
+            raise exits.CommandFailed(message, exits.ROWS_FAILED)
+
+    def _joining(self) -> str | None:
+        """Return advice on joining labels to prompts, if that makes unlikely ones likelier."""
+        found = [self._asker.prompt(row) for row in self._summary.doubts.rows]
+        prompts = [self._task.shown(prompt) for prompt in found if isinstance(prompt, str)]
+        if self._task.labelled is None or not prompts:
+            return None
+        return joining.advice(self._model, prompts, self._task.labelled)

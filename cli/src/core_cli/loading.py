@@ -1,0 +1,122 @@
+"""Selects a backend and loads a model, in the same way for every command."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import click
+
+from core import choosing, log
+from core.choosing import BackendChoice
+from core.errors import (
+    InvalidModelError,
+    ModelNotFoundError,
+    TokenizerError,
+    UnsupportedModelError,
+)
+from core.extensions import Explaining
+from core.kit.support import offered, unsupported
+from core.models.fingerprint import remember
+from core.models.names import located
+from core.models.recognised import recognised
+from core.protocols import Capability
+from core.registry import REGISTRY
+from core.types import Choice
+from core_cli import output
+from core_cli.plugins import Hooks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from core.options import LoadConfig
+    from core.protocols import Backend, TextModel
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A loaded model, the backend that loaded it, the reason for that one, and the seconds.
+
+    ``location`` is the model's path.
+    """
+
+    location: str
+    model: TextModel
+    backend: Backend
+    reason: str
+    seconds: float
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """Operations that the model supports."""
+        return offered(self.model, self.backend)
+
+    def choices(self) -> list[Choice]:
+        """Return the settings chosen at load: the backend, then those that the model explains."""
+        explained = self.model.choices() if isinstance(self.model, Explaining) else ()
+        others = [choice for choice in explained if choice.name != "backend"]
+        return [Choice("backend", self.backend.name, self.reason), *others]
+
+
+def load(
+    path: str,
+    config: LoadConfig,
+    needed: Capability | None = None,
+    usual: Mapping[str, object] | None = None,
+) -> Loaded:
+    """Load a model with the backend named in ``config``, or with the best one for it.
+
+    The model supports what is ``needed``. ``usual`` are default backend-specific options, for
+    a backend that has them. Raises what `core.load_model` raises. Plugins are notified with
+    ``core_model_loaded``.
+    """
+    place = located(path)
+    location, config = place.path, place.adapted(config)
+    choice = choose(location, config.backend, needed)
+    name = choice.backend.name
+    known = choosing.own_options(choice.backend)
+    added = {option: value for option, value in (usual or {}).items() if option in known}
+    config = replace(config, backend=name, options={**added, **config.options})
+
+    output.hear_logs()
+    log.unapplied(place)
+    start = time.perf_counter()
+    try:
+        # Not by core.load_model, which would check again whether the backend can run here.
+        model = choice.backend.load_model(location, config)
+    except (InvalidModelError, TokenizerError, UnsupportedModelError) as error:
+        raise choosing.with_refusals(error, choice) from error
+    seconds = time.perf_counter() - start
+    remember(model, location, config.adapter_path)
+    log.loaded(location, name, model, seconds)
+
+    hooks = click.get_current_context().find_object(Hooks)
+    if hooks is not None:
+        hooks.emit("core_model_loaded", path=path, backend=name, seconds=seconds)
+    return Loaded(location, model, choice.backend, choice.reason, seconds)
+
+
+def explain(loaded: Loaded) -> None:
+    """Print the settings chosen at load, with reasons, on stderr."""
+    for choice in loaded.choices():
+        output.say(f"{choice.name}: {choice.value} ({choice.reason})")
+    output.say(f"loaded in {loaded.seconds:.2f} s")
+
+
+def choose(location: str, name: str = "", needed: Capability | None = None) -> BackendChoice:
+    """Choose the backend for the model at a path. Raises `BackendError` and `ModelError`.
+
+    Raises `UnsupportedOperationError` if the named backend does not support ``needed``.
+    """
+    if not name:
+        return REGISTRY.choose(location, needed)
+
+    # A named backend must accept the model and support the operation.
+    backend = REGISTRY.suited(name, location)
+    if refused := choosing.refusal(backend, location):
+        kind = UnsupportedModelError if recognised(location) else ModelNotFoundError
+        raise kind(f"Backend {name!r} cannot load {location!r}: {refused}")
+    if needed is not None and needed not in backend.capabilities:
+        raise unsupported(needed, name)
+    return BackendChoice(backend, "asked for by name")

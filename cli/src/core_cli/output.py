@@ -1,0 +1,210 @@
+"""All output of infer-cli: data on stdout (`core.system.stdout`), messages on stderr.
+
+JSON is UTF-8 bytes; listings are tables on a terminal, tab-separated lines elsewhere. Control
+characters are escaped on both streams, whatever a text's source (`core.system.visible`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import select
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core.system.stdout import stream, terminal_size, write
+from core.system.visible import visible, visible_json, visible_lines
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+def is_terminal() -> bool:
+    """Return whether stdout is read by a person."""
+    return stream().isatty()
+
+
+def check_reader() -> None:
+    """Raise BrokenPipeError, as a write would, when stdout is a pipe whose reader has left."""
+    if not hasattr(select, "poll"):  # Windows
+        return
+    try:
+        descriptor = stream().fileno()
+    except (OSError, ValueError):  # stdout is no file, as under a test runner
+        return
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0)):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+def write_json(*values: object) -> None:
+    """Write one line per value; floats that JSON cannot represent become null."""
+    write(json_lines(values))
+
+
+def write_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    whole: bool = False,
+    fold_last: bool = False,
+) -> None:
+    """Write a table (see `draw`) on a terminal, tab-separated lines with a header elsewhere."""
+    if is_terminal():
+        draw(columns, rows, whole=whole, fold_last=fold_last)
+    else:
+        write_lines([columns, *rows])
+
+
+def write_lines(rows: Iterable[Sequence[str]]) -> None:
+    """Write tab-separated lines; tabs and newlines inside a value are shown as escapes."""
+    write_text("".join("\t".join(map(visible, row)) + "\n" for row in rows))
+
+
+def write_text(text: str) -> None:
+    """Write lines of text; characters that the encoding of stdout lacks become escapes, too."""
+    _write_encoded(visible_lines(text))
+
+
+def draw(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    cut: bool = False,
+    whole: bool = False,
+    header: bool = True,
+    fold_last: bool = False,
+) -> None:
+    """Draw a table, with its ``header`` or without.
+
+    Long cells are folded, only in the last column with ``fold_last``; or ``cut``, in column one;
+    or left ``whole``, so that the terminal wraps them and they can be copied in one piece.
+    """
+    from rich.cells import cell_len
+
+    cells = [[visible(value) for value in row] for row in rows]
+    widths = [max(map(cell_len, column)) + 2 for column in zip(columns, *cells, strict=True)]
+    console = _console()
+    if whole:
+        console.width = max(console.width, sum(widths))
+    if fold_last:
+        console.width = max(console.width, sum(widths[:-1]) + _NARROWEST)
+    room = max(console.width - sum(widths[1:]), 8) if cut else None
+    with console.capture() as drawn:
+        table = _table(columns, cells, room, header)
+        for column in table.columns[:-1] if fold_last else ():
+            column.no_wrap = True
+        console.print(table)
+    # Without the spaces that fill a line, which a narrower terminal would wrap.
+    _write_encoded("".join(line.rstrip() + "\n" for line in drawn.get().split("\n")[:-1]))
+
+
+def columns() -> int:
+    """Return the columns of the terminal."""
+    return min(terminal_size().columns, _WIDEST)
+
+
+def write_bytes(data: bytes) -> None:
+    """Write the content of a file to stdout."""
+    write(data)
+
+
+def indented(text: str) -> str:
+    """Return the text wrapped to the terminal, indented by four spaces."""
+    width, edge = terminal_size().columns, "    "
+    return textwrap.fill(visible(text), width, initial_indent=edge, subsequent_indent=edge)
+
+
+def say(message: str, *, end: str = "\n") -> None:
+    """Write a message to stderr, or nothing if that is closed."""
+    with contextlib.suppress(OSError):
+        click.echo(visible_lines(message) + end, err=True, nl=False)
+
+
+def warn(message: str) -> None:
+    """Write one warning to stderr."""
+    say(f"Warning: {message}")
+
+
+def hear_logs() -> None:
+    """Show log messages of libraries from level warning, as Python's default handler would."""
+    import logging
+
+    class Heard(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            say(self.format(record))
+
+    logging.lastResort = Heard(logging.WARNING)
+
+
+def counted(number: int, unit: str) -> str:
+    """Return a count with its noun: ``1 row``, ``2 rows``."""
+    return f"{number} {unit}{'' if number == 1 else 's'}"
+
+
+def human_size(size: int) -> str:
+    """Return a size in decimal units: ``270.1 MB``."""
+    number, unit = float(size), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if number < 1000:
+            break
+        number, unit = number / 1000, larger
+    return f"{size} B" if unit == "B" else f"{number:.1f} {unit}"
+
+
+_NARROWEST = 16
+"""Columns that a folded last column has at least."""
+
+_WIDEST = 100_000
+"""Columns that a terminal may claim to have."""
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    columns, lines = terminal_size()  # of COLUMNS and LINES, rich takes any digits
+    size: dict[str, Any] = {"width": min(columns, _WIDEST), "height": lines}
+    console = Console(file=stream(), **size)
+    # Where no colour is wanted, rich alone would keep bold.
+    return Console(file=stream(), color_system=None, **size) if console.no_color else console
+
+
+def _table(columns: Sequence[str], cells: list[list[str]], room: int | None, header: bool) -> Table:
+    """Return a table whose first column is cut at ``room``, if given; others are folded."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="", show_header=header)
+    for name in columns:
+        table.add_column(Text.assemble((name, "bold")), overflow="fold")
+    if room is not None:
+        first = table.columns[0]
+        first.overflow, first.no_wrap, first.max_width = "ellipsis", True, room
+    for row in cells:
+        table.add_row(*map(Text, row))  # as Text, since user data is no markup
+    return table
+
+
+def _write_encoded(text: str) -> None:
+    write(text.encode(stream().encoding or "utf-8", "backslashreplace"))
+
+
+def json_lines(values: Iterable[object]) -> bytes:
+    """Return one line of JSON per value; control characters become JSON escapes."""
+    return b"".join(_encoded(value) + b"\n" for value in values)
+
+
+def _encoded(value: object) -> bytes:
+    import msgspec
+
+    try:
+        return visible_json(msgspec.json.encode(value))
+    except UnicodeEncodeError:  # not UTF-8, as a file's name; JSON's own escapes can carry it
+        return visible_json(json.dumps(msgspec.to_builtins(value)).encode("ascii"))

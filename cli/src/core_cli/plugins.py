@@ -1,0 +1,98 @@
+"""The pluggy host: loads the plugins of ``core.hooks`` and isolates their failures."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+import pluggy
+
+from core_cli import exits, hookspecs, output
+
+if TYPE_CHECKING:
+    from core.entry_points import EntryPointRecord
+
+GROUP = "core.hooks"
+DISABLE = "CORE_DISABLE_PLUGINS"
+
+
+class Hooks:
+    """The loaded hook plugins. ``failures`` has one line per failure."""
+
+    def __init__(self) -> None:
+        self.failures: list[str] = []
+        self._manager = pluggy.PluginManager(hookspecs.PROJECT)
+        self._manager.add_hookspecs(hookspecs)
+
+    def load(self) -> None:
+        """Import and register every plugin that CORE_DISABLE_PLUGINS does not name."""
+        from core.entry_points import read_group
+
+        disabled = {name.strip() for name in os.environ.get(DISABLE, "").split(",")}
+        records, failures = read_group(GROUP)
+        for failure in failures:
+            self.failures.append(f"{failure.distribution} has unreadable hooks: {failure.error}")
+        for record in records:
+            if record.name not in disabled:
+                with self._guard(record.name):
+                    self._register(record)
+
+    def register_commands(self, cli: click.Group) -> None:
+        """Let each plugin add its commands; existing commands cannot be replaced."""
+        for name in self._names():
+            before = dict(cli.commands)
+            with self._guard(name):
+                self._call(name, "core_register_commands", cli=cli)
+            self._restore(name, before, cli)
+
+    def emit(self, event: str, **arguments: object) -> None:
+        """Notify every plugin of an event; failures are reported on stderr at once."""
+        known = len(self.failures)
+        for name in self._names():
+            with self._guard(name):
+                self._call(name, event, **arguments)
+        self.report(known)
+
+    def report(self, start: int = 0) -> None:
+        """Print the failures from number ``start`` on, one line each, on stderr."""
+        for failure in self.failures[start:]:
+            output.warn(" ".join(failure.split()))
+
+    def _names(self) -> list[str]:
+        return [name for name, plugin in self._manager.list_name_plugin() if plugin is not None]
+
+    def _register(self, record: EntryPointRecord) -> None:
+        if self._manager.has_plugin(record.name):
+            raise ValueError(f"{record.distribution} uses the name of another hook plugin")
+        self._manager.register(record.load(), name=record.name)
+
+    def _call(self, name: str, hook: str, **arguments: object) -> None:
+        others = [plugin for other, plugin in self._manager.list_name_plugin() if other != name]
+        self._manager.subset_hook_caller(hook, others)(**arguments)
+
+    def _restore(self, name: str, before: dict[str, click.Command], cli: click.Group) -> None:
+        for command, original in before.items():
+            if cli.commands.get(command) is not original:
+                cli.commands[command] = original
+                self.failures.append(
+                    f"hook plugin {name!r} tried to replace the command {command!r}; the original "
+                    "is kept. Rename the plugin's command."
+                )
+
+    @contextmanager
+    def _guard(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a plugin may also call sys.exit
+            if exits.debugging():
+                output.say("".join(traceback.format_exception(error)), end="")
+            self.failures.append(
+                f"hook plugin {name!r} failed and was skipped: {type(error).__name__}: {error} "
+                f"(disable it with {DISABLE}={name})"
+            )

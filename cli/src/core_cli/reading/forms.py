@@ -1,0 +1,27 @@
+"""The formats of rows in files, and the suffixes that select them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+FORMS = ("text", "jsonl", "json", "csv", "tsv", "parquet")
+
+_SUFFIXES = {
+    **{".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json"},
+    **{".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".pq": "parquet"},
+}
+
+
+def form_of_name(name: str) -> str | None:
+    """Return the format of a file's suffix, if any."""
+    return _SUFFIXES.get(os.path.splitext(name)[1].lower())
+
+
+def form_of_output(flags: Mapping[str, Any]) -> str:
+    """Return the output format: as requested, else by the suffix, else JSON lines."""
+    asked = flags["to"] or ("jsonl" if flags["as_json"] else None)
+    form = asked or form_of_name(flags["output"] or "")
+    assert form is None or form in FORMS
+    return form or ("text" if str(flags["output"]).endswith(".txt") else "jsonl")

@@ -1,0 +1,105 @@
+"""Rows of CSV and TSV, with a header, several separators, quotes and line breaks in cells."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from itertools import chain
+from typing import IO
+
+import click
+
+from core_cli.reading import lines
+from core_cli.reading.fields import Fields
+from core_cli.reading.row import InputError, Row
+from core_cli.reading.table_lines import TableLines
+
+SEPARATORS = ",;\t|"
+_WORDS = (
+    ("unexpected end of data", "a double quote opens a cell and is not closed"),
+    ("expected after", "a quote within a quoted cell must be doubled"),
+    ("field larger", f"a cell is longer than {lines.MAX_LINE_BYTES} bytes"),
+    ("new-line character", "a cell without double quotes contains a carriage return"),
+)
+
+
+def separator_of(header: str) -> str:
+    """Return the separator of a header: the most frequent of the usual ones."""
+    unquoted = "".join(header.split('"')[::2])
+    return max(SEPARATORS, key=unquoted.count)
+
+
+def rows_of_table(stream: IO[bytes], name: str, form: str, fields: Fields) -> Iterator[Row]:
+    """Yield one row per record after the header. Raises `click.UsageError` for a bad header."""
+    csv.field_size_limit(lines.MAX_LINE_BYTES)
+    source = TableLines(stream)
+    try:
+        header = next((line for line in source if line.strip("\r\n")), None)
+        if header is None:
+            return
+        separator = "\t" if form == "tsv" else separator_of(header)
+        place = source.number
+        columns = next(csv.reader(chain([header], source), delimiter=separator, strict=True))
+    except (csv.Error, InputError) as error:
+        reason = _reason(error)
+        raise click.UsageError(f"{name}: the header cannot be read: {reason}.") from None
+    columns = _names(name, columns)
+    fields.check(place, columns)
+
+    reader = csv.reader(source, delimiter=separator, strict=True)
+    while True:
+        source.begin()
+        line = source.number + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except (csv.Error, InputError) as error:
+            source.return_rest()
+            problem = InputError(f"line {line} is not valid {form.upper()}: {_reason(error)}.")
+            yield Row(line, error=problem)
+        else:
+            if cells:
+                yield _row(line, source, columns, cells, fields)
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    return next((words for known, words in _WORDS if known in text), text)
+
+
+def _names(file: str, columns: list[str]) -> list[str]:
+    """Return the column names; unnamed columns get one."""
+    names = [column.strip() or f"column {n}" for n, column in enumerate(columns, 1)]
+    if not _is_text(names):
+        raise click.UsageError(f"{file}: the header is not valid UTF-8.")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise click.UsageError(f"{file} has two columns {twice!r}. Rename one in the header.")
+    return names
+
+
+def _row(
+    line: int, source: TableLines, columns: list[str], cells: list[str], fields: Fields
+) -> Row:
+    if len(cells) != len(columns):
+        end = "" if source.number == line else f" (to line {source.number})"
+        problem = InputError(
+            f"line {line}{end} has {len(cells)} cells; the header has {len(columns)}. Put cells "
+            "with the separator or a line break in double quotes."
+        )
+        return Row(line, error=problem)
+    if not _is_text(cells):
+        return Row(line, error=InputError(f"line {line} is not valid UTF-8."))
+    return fields.row(line, dict(zip(columns, cells, strict=True)), size=source.size)
+
+
+def _is_text(cells: list[str]) -> bool:
+    """Return whether a text has no bytes that are not UTF-8."""
+    if all(map(str.isascii, cells)):
+        return True
+    try:
+        "".join(cells).encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Row handling of the commands: prompts, blocks, model calls and results."""

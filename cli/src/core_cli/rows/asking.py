@@ -1,0 +1,166 @@
+"""Turns flags into the rows to process, and rows into prompts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core_cli import output, settings
+from core_cli.rows.template import TEXT, Template
+
+if TYPE_CHECKING:
+    from core.options import GenerateConfig
+    from core_cli.loading import Loaded
+    from core_cli.reading.fields import Fields
+    from core_cli.reading.row import Row
+    from core_cli.rows.prompts import PromptMaker
+
+
+_LOOKED_AT = 32  # rows at the beginning, of which the first sound one has to have its text
+_QUESTIONS = ("task", "head", "labels", "labels_file", "field", "id_field", "system", "truncate")
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """The rows to process, the share read so far, and whether more are available."""
+
+    rows: Iterator[Row]
+    share: Callable[[], float | None]
+    name: str
+    form: str = "text"
+    more_waits: Callable[[], bool] = lambda: True
+
+
+@contextmanager
+def opened(
+    flags: Mapping[str, Any], template: Template | None, fields: Fields | None = None
+) -> Iterator[Input]:
+    """Yield the rows from arguments, a file or stdin; ``fields`` name their fields.
+
+    Raises `click.UsageError` for flags that make no sense together, and if the first valid
+    row lacks the text field, because all others will too.
+    """
+    from core_cli.reading import request_rows, source
+
+    if flags["prompts"] and flags["prompts"] != ("-",):
+        rows = _not_blank(source.rows_of_arguments(flags["prompts"]), flags, template)
+        yield Input(islice(rows, flags["limit"]), lambda: None, "arguments")
+        return
+    name = flags["file"] or "-"
+    # With a question for all rows, a request's own words are a row as any other.
+    asks = fields is not None or template is not None
+    own = not asks and not any(flags.get(name) for name in _QUESTIONS)
+    items = fields is not None  # whose reader refuses blank questions
+    fields = fields or fields_of(flags, template)
+    with source.opened(name, flags["form"], fields, own) as found:
+        others = [field for field in (template.fields if template else ()) if field != TEXT]
+        if others and found.form == "text":
+            raise click.UsageError(
+                f"--template uses {{{others[0]}}}, but lines of text only have {{text}}. For "
+                f"literal braces, double them: {{{{{others[0]}}}}}."
+            )
+        rows = _part(_with_text(found.rows()), flags["shard"])
+        if not items and found.form != request_rows.FORM:
+            rows = _not_blank(rows, flags, template)
+
+        def share() -> float | None:
+            whole = None if flags["limit"] else found.size
+            return found.position() / whole if whole else None
+
+        shown = "stdin" if name == "-" else name
+        yield Input(islice(rows, flags["limit"]), share, shown, found.form, found.more_waits)
+
+
+def fields_of(flags: Mapping[str, Any], template: Template | None) -> Fields:
+    """Return the names of the fields that the flags select."""
+    from core_cli.reading.fields import Fields
+
+    names = template.fields if template is not None else (TEXT,)
+    others = tuple(name for name in names if name != TEXT)
+    return Fields(flags["field"], flags["id_field"], others, TEXT in names)
+
+
+def _part(rows: Iterator[Row], shard: tuple[int, int] | None) -> Iterator[Row]:
+    if shard is None:
+        return rows
+    part, parts = shard
+    return islice(rows, part - 1, None, parts)
+
+
+def _not_blank(
+    rows: Iterator[Row], flags: Mapping[str, Any], template: Template | None
+) -> Iterator[Row]:
+    """Yield the rows, with an error for those whose used fields are all blank."""
+    if flags.get("allow_blank"):
+        yield from rows
+        return
+    from core.kit.support import blank_error
+
+    names = template.fields if template is not None else (TEXT,)
+    for row in rows:
+        values = [row.text if name == TEXT else row.fields.get(name) for name in names]
+        blank = not any(str(value).strip() for value in values if value is not None)
+        answered = row.messages is not None and row.messages[-1].role != "user"
+        if blank and row.error is None and not answered:
+            error = blank_error("", "--allow-blank", f"The text of {row.place}")
+            yield replace(row, error=error)
+        else:
+            yield row
+
+
+def _with_text(rows: Iterator[Row]) -> Iterator[Row]:
+    from core_cli.reading.row import MissingFieldError
+
+    # Broken rows tell nothing of the others.
+    read: list[Row] = []
+    for row in islice(rows, _LOOKED_AT):
+        read.append(row)
+        if isinstance(row.error, MissingFieldError):
+            raise click.UsageError(str(row.error))
+        if row.error is None:
+            break
+    return chain(read, rows)
+
+
+def prompt_maker(
+    flags: Mapping[str, Any],
+    loaded: Loaded,
+    template: Template | None,
+    config: GenerateConfig,
+    room: int = 1,
+    *,
+    labels: bool = False,
+) -> PromptMaker:
+    """Return the maker of prompts from rows; ``labels`` tells whether labels follow them.
+
+    Raises `UnsupportedOperationError` without a tokeniser, `core.OptionError`.
+    """
+    from core_cli.rows.prompts import PromptMaker
+    from core_cli.rows.truncation import Truncation
+
+    system, side = flags["system"], flags["truncate"]
+    limit = loaded.model.info.context_length - room
+    truncation = None if side is None else Truncation(side, limit)
+    maker = PromptMaker(
+        *(loaded.model, loaded.backend.name, template, settings.uses_template(flags), system),
+        truncation=truncation,
+        config=config,
+        opening=flags["opening"] or "",
+        labels=labels,
+        new_turn=bool(flags["new_turn"]),
+    )
+    maker.check()
+    return maker
+
+
+def warn_of_file(prompts: tuple[str, ...]) -> None:
+    """Warn that a prompt is the name of a file, which is probably unintended."""
+    if len(prompts) == 1 and os.path.isfile(prompts[0]):
+        name = prompts[0]
+        output.warn(f"{name} is used as a prompt. To read the file of that name, pass -i {name}")

@@ -1,0 +1,223 @@
+"""Rows that are requests of OpenAI's batch files, each with its own options."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from core.errors import CoreError, UnsupportedOperationError
+from core.extensions import Tokenizing
+from core.options import GenerateConfig
+from core.protocols import Capability
+from core.rendering import Rendering
+from core.types import BatchResult, ClassifyResult
+from core_cli.reading.request_rows import FORM
+from core_cli.reading.row import Row
+from core_cli.rows.bulk import Answered, Cost
+from core_cli.writing.answers import Answer, Kind, Result
+from core_wires import batch, completions, decisions, reading, systemone
+from core_wires.errors import refusal
+from core_wires.generation import GenerationRequest
+from core_wires.questions import DecisionRequest
+from core_wires.usage import Usage
+
+if TYPE_CHECKING:
+    from core_cli.loading import Loaded
+    from core_cli.rows.bulk import Ask
+
+__all__ = ["FORM", "RequestAsker"]
+_DECISIONS = {"decisions": decisions.response, "systemone": systemone.response}
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """A prompt of a request, and its options."""
+
+    text: str
+    config: GenerateConfig
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A row with its prompts, and the function from results to the body of the answer."""
+
+    row: Row
+    line: batch.Line
+    prompts: tuple[_Prompt, ...] = ()
+    body: Callable[[list[Result]], dict[str, object]] | None = None
+    error: Exception | None = None
+
+
+class RequestAsker:
+    """An asker of blocks of requests, like `core_cli.rows.bulk.Asker` for other rows.
+
+    ``generate`` is the model's operation, ``defaults`` are options for requests that lack them.
+    ``created`` is the time in the answers, in seconds since 1970: that of the input, so that a
+    resumed job writes the same bytes.
+    """
+
+    def __init__(
+        self, loaded: Loaded, generate: Ask, defaults: GenerateConfig, chat: bool, created: int
+    ) -> None:
+        self.kind = Kind(_unread, _refused, ("status_code",), _status, _NAMES, _counted)
+        self.backend = loaded.backend.name
+        self._model, self._generate = loaded.model, generate
+        self._defaults, self._chat, self._created = defaults, chat, created
+        self._labels = Capability.LABELS in loaded.capabilities
+
+    def answered(
+        self, block: Sequence[Row], cancel: threading.Event
+    ) -> tuple[list[Answered], Cost]:
+        """Return the rows of a block with their answers, in order.
+
+        Requests of one kind run together.
+        """
+        requests = [self._request(row) for row in block]
+        prompts = [prompt for request in requests for prompt in request.prompts]
+        results = iter(self._results(prompts, cancel))
+        found = [self._answered(r, [next(results) for _ in r.prompts]) for r in requests]
+        return found, Cost(asked=len(prompts))
+
+    def recall(self, block: Sequence[Row], answers: Sequence[Answer]) -> None:
+        """Do nothing: no answer depends on earlier blocks."""
+
+    def forget(self) -> None:
+        """Do nothing."""
+
+    def prompt(self, row: Row) -> str | Exception:
+        """Return the first prompt of a request, or its error."""
+        request = self._request(row)
+        error = request.error or request.line.error
+        return error if error is not None else request.prompts[0].text
+
+    @property
+    def variables(self) -> Mapping[str, object]:
+        """The variables that the chat template was given for decisions until now."""
+        return self.rendering.variables if "rendering" in vars(self) else {}
+
+    # ------------------------------------------------------------------ from row to prompts
+
+    def _request(self, row: Row) -> _Request:
+        line = batch.Line(None) if row.error is not None else batch.read(row.fields)
+        if row.error is not None or line.request is None:
+            return _Request(row, line, error=row.error or line.error)
+        try:
+            if isinstance(line.request, GenerationRequest):
+                return self._generation(row, line, line.request)
+            return self._decision(row, line, line.request)
+        except CoreError as error:  # a chat template that refuses it, or a model without one
+            return _Request(row, line, error=error)
+
+    def _generation(self, row: Row, line: batch.Line, request: GenerationRequest) -> _Request:
+        chat = request.kind == "chat"
+        config = request.config(self._defaults)
+        render = self._tokenizing().render_chat if chat else None
+        text = request.prompt if render is None else render(request.messages, config)
+        id = batch.stable_id("chatcmpl" if chat else "cmpl", row.line, line.custom_id)
+
+        def body(results: list[Result]) -> dict[str, object]:
+            [result] = results
+            assert isinstance(result, BatchResult)
+            usage = Usage(self._length(text), 0, len(result.tokens))
+            facts = {"id": id, "created": self._created, "model": request.model}
+            return completions.response(request, result, **facts, usage=usage)  # type: ignore[arg-type]
+
+        return _Request(row, line, (_Prompt(text, config),), body)
+
+    def _decision(self, row: Row, line: batch.Line, request: DecisionRequest) -> _Request:
+        if not self._labels:
+            raise UnsupportedOperationError("decisions", self.backend, ())
+        readings = reading.readings(request)
+        prompts = tuple(
+            _Prompt(self._read(r), GenerateConfig(labels=r.labels, timeout=self._defaults.timeout))
+            for r in readings
+        )
+
+        def body(results: list[Result]) -> dict[str, object]:
+            answers = []
+            for one, result in zip(readings, results, strict=True):
+                assert isinstance(result, ClassifyResult)
+                answers.append(one.answer(result))
+            usage = Usage(sum(self._length(prompt.text) for prompt in prompts), 0, len(answers))
+            return _DECISIONS[request.wire](request, answers, model=request.model, usage=usage)
+
+        return _Request(row, line, prompts, body)
+
+    def _read(self, one: reading.Reading) -> str:
+        if not self._chat:
+            return one.as_text()
+        return self.rendering(one.as_messages(), one.opening)
+
+    @cached_property
+    def rendering(self) -> Rendering:
+        """Function from conversations to the prompts of decisions."""
+        return Rendering(self._tokenizing(), self._defaults, labels=True)
+
+    # ------------------------------------------------------------------ from results to rows
+
+    def _results(self, prompts: Sequence[_Prompt], cancel: threading.Event) -> list[Result]:
+        """Return the results in the order of the prompts; equal options share a call."""
+        groups: dict[GenerateConfig, list[int]] = {}
+        for place, prompt in enumerate(prompts):
+            groups.setdefault(prompt.config, []).append(place)
+        results: dict[int, Result] = {}
+        for config, places in groups.items():
+            ask = self._model.classify if config.labels else self._generate
+            texts = [prompts[place].text for place in places]
+            answers = ask(texts, replace(config, cancel=cancel))
+            results.update(zip(places, answers, strict=True))
+        return [results[place] for place in range(len(prompts))]
+
+    def _answered(self, request: _Request, results: list[Result]) -> Answered:
+        id = batch.stable_id("req", request.row.line, request.line.custom_id)
+        error = request.error
+        if error is None and request.body is not None:
+            try:
+                body = request.body(results)
+            except CoreError as failed:
+                error = failed
+            else:
+                return Answered(request.row, batch.answered(request.line.custom_id, body, id=id))
+
+        # A line that is no request has no shape of its own to be refused in.
+        assert error is not None
+        if request.line.custom_id is None and request.row.error is not None:
+            answer = batch.unanswered(None, "invalid_json_line", str(error), id=id)
+        else:
+            told = refusal(batch.dialect(request.line.url), error)
+            answer = batch.refused(request.line.custom_id, told, id=id)
+        return Answered(request.row, answer, error)
+
+    def _length(self, text: str) -> int:
+        return len(self._model.encode(text)) if isinstance(self._model, Tokenizing) else 0
+
+    def _tokenizing(self) -> Tokenizing:
+        if isinstance(self._model, Tokenizing):
+            return self._model
+        raise UnsupportedOperationError("chat templates", self.backend, ())
+
+
+_NAMES = frozenset(("id", "custom_id", "response", "error"))
+
+
+def _unread(result: Result) -> Answer:
+    raise TypeError("A request is answered in its own API format.")
+
+
+def _refused(error: Exception) -> Answer:
+    return batch.unanswered(None, "error", str(error), id="")
+
+
+def _status(answer: Answer) -> tuple[object, ...]:
+    response = answer["response"]
+    return (response["status_code"] if isinstance(response, dict) else None,)
+
+
+def _counted(answer: Answer) -> Answer:
+    """Return the answer for the summary; a status above 200 is a failure."""
+    [status] = _status(answer)
+    failed = None if status == 200 else {"type": f"status {status}", "message": ""}
+    return {"error": failed if answer["error"] is None else {"type": "unread", "message": ""}}

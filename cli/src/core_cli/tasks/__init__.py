@@ -1,0 +1,1 @@
+"""Tasks on the command line: used by ``classify --task``, made by ``calibrate``."""

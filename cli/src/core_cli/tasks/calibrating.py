@@ -1,0 +1,264 @@
+"""Calibrates a task on rows, with or without gold labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+
+from core.kit.labels import softmax
+from core.protocols import Capability, TextModel
+from core.system import outputs
+from core_cli import output, settings
+from core_cli.rows import checks
+from core_cli.tasks import accepting, gold_rows
+from core_cli.tasks.asking import task_of
+from core_cli.tasks.gold_rows import Texts
+from core_tasks import Task
+from core_tasks.agreement.gaps import error_text
+from core_tasks.calibration import (
+    Adjustment,
+    Quality,
+    far_from_uniform,
+    fit_isotonic,
+    fit_temperature,
+    quality,
+    row_threshold_for,
+)
+from core_tasks.files import FILE
+from core_tasks.fitting import prior_of
+from core_tasks.folds import FOLDS, folds_of
+from core_tasks.tuning.judging import left_out
+
+PRIORS, FITTED = ("content-free", "batch", "pmi"), ("temperature", "isotonic")
+Row = Sequence[float]  # the labels' log-probabilities after one text
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The raw answers to one question about the rows, and the index of the correct ones.
+
+    ``folds`` are the folds of the rows for cross-validation.
+    """
+
+    question: str
+    rows: Sequence[Row]
+    gold: list[int]
+    folds: list[int]
+
+
+def run(flags: Mapping[str, Any]) -> None:
+    """Fit a task and write it.
+
+    Raises `click.UsageError` for flags that make no sense together, and `CalibrationError` for rows
+    that cannot be fitted.
+    """
+    task = _task(flags)
+    methods = _methods(flags, task)
+    given = {**flags, "model": flags["model"] or task.model or None}
+    settings.need_model(given)
+    outputs.check(given["output"], FILE, overwrite=given["overwrite"])
+    rows = gold_rows.read(given, task.labels, many=task.mode == "many")
+
+    from core_cli.loading import explain, load
+
+    loaded = load(given["model"], settings.load_config(given), Capability.LABELS)
+    with loaded.model as model:
+        if given["verbose"]:
+            explain(loaded)
+        fitted = _fitted(task, model, rows, methods, given["strength"])
+        if rows.gold is not None:
+            fitted = _judged(task, fitted, model, rows, methods, given)
+        else:
+            _tell_counts(task, fitted, model, rows.texts)
+    replace(fitted, model=given["model"]).save(given["output"])
+    output.say(f"{given['output']}: level {fitted.level}. Use it with: classify --task")
+
+
+# ------------------------------------------------------------------ the request
+
+
+def _task(flags: Mapping[str, Any]) -> Task:
+    if flags["task"]:
+        return task_of(flags)
+    template = checks.template_of({**flags, "prompts": (), "form": "text"})
+    labels = settings.parse_labels(flags["labels"], flags["labels_file"])
+    if template is None or not labels:
+        raise click.UsageError("Pass --template and --labels, or --task to start from a task file.")
+    prefix = settings.given(flags, ("label_prefix",))
+    return Task(template.source, labels, **prefix)
+
+
+def _methods(flags: Mapping[str, Any], task: Task) -> tuple[str, ...]:
+    """Return the requested prior, if any, and then the methods fitted on gold labels.
+
+    Both by default, where the task has none yet: docs/levels.md has what that is worth.
+    """
+    prior = PRIORS[:1] if task.level == "raw" or not flags["gold"] else ()
+    methods = flags["methods"] or (*prior, *(("temperature",) if flags["gold"] else ()))
+    for kind in (PRIORS, FITTED):
+        if len(several := [method for method in methods if method in kind]) > 1:
+            raise click.UsageError(
+                f"--method {several[0]} and --method {several[1]} cannot be combined. Remove one."
+            )
+    if flags["gold"] is None and (needs := [each for each in methods if each in FITTED]):
+        raise click.UsageError(f"--method {needs[0]} requires --gold FIELD.")
+    if flags["gold"] is None and flags["error_rate"] is not None:
+        raise click.UsageError("--error-rate requires --gold FIELD.")
+    if flags["strength"] is not None and not set(methods) & set(PRIORS):
+        raise click.UsageError("--strength requires a prior, for example --method batch.")
+    return tuple(sorted(methods, key=(*PRIORS, *FITTED).index))
+
+
+# ------------------------------------------------------------------ fitting
+
+
+def _fitted(
+    task: Task, model: TextModel, rows: Texts, methods: Sequence[str], strength: float | None
+) -> Task:
+    """Return the task with all methods applied in order."""
+    for method in methods:
+        if method in PRIORS:
+            texts = rows.texts if method == "batch" else None
+            task = task.fit_prior(model, texts, method, strength=strength)  # type: ignore[arg-type]
+            _tell_prior(task, method)
+        else:
+            assert rows.gold is not None
+            task = task.fit(model, rows.texts, rows.gold, method)  # type: ignore[arg-type]
+    return task
+
+
+def _judged(
+    task: Task,
+    fitted: Task,
+    model: TextModel,
+    rows: Texts,
+    methods: Sequence[str],
+    flags: Mapping[str, Any],
+) -> Task:
+    """Print the quality on held-out rows, and return the task with its threshold.
+
+    In a multi-label task each label is a separate question; all are reported together.
+    """
+    asked = _asked(replace(task, calibration=None), model, rows)
+    adjusted = [_out_of_fold(each, methods, flags["strength"], fitted) for each in asked]
+    before = [row for each in asked for row in each.rows]
+    after = [row for each in adjusted for row in each]
+    gold = [place for each in asked for place in each.gold]
+    if flags["error_rate"] is not None:
+        accepting.warn_of_repeats(rows.texts)
+    output.say(f"raw: {_told(quality(before, gold))}")
+    output.say(f"{fitted.level}: {_told(quality(after, gold))}, on held-out rows ({FOLDS} folds)")
+    if flags["error_rate"] is None:
+        return fitted
+
+    # In a multi-label task the threshold is for yes, the first answer.
+    answer = _yes if task.mode == "many" else _best
+    columns = [
+        [answer(row, label) for row, label in zip(each, one.gold, strict=True)]
+        for each, one in zip(adjusted, asked, strict=True)
+    ]
+    threshold = row_threshold_for([*zip(*columns, strict=True)], flags["error_rate"])
+    return replace(fitted, threshold=accepting.value_of(threshold, flags["error_rate"]))
+
+
+def _best(row: Row, gold: int) -> tuple[float, bool]:
+    """Return the probability of the likeliest label, and whether it is correct."""
+    shares = softmax(row)
+    return max(shares), shares.index(max(shares)) == gold
+
+
+def _yes(row: Row, gold: int) -> tuple[float, bool]:
+    return softmax(row)[0], gold == 0
+
+
+def _asked(plain: Task, model: TextModel, rows: Texts) -> list[Asked]:
+    """Return the raw answers to each question, for the rows that did not fail."""
+    assert rows.gold is not None
+    decisions = plain.classify(model, rows.texts)
+    known = [row for row, decision in enumerate(decisions) if decision.error is None]
+    texts, right = [rows.texts[row] for row in known], [rows.gold[row] for row in known]
+    found = []
+    for question in plain.questions:
+        parts = [decisions[n].parts[question] if question else decisions[n] for n in known]
+        said = [[*(part.logprobs or {}).values()] for part in parts]
+        if question:  # yes is the first answer
+            gold = [0 if question in holding else 1 for holding in right]
+        else:
+            gold = [plain.labels.index(label) for label in right]
+        found.append(Asked(question, said, gold, folds_of(texts, gold)))
+    return found
+
+
+def _out_of_fold(
+    asked: Asked, methods: Sequence[str], strength: float | None, fitted: Task
+) -> list[Row]:
+    """Return the adjusted rows, each fold fitted on the others.
+
+    A prior that uses no rows is the same for all folds.
+    """
+
+    def fit(rows: Sequence[int]) -> Adjustment:
+        known, right = [asked.rows[n] for n in rows], [asked.gold[n] for n in rows]
+        batch = "batch" in methods
+        prior = prior_of(known, "batch", strength) if batch else _of(fitted, asked.question)
+        if FITTED[0] in methods:
+            return fit_temperature(known, right, prior)
+        return fit_isotonic(known, right, prior) if FITTED[1] in methods else prior
+
+    numbers = range(len(asked.rows))
+    found = left_out(asked.rows, numbers, asked.folds, fit)
+    return [found[n] for n in numbers]
+
+
+def _of(fitted: Task, question: str) -> Adjustment:
+    """Return the prior that a task has for a question."""
+    if fitted.calibration is None:
+        return Adjustment()
+    return Adjustment(prior=fitted.calibration.adjustments[question].prior)
+
+
+# ------------------------------------------------------------------ messages
+
+
+def _told(found: Quality) -> str:
+    error = error_text(found.calibration_error, found.calibration_error_interval)
+    return (
+        f"accuracy {100 * found.accuracy:.1f} % of {output.counted(found.rows, 'row')}, {error}, "
+        f"Brier {found.brier:.3f}, NLL {found.nll:.3f}"
+    )
+
+
+def _tell_prior(task: Task, method: str) -> None:
+    """Print a note if no prior is subtracted, or if one is far from uniform."""
+    if task.calibration is None:
+        output.say(
+            "No prior is subtracted: with this prompt the model does not find two labels that a "
+            "text names. Try other prompts with tune."
+        )
+        return
+    why = (
+        "If that is its true share, batch loses accuracy; --method content-free does not depend "
+        "on the rows."
+        if method == "batch"
+        else "The prompt favours it before seeing a text. Try other prompts with tune."
+    )
+    for question, adjustment in task.calibration.adjustments.items():
+        found = far_from_uniform(adjustment.prior)
+        if found is not None:
+            of = f" of {question!r}" if question else ""
+            label = task.calibration.labels[found[0]]
+            output.say(
+                f"The prior{of} is far from uniform: {label!r} has {100 * found[1]:.0f} %. {why}"
+            )
+
+
+def _tell_counts(task: Task, fitted: Task, model: TextModel, texts: Sequence[str]) -> None:
+    """Print how often each label is chosen, before and after."""
+    for name, each in (("raw", replace(task, calibration=None)), (fitted.level, fitted)):
+        found = each.classify(model, texts)
+        chosen = [label for decision in found for label in decision.labels]
+        counts = ", ".join(f"{label} {chosen.count(label)}" for label in task.labels)
+        output.say(f"{name}: {counts}")

@@ -1,0 +1,87 @@
+"""Rows of an input, with or without gold labels, for fitting, training and tuning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core_cli import output
+from core_cli.jobs.many_gold import labels_in
+from core_cli.rows import asking
+
+if TYPE_CHECKING:
+    from core_cli.reading.row import Row
+
+Gold = str | frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Usable rows, and their gold labels, if given.
+
+    A row has one label or, in a multi-label task, a set.
+    """
+
+    texts: list[str]
+    gold: list[Any] | None
+
+
+def read(
+    flags: Mapping[str, Any], labels: Sequence[str] | None = None, many: bool = False
+) -> Texts:
+    """Return the rows of ``-i``, with the labels in the field of ``--gold``, if given.
+
+    ``labels`` are the allowed gold labels, ``many`` allows several per row. Unusable rows and those
+    without a gold label are skipped, with a warning. Raises `click.UsageError` for a label that is
+    not allowed, and if no row is left.
+    """
+    if flags["file"] is None:
+        raise click.UsageError("No rows. Pass them with -i FILE.")
+
+    unread = ("prompts", "id_field", "shard", "system", "truncate")
+    reading = {**flags, **dict.fromkeys(unread), "labels": "as a task"}
+    with asking.opened(reading, None) as found:
+        rows = list(found.rows)
+
+    # Usable rows, and among them those with a gold label.
+    kept, gold = [row for row in rows if row.error is None], None
+    if flags["gold"] is not None:
+        right = _many(labels or ()) if many else _one
+        named = [(row, right(row.fields.get(flags["gold"]))) for row in kept]
+        kept = [row for row, label in named if label is not None]
+        gold = [label for _, label in named if label is not None]
+        _check(kept, gold, labels)
+
+    if len(kept) < len(rows):
+        _warn_of_left_out(rows, kept)
+    if not kept:
+        raise click.UsageError(f"{flags['file']} has no usable rows.")
+    return Texts([row.text for row in kept], gold)
+
+
+def _one(value: object) -> Gold | None:
+    return None if value in (None, "") else str(value)
+
+
+def _many(labels: Collection[str]) -> Callable[[object], Gold | None]:
+    return lambda value: labels_in(value, labels)
+
+
+def _check(rows: Sequence[Row], gold: Sequence[Gold], labels: Sequence[str] | None) -> None:
+    for row, right in zip(rows, gold, strict=True) if labels is not None else ():
+        own = (right,) if isinstance(right, str) else sorted(right)
+        for label in own:
+            if label not in (labels or ()):
+                known = ", ".join(map(repr, labels or ()))
+                raise click.UsageError(
+                    f"{row.place} has the label {label!r}; the labels of the task are {known}."
+                )
+
+
+def _warn_of_left_out(rows: Sequence[Row], kept: Sequence[Row]) -> None:
+    count = output.counted(len(rows) - len(kept), "row")
+    first = next((str(row.error) for row in rows if row.error is not None), None)
+    output.warn(f"{count} skipped: {first or 'no gold label'}")

@@ -1,0 +1,92 @@
+"""Trains a classifier head on rows with gold labels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from core.protocols import Capability
+from core.system import outputs
+from core_cli import output, settings
+from core_cli.jobs.job import quoted
+from core_cli.rows import checks
+from core_cli.tasks import gold_rows
+from core_tasks.heads import learner
+
+_SHOWN = 20
+
+
+def run(flags: Mapping[str, Any]) -> None:
+    """Train a head and write it.
+
+    Raises `click.UsageError` for wrong flags, and `core_learn.TrainingDataError` for rows that do
+    not suffice.
+    """
+    from core_cli.loading import explain, load
+
+    learn = learner()
+
+    settings.need_model(flags)
+    outputs.check(flags["output"], learn.HEAD_KIND, overwrite=flags["overwrite"])
+    template = _template(flags)
+    rows = gold_rows.read(flags)
+    assert rows.gold is not None  # --gold is required
+
+    loaded = load(flags["model"], settings.load_config(flags), Capability.HIDDEN_STATES)
+    with loaded.model as model:
+        if flags["verbose"]:
+            explain(loaded)
+        chosen = {name: flags[name] for name in ("layers", "kinds") if flags[name]}
+        few = learn.FewShot(model, template=template, early_exit=flags["early_exit"], **chosen)
+        few.fit(rows.texts, rows.gold)
+    if flags["verbose"]:
+        _tell_trials(few.trials)
+    _tell(few, rows.gold)
+    few.save(flags["output"])
+    command = ["infer-cli", "classify", "-m", flags["model"], "--head", flags["output"]]
+    output.say(
+        f"{flags['output']}: level L2. Use it with:\n{' '.join(map(quoted, command))} -i FILE"
+    )
+
+
+def _template(flags: Mapping[str, Any]) -> str:
+    """Return the template of the text that the model reads.
+
+    Raises `click.UsageError` for a template without the text.
+    """
+    found = checks.template_of({**flags, "prompts": (), "form": "text"})
+    return "{text}" if found is None else found.source
+
+
+def _tell(few: Any, gold: Sequence[str]) -> None:
+    head, counts = few.head, Counter(gold)
+    shown = ", ".join(f"{label} {counts[label]}" for label in head.labels[:_SHOWN])
+    more = f", and {len(head.labels) - _SHOWN} more labels" if len(head.labels) > _SHOWN else ""
+    output.say(f"trained on {output.counted(head.rows, 'row')}: {shown}{more}")
+    what = f"{head.kind} on layer {head.layer} of {head.num_layers}, strength {head.strength:g}"
+    if head.accuracy is None:
+        output.say(f"{what}: accuracy unknown, as some label has a single text")
+    else:
+        output.say(
+            f"{what}: expected accuracy {100 * head.accuracy:.1f} %, estimated by nested "
+            "cross-validation"
+        )
+
+
+def _tell_trials(trials: Sequence[Any]) -> None:
+    """Print the best strength of each kind on each layer, on the rows used to choose."""
+    best: dict[tuple[int, str], Any] = {}
+    for trial in trials:
+        place = trial.layer, trial.kind
+        if place not in best or trial.loss < best[place].loss:
+            best[place] = trial
+    if best:
+        output.say(
+            "configurations tried (the best scores are optimistic, as they were used to choose):"
+        )
+    for trial in best.values():
+        output.say(
+            f"  layer {trial.layer}, {trial.kind}, strength {trial.strength:g}: "
+            f"accuracy {100 * trial.accuracy:.1f} %, NLL {trial.loss:.3f}"
+        )

@@ -1,0 +1,256 @@
+"""Compares candidate prompts on rows: a table of their quality, and a task file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core.errors import PromptTooLongError
+from core.protocols import Capability
+from core.system import outputs
+from core_cli import output, settings
+from core_cli.jobs.job import quoted
+from core_cli.rows import checks
+from core_cli.rows.template import Template
+from core_cli.tasks import accepting, gold_rows
+from core_cli.tasks.gold_rows import Texts
+from core_tasks import Task, load_task
+from core_tasks.agreement.measures import wilson
+from core_tasks.calibration import quality
+from core_tasks.files import FILE
+from core_tasks.heads import installed_learner, learner
+
+if TYPE_CHECKING:
+    from core.protocols import TextModel
+    from core_tasks.tuning import Trial, Tuning
+
+_SHOWN = 20  # trials on a terminal
+_HEAD = (
+    *("TEMPLATE", "WORDS", "METHOD", "ACCURACY", "INTERVAL", "CAL. ERROR", "BRIER", "NLL"),
+    *("COVERAGE", "MASS", "MARGIN", "STABLE", "ROWS/S"),
+)
+
+
+def run(flags: Mapping[str, Any]) -> None:
+    """Try all candidates, show the table, write the best one.
+
+    Raises `click.UsageError` for flags that cannot be combined, and what `core_tasks.tune` raises.
+    """
+    tasks = _tasks(flags)
+    given = {**flags, "model": flags["model"] or tasks[0].model or None}
+    settings.need_model(given)
+    if given["output"]:
+        outputs.check(given["output"], FILE, overwrite=given["overwrite"])
+    levels = _levels(flags)
+    rows = gold_rows.read(given, tasks[0].labels)
+
+    from core_cli.loading import explain, load
+    from core_tasks.tuning import tune
+
+    loaded = load(given["model"], settings.load_config(given), Capability.LABELS)
+    with loaded.model as model:
+        if given["verbose"]:
+            explain(loaded)
+        found = tune(
+            model,
+            tasks,
+            rows.texts,
+            rows.gold,
+            levels=levels,
+            error_rate=given["error_rate"],
+        )
+        head = _head(model, rows, tasks[0].labels, "L2" in flags["levels"], flags)
+    _show(found, head, given["as_json"])
+    _tell(found)
+    if found.threshold is not None:
+        accepting.warn_of_repeats(rows.texts)
+        accepting.value_of(found.threshold, given["error_rate"])
+    if head is not None:
+        _tell_of_head(head, given)
+    if given["output"]:
+        replace(found.best, model=given["model"]).save(given["output"])
+        output.say(
+            f"{given['output']}: {found.trials[0].method}, level {found.best.level}. Use it with: "
+            "classify --task"
+        )
+
+
+# ----------------------------------------------------------------- candidates
+
+
+def _tasks(flags: Mapping[str, Any]) -> list[Task]:
+    """Return all candidates. Raises `click.UsageError` for none, and `TaskError` for a bad one."""
+    found = [load_task(name) for name in flags["tasks"]]
+    templates = [Template.typed(source).source for source in flags["templates"]]
+    if flags["template_list"]:
+        lines = checks.read_text(flags["template_list"]).split("\n")
+        templates += [Template.typed(line).source for line in lines if line.strip()]
+
+    # Each template with the labels as they are, and with --words, if given.
+    if templates:
+        labels = settings.parse_labels(flags["labels"], flags["labels_file"])
+        labels = labels or (found[0].labels if found else ())
+        if not labels:
+            raise click.UsageError("Pass --labels, or a --task that has them.")
+        prefix = settings.given(flags, ("label_prefix",))
+        words = _words(flags["words"])
+        for template in dict.fromkeys(templates):
+            found.append(Task(template, labels, **prefix))
+            if words:
+                found.append(Task(template, labels, words=words, **prefix))
+    elif flags["words"] or flags["labels"]:
+        raise click.UsageError("--labels and --words require --template.")
+
+    if not found:
+        raise click.UsageError("Nothing to try. Pass --template, --templates or --task.")
+    return found
+
+
+def _words(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the words of each label from repeated ``LABEL=A,B``.
+
+    Raises `click.UsageError` for any other form.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for each in given:
+        label, equals, words = each.partition("=")
+        named = tuple(word.strip() for word in words.split(",") if word.strip())
+        if not (label and equals and named):
+            raise click.UsageError(f"Expected --words LABEL=A,B, got {each!r}.")
+        found[label] = (*found.get(label, ()), *named)
+    return found
+
+
+def _levels(flags: Mapping[str, Any]) -> list[Any] | None:
+    """Return the calibration levels to try on prompts.
+
+    Raises `click.UsageError` for L2 alone, or without gold labels.
+    """
+    prompts = [level for level in flags["levels"] if level != "L2"]
+    if "L2" in flags["levels"]:
+        if not prompts:
+            raise click.UsageError(
+                "--level L2 requires another level next to it. To train a classifier head alone, "
+                "use infer-cli learn."
+            )
+        if flags["gold"] is None:
+            raise click.UsageError("--level L2 requires --gold FIELD.")
+    return prompts or None
+
+
+def _head(
+    model: TextModel, rows: Texts, labels: Sequence[str], wanted: bool, flags: Mapping[str, Any]
+) -> dict[str, float | list[float]] | None:
+    """Return the quality of a classifier head on held-out rows, chosen in each fold separately.
+
+    None if it cannot be trained and is not ``wanted`` by name.
+    """
+    from core.extensions import HiddenStates
+    from core_tasks.folds import folds_of
+    from core_tasks.tuning.judging import coverage
+
+    learn = learner() if wanted else installed_learner()
+    asked = wanted or (not flags["levels"] and isinstance(model, HiddenStates))
+    if learn is None or rows.gold is None or not asked:
+        return None
+    sound = [(text, label) for text, label in zip(rows.texts, rows.gold, strict=True) if text]
+    texts, gold = [text for text, _ in sound], [label for _, label in sound]
+    right = [labels.index(label) for label in gold]
+    try:
+        shares = learn.FewShot(model).out_of_fold(texts, gold, folds_of(texts, right), labels)
+    except (learn.TrainingDataError, PromptTooLongError) as error:
+        if wanted:
+            raise
+        output.warn(f"no classifier head was tried: {error}")
+        return None
+    logs = [[math.log(share) if share else -math.inf for share in row] for row in shares.tolist()]
+    told = quality(logs, right)
+    return {
+        "accuracy": told.accuracy,
+        "accuracy_interval": [*(wilson(round(told.accuracy * told.rows), told.rows) or ())],
+        "calibration_error": told.calibration_error,
+        "brier": told.brier,
+        "nll": told.nll,
+        "coverage": coverage(logs, right),
+    }
+
+
+# ----------------------------------------------------------------- messages
+
+
+def _show(found: Tuning, head: Mapping[str, Any] | None, as_json: bool) -> None:
+    if as_json:
+        output.write_bytes(output.json_lines([{**found.to_dict(), "head": head}]))
+        return
+    rows = [_cells(trial) for trial in found.trials]
+    kept = [place for place in range(len(_HEAD)) if any(row[place] for row in rows)]
+    lines = [[row[place] for place in kept] for row in rows]
+    names = [_HEAD[place] for place in kept]
+    if output.is_terminal():
+        output.draw(names, lines[:_SHOWN], cut=True)
+        if len(lines) > _SHOWN:
+            output.say(f"and {len(lines) - _SHOWN} more; --json has all")
+    else:
+        output.write_lines([names, *lines])
+
+
+def _cells(trial: Trial) -> list[str]:
+    own = [f"{label}={'|'.join(each)}" for label, each in trial.task.words.items()]
+    plain = all(each == (label,) for label, each in trial.task.words.items())
+    low_high = trial.interval
+    return [
+        trial.task.template.replace("\n", "\\n"),
+        "" if plain else " ".join(own),
+        f"{trial.method} ({trial.level})" if trial.level != "raw" else "raw",
+        _figure(trial.accuracy),
+        f"{low_high[0]:.3f}-{low_high[1]:.3f}" if low_high else "",
+        _figure(trial.calibration_error),
+        _figure(trial.brier),
+        _figure(trial.nll),
+        _figure(trial.coverage),
+        f"{trial.label_mass:.2g}",
+        _figure(trial.margin),
+        _figure(trial.stability),
+        f"{trial.rows_per_second:.1f}",
+    ]
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _tell(found: Tuning) -> None:
+    best = found.trials[0]
+    if found.left_out:
+        output.warn(f"{output.counted(found.left_out, 'row')} skipped: empty, or too long")
+    if found.expected is None:
+        output.say(
+            f"The best of {len(found.trials)} by stability, label mass and margin, which are weak "
+            "signals. A few dozen rows with gold labels (--gold) give a better choice."
+        )
+        return
+
+    assert best.accuracy is not None
+    low, high = (100 * end for end in found.expected.interval)
+    output.say(
+        f"The best of {len(found.trials)} has an accuracy of {100 * best.accuracy:.1f} % on the "
+        f"{output.counted(found.rows, 'row')} it was chosen on. On new rows expect "
+        f"{100 * found.expected.accuracy:.1f} % ({low:.1f} to {high:.1f}), by nested "
+        "cross-validation."
+    )
+
+
+def _tell_of_head(head: Mapping[str, Any], flags: Mapping[str, Any]) -> None:
+    low, high = (100 * end for end in head["accuracy_interval"])
+    command = ["infer-cli", "learn", "-m", str(flags["model"]), "-i", str(flags["file"])]
+    command += ["--gold", str(flags["gold"]), "-o", "head.safetensors"]
+    output.say(
+        f"A classifier head (L2) needs no prompt. Its accuracy on held-out rows is "
+        f"{100 * head['accuracy']:.1f} % ({low:.1f} to {high:.1f}), its calibration error "
+        f"{head['calibration_error']:.3f}. Train it with:\n"
+        f"{' '.join(map(quoted, command))}"
+    )

@@ -1,0 +1,1 @@
+"""Output writers: rows with their answers as JSON, CSV, TSV or Parquet."""

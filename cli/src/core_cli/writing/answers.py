@@ -1,0 +1,177 @@
+"""Turns results into answers: dictionaries for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from core.records import error_record
+from core.types import BatchResult, ClassifyResult
+
+if TYPE_CHECKING:
+    from core_cli.tasks.asking import Question
+    from core_tasks import Decision
+
+Answer = dict[str, object]
+Result = ClassifyResult | BatchResult
+UNSURE = "unsure"
+CELLS = "cells"
+"""The key of an answer that was read back from a table: nothing but its cells is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of answer, and how it is written.
+
+    ``answer`` makes an answer of a result, ``failed`` of a row's error. ``columns`` are those of a
+    table, and ``values`` returns the cells, numbers as numbers. ``names`` are all fields reserved
+    in an output row. ``counted`` returns what a summary counts of an answer.
+    """
+
+    answer: Callable[[Any], Answer]
+    failed: Callable[[Exception], Answer]
+    columns: tuple[str, ...]
+    values: Callable[[Answer], tuple[object, ...]]
+    names: frozenset[str]
+    counted: Callable[[Answer], Answer] = lambda answer: answer
+
+    def cells(self, answer: Answer) -> tuple[object, ...]:
+        """Return the cells of an answer, or the cells it was read from."""
+        cells = answer.get(CELLS)
+        return cells if isinstance(cells, tuple) else self.values(answer)
+
+
+_CLASSIFIED = frozenset(("line", "probability", *ClassifyResult().to_dict()))
+
+
+def labelled(min_margin: float | None) -> Kind:
+    """Return the kind with labels; a margin below ``min_margin`` makes a label "unsure"."""
+
+    def answer(result: Result) -> Answer:
+        found = result.to_dict()
+        margin = found["margin"]
+        if min_margin is not None and isinstance(margin, float) and margin < min_margin:
+            found["label"] = UNSURE
+        return found
+
+    columns = ("label", "probability", "margin", "label_mass", "error")
+    return Kind(answer, _unclassified, columns, _label_values, _CLASSIFIED)
+
+
+def labels_alone() -> Kind:
+    """Return the kind with the label alone."""
+
+    def answer(result: Result) -> Answer:
+        record = result.to_dict()
+        return {name: record[name] for name in ("label", "error")}
+
+    def failed(error: Exception) -> Answer:
+        return answer(ClassifyResult(error=error))
+
+    def values(answer: Answer) -> tuple[object, ...]:
+        return answer["label"], message(answer)
+
+    return Kind(answer, failed, ("label", "error"), values, frozenset(("line", "label", "error")))
+
+
+_IN_MODE = {
+    "one": ("label", "probability", "margin"),
+    "levels": ("label", "value", "spread"),
+    "many": ("labels",),
+}
+"""The columns of a table that are not those of every decision, by the mode of the task."""
+_ONLY_IN = {"value": "levels", "spread": "levels", "labels": "many", "parts": "many"}
+
+
+_OF_LABELS = ("label_mass", "logprobs", "token")
+"""What a head says nothing about: it looks at no label's probability to come next."""
+
+
+def decided(question: Question, min_margin: float | None) -> Kind:
+    """Return the kind of a task or head; a label below the threshold is "unsure"."""
+    from core_tasks import Decision
+
+    left_out = {name for name, only in _ONLY_IN.items() if only != question.mode}
+    left_out |= {"label"} if question.mode == "many" else set()
+    left_out |= {"accepted"} if question.threshold is None else set()
+    left_out |= {*_OF_LABELS} if question.level == "L2" else set()
+
+    def answer(result: Decision) -> Answer:
+        found = {name: v for name, v in result.to_dict().items() if name not in left_out}
+        margin = found["margin"]
+        small = min_margin is not None and isinstance(margin, float) and margin < min_margin
+        if "label" in found and result.error is None and (small or not result.accepted):
+            found["label"] = UNSURE
+        return found
+
+    columns = (*_IN_MODE[question.mode], "label_mass", "level", "error")
+    columns = tuple(name for name in columns if name not in left_out)
+
+    def values(answer: Answer) -> tuple[object, ...]:
+        told = {**answer, "probability": best(answer), "error": message(answer)}
+        return tuple(told[name] for name in columns)
+
+    def failed(error: Exception) -> Answer:
+        return answer(Decision(level=question.level, error=error))
+
+    names = frozenset({"line", *columns, *answer(Decision())})
+    return Kind(answer, failed, columns, values, names)
+
+
+def _unclassified(error: Exception) -> Answer:
+    return ClassifyResult(error=error).to_dict()
+
+
+def _label_values(answer: Answer) -> tuple[object, ...]:
+    figures = best(answer), answer["margin"], answer["label_mass"]
+    return answer["label"], *figures, message(answer)
+
+
+def best(answer: Answer) -> float | None:
+    """Return the probability of the likeliest label."""
+    probabilities = answer.get("probabilities")
+    return max(probabilities.values()) if isinstance(probabilities, dict) else None
+
+
+def _token_values(answer: Answer) -> tuple[object, ...]:
+    token = answer["token"]
+    return token["text"] if isinstance(token, dict) else None, message(answer)
+
+
+def next_tokens() -> Kind:
+    """Return the kind without labels: the next token."""
+    return Kind(
+        lambda result: result.to_dict(),
+        _unclassified,
+        ("token", "error"),
+        _token_values,
+        _CLASSIFIED,
+    )
+
+
+def generated(with_tokens: bool) -> Kind:
+    """Return the kind of ``generate``; ``with_tokens`` lists tokens and log-probabilities."""
+
+    def answer(result: Result) -> Answer:
+        assert isinstance(result, BatchResult)
+        found: Answer = {"answer": result.text, "finish_reason": result.finish_reason}
+        if with_tokens:
+            found["tokens"] = [token.to_dict() for token in result.tokens]
+        return {**found, "error": error_record(result.error)}
+
+    def failed(error: Exception) -> Answer:
+        return answer(BatchResult(finish_reason="error", error=error))
+
+    names = frozenset({"line", "answer", "finish_reason", "tokens", "error"})
+    return Kind(answer, failed, ("answer", "finish_reason", "error"), _answer_values, names)
+
+
+def _answer_values(answer: Answer) -> tuple[object, ...]:
+    return answer["answer"], answer["finish_reason"], message(answer)
+
+
+def message(answer: Answer) -> str | None:
+    """Return the message of a failed row; None for another."""
+    error = answer["error"]
+    return str(error["message"]) if isinstance(error, dict) else None

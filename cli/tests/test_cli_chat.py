@@ -1,0 +1,230 @@
+"""``infer-cli chat``: one answer, and a conversation on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import core
+from core.options import GenerateConfig
+from core.registry import REGISTRY
+from core.testing import FakeBackend, FakeModel, write_model
+from core.types import Message
+from core_cli.commands.chat import Talk
+from core_cli.commands.conversation import Conversation, ConversationError
+
+if TYPE_CHECKING:
+    from cli.tests.conftest import InferCli
+
+pytestmark = pytest.mark.load  # a busy machine can make it fail
+
+HELLO = [Message("user", "hello"), Message("assistant", "HELLO")]
+PROMPT = "\x1b[?2004h"  # pasted text is to be marked: said whenever a line is about to be read
+SCRIPT = """
+import core
+from core.testing import FakeBackend
+
+def said(prompt):
+    return " ".join(["over and over"] * 1000) if prompt == "long" else prompt.upper()
+
+core.register(FakeBackend(said, name="scripted"))
+from core_cli import main
+main()
+"""
+
+
+@pytest.fixture
+def backend() -> Iterator[FakeBackend]:
+    fake = FakeBackend(str.upper, name="scripted")
+    core.register(fake)
+    yield fake
+    REGISTRY._registered.pop("scripted")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> tuple[str, ...]:
+    """The flags that name a model of the backend ``scripted``."""
+    return "-m", str(write_model(tmp_path / "scripted")), "--backend", "scripted"
+
+
+@pytest.fixture
+def talk() -> Talk:
+    return Talk(FakeModel(str.upper), GenerateConfig(), Conversation())
+
+
+def test_a_message_is_answered(
+    infer_cli: InferCli, model: tuple[str, ...], backend: FakeBackend
+) -> None:
+    done = infer_cli("chat", *model, "-s", "Be brief.", "hello", "you", "--max-tokens", "9")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "HELLO YOU\n", "")
+    (call,) = backend.calls
+    assert call.messages == (Message("system", "Be brief."), Message("user", "hello you"))
+    assert call.config.max_tokens == 9
+    piped = infer_cli("chat", *model, stdin="two\nlines\n")
+    assert piped.stdout == "TWO\nLINES\n"
+    assert infer_cli("chat", *model, stdin="\ufeffhello\r\n").stdout == "HELLO\n"
+
+
+@pytest.mark.usefixtures("backend")
+def test_no_message_is_an_error(infer_cli: InferCli, model: tuple[str, ...]) -> None:
+    done = infer_cli("chat", *model)
+    assert (done.exit_code, "No message" in done.stderr) == (2, True)
+    assert infer_cli("chat", "x").exit_code == 2
+
+
+# --------------------------------------------------------------------------- a conversation
+
+
+def test_each_answer_is_part_of_the_next_question(talk: Talk) -> None:
+    assert talk.answer("hello")
+    assert talk.answer("again")
+    assert talk.conversation.turns == [
+        *HELLO,
+        Message("user", "again"),
+        Message("assistant", "AGAIN"),
+    ]
+    model = talk.model
+    assert isinstance(model, FakeModel)
+    assert model.calls[1].messages == (*HELLO, Message("user", "again"))
+
+
+def test_of_a_message_that_fails_nothing_is_kept() -> None:
+    model = FakeModel("", errors=lambda prompt: core.PromptTooLongError(9, 8))
+    talk = Talk(model, GenerateConfig(), Conversation("s"))
+    with pytest.raises(core.PromptTooLongError):
+        talk.answer("hello")
+    assert talk.conversation.messages() == [Message("system", "s")]
+
+
+def test_the_commands(talk: Talk, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    talk.answer("hello")
+    talk.obey("/system Be brief.")
+    assert talk.conversation.messages() == [Message("system", "Be brief.")]
+    talk.answer("hello")
+    talk.obey(f"/save {tmp_path / 'talk.jsonl'}")
+    saved = json.loads((tmp_path / "talk.jsonl").read_text())
+    assert [turn["role"] for turn in saved["messages"]] == ["system", "user", "assistant"]
+    talk.obey("/reset")
+    assert talk.conversation.messages() == [Message("system", "Be brief.")]
+    talk.obey("/system")
+    assert talk.conversation.messages() == []
+    talk.obey(f"/load {tmp_path / 'talk.jsonl'}")
+    assert talk.conversation == Conversation("Be brief.", HELLO)
+    (tmp_path / "edited.jsonl").write_text(json.dumps(saved) + "\r\n", encoding="utf-8-sig")
+    talk.obey("/reset")
+    talk.obey(f"/load {tmp_path / 'edited.jsonl'}")
+    assert talk.conversation == Conversation("Be brief.", HELLO)
+    for line in ("/help", "/nonsense", "/save", "/load"):
+        talk.obey(line)
+    told = capsys.readouterr().err
+    for words in ("Unknown command '/nonsense'.", "/save requires a file", "/reset          clear"):
+        assert words in told
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"messages": [5]}', "\udcff", '{"turns": []}'])
+def test_a_file_that_holds_no_conversation(talk: Talk, tmp_path: Path, text: str) -> None:
+    (tmp_path / "x").write_text(text, encoding="utf-8", errors="surrogateescape")
+    talk.answer("hello")
+    with pytest.raises(ConversationError, match="messages"):
+        talk.obey(f"/load {tmp_path / 'x'}")
+    assert talk.conversation.turns == HELLO
+
+
+@pytest.mark.parametrize("file", ["/dev/zero", "/", "\0", "~nobody-of-this-name/x", "/nowhere/x"])
+def test_what_is_no_file_ends_nothing(talk: Talk, file: str) -> None:
+    talk.answer("hello")
+    for command in ("/load", "/save"):
+        with pytest.raises((ConversationError, OSError)):
+            talk.obey(f"{command} {file}")
+    assert talk.conversation.turns == HELLO
+
+
+def test_a_text_that_is_no_unicode_is_not_saved(talk: Talk, tmp_path: Path) -> None:
+    talk.conversation.turns.append(Message("user", "\udcff"))
+    with pytest.raises(ConversationError, match="Cannot save"):
+        talk.obey(f"/save {tmp_path / 'x'}")
+    assert not (tmp_path / "x").exists()
+
+
+# --------------------------------------------------------------------------- a terminal
+
+
+class Terminal:
+    """Keys to a process, and what it shows."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self.shown = descriptor, ""
+
+    def press(self, keys: str) -> None:
+        os.write(self._descriptor, keys.encode())
+
+    def wait_for(self, words: str) -> None:
+        """Read until these words come, behind those that were waited for before."""
+        while words not in self.shown:
+            ready, _, _ = select.select([self._descriptor], [], [], 60)
+            data = os.read(self._descriptor, 65536) if ready else b""
+            assert data, f"{words!r} never came: {self.shown!r}"
+            if b"\x1b[6n" in data:  # where is the cursor?
+                self.press("\x1b[1;1R")
+            self.shown += data.decode(errors="replace")
+        self.shown = self.shown[self.shown.index(words) + len(words) :]
+
+
+@pytest.fixture
+def conversing(
+    infer_cli: InferCli, model: tuple[str, ...]
+) -> Iterator[tuple[Terminal, subprocess.Popen[bytes]]]:
+    """A conversation on a terminal, and the process that holds it."""
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+    environment = {"TERM": "xterm-256color"}
+    with infer_cli.start("chat", *model, script=SCRIPT, env=environment, **streams) as process:
+        os.close(theirs)
+        try:
+            yield Terminal(ours), process
+        finally:
+            process.kill()
+    os.close(ours)
+
+
+def test_a_conversation_on_a_terminal(
+    conversing: tuple[Terminal, subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    terminal, process = conversing
+    terminal.wait_for(PROMPT)
+    terminal.press("hello\r")
+    terminal.wait_for("HELLO")
+
+    # Two lines are one message.
+    terminal.wait_for(PROMPT)
+    terminal.press("one\x1b\rtwo\r")
+    terminal.wait_for("TWO")
+
+    # Ctrl-C at the prompt forgets a line; in an answer it ends that, and not the program.
+    terminal.wait_for(PROMPT)
+    terminal.press("nev\x03")
+    terminal.wait_for("Ctrl-D to leave.")
+    terminal.wait_for(PROMPT)
+    terminal.press("long\r")
+    terminal.wait_for("over and over")
+    process.send_signal(signal.SIGINT)
+    terminal.wait_for(PROMPT)
+
+    # Save, and leave.
+    file = tmp_path / "talk.jsonl"
+    terminal.press(f"/save {file}\r")
+    terminal.wait_for(PROMPT)
+    terminal.press("\x04")
+    assert process.wait(60) == 0
+    asked = [turn["content"] for turn in json.loads(file.read_text())["messages"]][::2]
+    assert asked[:2] == ["hello", "one\ntwo"]
+    assert "nev" not in "".join(asked)

@@ -1,1 +1,0 @@
-"""Benchmarks of models by the names of llama-bench: how many tokens or prompts a second."""

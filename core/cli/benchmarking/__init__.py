@@ -1,1 +1,0 @@
-"""``infer-cli bench``: models loaded, measured in turns, and shown."""

@@ -1,1 +1,0 @@
-"""The commands, a file each, and what one of them alone needs."""

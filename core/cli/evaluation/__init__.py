@@ -1,1 +1,0 @@
-"""``infer-cli eval``: items of a file asked, marked, reckoned again, compared."""

@@ -1,1 +1,0 @@
-"""What is read: text, JSON lines, JSON arrays, CSV, TSV and Parquet become rows, one by one."""

@@ -1,1 +1,0 @@
-"""Tasks on the command line: asked by ``classify --task``, made by ``calibrate``."""

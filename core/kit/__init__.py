@@ -1,0 +1,1 @@
+"""Helpers for backends: option checks, clocks, labels, streams."""

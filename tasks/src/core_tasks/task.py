@@ -1,0 +1,298 @@
+"""A task: the question about each text, and its calibration.
+
+::
+
+    task = core_tasks.Task("{text} This news is about", labels=("finance", "sports"))
+    task = task.fit_prior(model)
+    for decision in task.classify(model, others):
+        print(decision.label, decision.probabilities, decision.level)
+
+It only needs `classify` with labels, so every backend that supports them supports tasks. A
+calibration is fitted beforehand and does not change: an answer depends only on its own text.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+from typing import Literal, Self
+
+from core import validate
+from core.errors import CalibrationError, InvalidOptionError, LabelError
+from core.extensions import ClassifyStreaming
+from core.kit.support import checked_prompts, checked_stream
+from core.models.fingerprint import fingerprint_of
+from core.options import GenerateConfig
+from core.protocols import TextModel
+from core.types import ClassifyResult
+from core_tasks.asking import Answer, answers
+from core_tasks.calibration import Calibration, Key, Level
+from core_tasks.decision import Decision, decided, gathered
+from core_tasks.template import check_template, filled
+from core_tasks.words import flat, may_overlap, tokenizing
+
+Mode = Literal["one", "many", "levels"]
+PriorMethod = Literal["batch", "content-free", "pmi"]
+GoldMethod = Literal["temperature", "isotonic"]
+Gold = Sequence[str] | Sequence[Collection[str]]
+"""The gold label of each text; in mode "many", its gold labels."""
+
+YES, NO = "yes", "no"
+_BLOCK = 256  # texts per call, for a model that does not stream
+_MOST_LEVEL = 1e100
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A classification task: a template with ``{text}``, and the labels that may follow it.
+
+    ``mode`` is "one" (the best label), "levels" (ordinal labels, which are numbers) or "many"
+    (multi-label: yes or no for each label, which the template contains as ``{label}``, usually
+    after the text, so that the text is computed once). ``words`` are the verbalizers of a label, by
+    default the label itself; with "many", the words for "yes" and for "no".
+
+    ``threshold`` is the minimum probability of an accepted decision; with "many", the minimum
+    probability at which a label holds (default 0.5). ``model`` names the model that the task was
+    made for. Raises `TaskError` and `LabelError` for an invalid task.
+    """
+
+    template: str
+    labels: tuple[str, ...]
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    mode: Mode = "one"
+    calibration: Calibration | None = None
+    threshold: float | None = None
+    label_prefix: str = " "
+    model: str = ""
+
+    def __post_init__(self) -> None:
+        mode = validate.one_of("mode", self.mode, ("one", "many", "levels"))
+        labels = GenerateConfig(labels=self.labels, label_prefix=self.label_prefix).labels
+        possible = (YES, NO) if mode == "many" else labels
+        if not labels or len(possible) < 2:
+            raise LabelError(f"A task of mode {mode!r} needs more labels than {[*labels]!r:.80}.")
+        if mode == "levels":
+            _check_numbers(labels)
+        places = {"text", "label"} if mode == "many" else {"text"}
+        template = validate.unicode("template", validate.text("template", self.template))
+        check_template(template, places)
+        if self.threshold is not None:
+            validate.real("threshold", self.threshold, 0.0, 1.0)
+        validate.text("model", self.model)
+        object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "words", _all_words(self.words, possible))
+
+    @property
+    def level(self) -> Level:
+        """The calibration level of the probabilities: "raw" without a calibration."""
+        return "raw" if self.calibration is None else self.calibration.level
+
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """The questions about a text: each label in mode "many", else one without a name."""
+        return self.labels if self.mode == "many" else ("",)
+
+    def key(self, model: TextModel) -> Key:
+        """Return the key of a calibration of this task with this model."""
+        questions = self.labels if self.mode == "many" else ()
+        found = fingerprint_of(model)
+        return Key(found, self.template, self.words, questions, self.label_prefix)
+
+    def prompts(self, texts: Iterable[str]) -> list[str]:
+        """Return the prompt of each text; in mode "many" one per label, text after text."""
+        return [
+            prompt
+            for text in checked_prompts("Task.prompts", texts)
+            for prompt in self._asked(text)
+        ]
+
+    # ----------------------------------------------------------------------- answers
+
+    def classify(
+        self, model: TextModel, texts: Sequence[str], config: GenerateConfig | None = None
+    ) -> list[Decision]:
+        """Return one decision for each text, in order; a failure of one text is its ``error``.
+
+        ``config`` is for ``cancel`` and ``timeout``; the labels are the task's. Raises
+        `CalibrationError`, before any work, if the calibration is for another model or task.
+        """
+        request = self.request(model, config)
+        prompts = self.prompts(texts)
+        return [*self.decisions(model, prompts, model.classify(prompts, request))]
+
+    def classify_iter(
+        self, model: TextModel, texts: Iterable[str], config: GenerateConfig | None = None
+    ) -> Iterator[Decision]:
+        """Do `classify` for more texts than fit in memory, from any iterable."""
+        request = self.request(model, config)
+        stream = checked_stream("Task.classify_iter", texts)
+        if not isinstance(model, ClassifyStreaming):
+            return self._in_blocks(model, stream, request)
+
+        # The model reads ahead; a prompt is stored until its result arrives.
+        waiting: deque[str] = deque()
+
+        def asked() -> Iterator[str]:
+            for index, text in enumerate(stream):
+                checked_prompts("Task.classify_iter", [text], index)
+                prompts = self._asked(text)
+                waiting.extend(prompts)
+                yield from prompts
+
+        results = model.classify_iter(asked(), request)
+        return self.decisions(model, iter(waiting.popleft, None), results)
+
+    def _in_blocks(
+        self, model: TextModel, texts: Iterable[str], request: GenerateConfig
+    ) -> Iterator[Decision]:
+        stream = iter(texts)
+        while block := [*islice(stream, _BLOCK)]:
+            prompts = self.prompts(block)
+            yield from self.decisions(model, prompts, model.classify(prompts, request))
+
+    def _asked(self, text: str) -> list[str]:
+        if self.mode == "many":
+            return [filled(self.template, text=text, label=label) for label in self.labels]
+        return [filled(self.template, text=text)]
+
+    def request(self, model: TextModel, config: GenerateConfig | None = None) -> GenerateConfig:
+        """Return the options of this task's classify calls.
+
+        Raises `CalibrationError` if the calibration does not fit, `LabelError` and `OptionError`.
+        """
+        if self.calibration is not None:
+            self.calibration.check(self.key(model))
+        if may_overlap(self.words):
+            tokenizing(model)
+        words = flat(self.words)
+        given = config or GenerateConfig()
+        if given.labels not in ((), words):
+            raise InvalidOptionError("labels", given.labels, "no labels: the task sets them")
+        changes = {"labels_only": False, "return_logits": False, "label_prefix": self.label_prefix}
+        return replace(given, labels=words, **changes)  # type: ignore[arg-type]
+
+    def decisions(
+        self, model: TextModel, prompts: Iterable[str], results: Iterable[ClassifyResult]
+    ) -> Iterator[Decision]:
+        """Yield one decision for each text, from the results of `request` for its `prompts`."""
+        found = answers(model, self.words, self.label_prefix, prompts, results)
+        if self.mode != "many":
+            for answer in found:
+                yield self._decided(answer, "", self.threshold)
+            return
+        threshold = 0.5 if self.threshold is None else self.threshold
+        for first in found:
+            block = chain([first], islice(found, len(self.labels) - 1))
+            asked = zip(self.labels, block, strict=True)
+            parts = {label: self._decided(answer, label, None) for label, answer in asked}
+            yield gathered(parts, YES, threshold)
+
+    def _decided(self, answer: Answer, question: str, threshold: float | None) -> Decision:
+        if answer.error is not None:
+            return Decision(level=self.level, error=answer.error)
+        try:
+            return decided(
+                answer.logprobs,
+                answer.label_mass,
+                self.calibration,
+                question=question,
+                threshold=threshold,
+                numeric=self.mode == "levels",
+                token=answer.token,
+            )
+        except CalibrationError as error:
+            return Decision(level=self.level, error=error)
+
+    # ----------------------------------------------------------------------- fitting
+
+    def fit_prior(
+        self,
+        model: TextModel,
+        texts: Iterable[str] | None = None,
+        method: PriorMethod = "content-free",
+        *,
+        strength: float | None = None,
+        domain: str | None = None,
+        config: GenerateConfig | None = None,
+    ) -> Self:
+        """Return the task at level L0: with the prior of the prompt without its text subtracted.
+
+        "content-free" runs neutral texts (`core_tasks.calibration.CONTENT_FREE`), and leaves the
+        task raw if the prompt does not recognise two labels that a text names. "pmi" runs the
+        ``domain`` prompt, by default the part of the template after ``{text}``. "batch" runs your
+        ``texts``, for example a hundred: if labels are not equally frequent, it costs accuracy. An
+        earlier calibration is replaced. Texts that are empty or too long are skipped; raises
+        `CalibrationError` if too few remain, or for texts with another method, and any other error
+        of a text.
+        """
+        from core_tasks.fitting import prior
+
+        fitted = prior(self, model, texts, method, strength, domain, config)
+        return replace(self, calibration=fitted)
+
+    def fit(
+        self,
+        model: TextModel,
+        texts: Iterable[str],
+        gold: Gold,
+        method: GoldMethod = "temperature",
+        *,
+        config: GenerateConfig | None = None,
+    ) -> Self:
+        """Return the task at level L1: its probabilities fitted to texts with gold labels.
+
+        The task's prior is kept and applied first; the temperature or step function replaces an
+        earlier one. Texts that are empty or too long are skipped. Raises `CalibrationError` for a
+        gold label that is not one of the task's, and if the rows cannot be fitted.
+        """
+        from core_tasks.fitting import on_gold
+
+        return replace(self, calibration=on_gold(self, model, texts, gold, method, config))
+
+    # ----------------------------------------------------------------------- files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the task, its calibration included, as TOML; see `core_tasks.load_task`.
+
+        It replaces a task that was saved before. Raises `OutputError` for any other existing file,
+        including a task that was written by hand, and OSError.
+        """
+        from core_tasks.files import save_task
+
+        save_task(self, path)
+
+
+def _all_words(
+    words: Mapping[str, Sequence[str]], answers: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return the words of every answer. Raises `LabelError` for a word of two answers."""
+    for answer in words:
+        if answer not in answers:
+            known = ", ".join(map(repr, answers))
+            raise LabelError(f"words has the unknown label {answer!r:.40}. The labels are {known}.")
+    whole = {
+        answer: validate.texts(f"words[{answer!r}]", words.get(answer, (answer,)))
+        for answer in answers
+    }
+    if empty := [answer for answer, each in whole.items() if not each]:
+        raise LabelError(f"words is empty for {empty[0]!r}. Add a word, or omit the label.")
+    GenerateConfig(labels=flat(whole))  # no word twice, of one answer or of two
+    return whole
+
+
+def _check_numbers(labels: Sequence[str]) -> None:
+    # Their variance, a square, must not overflow.
+    try:
+        levels = [
+            validate.real("labels", float(label), -_MOST_LEVEL, _MOST_LEVEL) for label in labels
+        ]
+    except ValueError:
+        raise LabelError(
+            f"The levels {[*labels]!r:.80} are not all numbers. Use numbers within "
+            f"{_MOST_LEVEL:g} of 0, such as '1', or mode='one'."
+        ) from None
+    if len({*levels}) < len(levels):
+        raise LabelError(f"Two of the levels {[*labels]!r:.80} are equal. Remove one of them.")

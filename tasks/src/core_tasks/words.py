@@ -1,0 +1,84 @@
+"""Several words (verbalizers) for one answer: their probabilities summed, in log space.
+
+An answer's probability is the probability that any of its words follows. If one word is a prefix of
+another in tokens (perhaps ``tech`` and ``technology``), the shorter one's probability includes the
+longer one, which adds nothing, as in a label mass. The tokeniser is run only if the letters do not
+rule this out.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Collection, Mapping
+from itertools import pairwise
+
+from core.errors import LabelError, TaskError
+from core.extensions import Tokenizing
+from core.kit.labels import Path, label_paths, label_texts
+from core.protocols import TextModel
+from core_tasks.calibration.logspace import log_sum
+
+Words = Mapping[str, tuple[str, ...]]
+"""The words of each answer."""
+
+
+def flat(words: Words) -> tuple[str, ...]:
+    """Return all words, answer after answer: the labels of a classify call."""
+    return tuple(word for each in words.values() for word in each)
+
+
+def may_overlap(words: Words) -> bool:
+    """Return whether, by its letters, a word may be a prefix of another of the same answer."""
+    # Sorted, a prefix comes before its extensions, with only other extensions in between.
+    pairs = (pair for each in words.values() for pair in pairwise(sorted(map(_letters, each))))
+    return any(longer.startswith(word) for word, longer in pairs)
+
+
+def tokenizing(model: TextModel) -> Tokenizing:
+    """Return the model, for its tokens. Raises `LabelError` if it does not expose them."""
+    if isinstance(model, Tokenizing):
+        return model
+    raise LabelError(
+        "A word of this task is a prefix of another word of the same label, and this model does "
+        "not expose its tokens, so their overlap is unknown. Keep only the shorter word."
+    )
+
+
+def extending(prompt: str, words: Words, prefix: str, model: Tokenizing) -> frozenset[str]:
+    """Return the words that extend another of their answer, in tokens, after this prompt."""
+    texts = label_texts(prompt, flat(words), prefix)
+    continued = [model.encode(prompt + text) for text in texts]
+    _, paths = label_paths(
+        model.encode(prompt), continued, lambda: [model.encode(text) for text in texts]
+    )
+    path_of = dict(zip(flat(words), paths, strict=True))
+    longer: set[str] = set()
+    for each in words.values():
+        own = {path_of[word] for word in each}
+        longer.update(word for word in each if _extends_one(path_of[word], own))
+    return frozenset(longer)
+
+
+def summed(
+    logprobs: Mapping[str, float] | None, words: Words, without: frozenset[str]
+) -> dict[str, float]:
+    """Return the log-probability of each answer: the sum of its words, except ``without``."""
+    if logprobs is None:
+        raise TaskError(
+            "The backend returned no log-probabilities of labels, which a task requires. Use a "
+            "backend that does: `infer-cli backends` lists them."
+        )
+    return {
+        answer: log_sum([logprobs[word] for word in each if word not in without])
+        for answer, each in words.items()
+    }
+
+
+def _extends_one(path: Path, paths: Collection[Path]) -> bool:
+    return any(path[:end] in paths for end in range(len(path)))
+
+
+def _letters(word: str) -> str:
+    """Return a word without case, marks and white space, which tokenisers may ignore."""
+    plain = unicodedata.normalize("NFKD", word).casefold()
+    return "".join(c for c in plain if not c.isspace() and not unicodedata.combining(c))

@@ -1,0 +1,118 @@
+"""core's own API: the contract over HTTP, between ``infer-cli serve`` and the backend ``remote``.
+
+``POST /v1/core/OPERATION`` calls the method of that name on a model. The body is a `Call`; values
+are as `core_wires.plain` has them. The answer is lines of JSON, an event each, known by its keys:
+
+- ``token``: of a stream; of ``batch_stream``, together with its ``row``
+- ``result``: one row of a call over rows; ``value``: what any other method returns
+- ``end``: the last line, an `End`
+- ``error``: the last line if the call failed, together with ``end`` if it had begun
+
+``describe`` has one `Description` as its value. ``cancel`` stops the call whose ``id`` its body
+names: that call then ends as if its ``cancel`` was set, with its results so far. A client that
+disconnects stops its call as well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from core.errors import InvalidOptionError
+from core.options import GenerateConfig
+from core.types import (
+    BatchResult,
+    Choice,
+    ClassifyResult,
+    FinishReason,
+    GenerateMetrics,
+    HiddenResult,
+    ModelInfo,
+    Score,
+    TokenSequence,
+)
+from core_wires.plain import plain
+
+VERSION = 1
+"""Version: incremented if an older side would misread a newer one, not for new fields."""
+
+PREFIX = "/v1/core/"
+STREAMS = ("generate", "chat", "stream_tokens")
+ROWS: Mapping[str, type] = {
+    "classify": ClassifyResult,
+    "batch_generate": BatchResult,
+    "score": Score,
+    "generate_tokens": TokenSequence,
+    "score_tokens": Score,
+    "hidden_states": HiddenResult,
+}
+"""Operations over rows, and the type of one row's result."""
+VALUES = (
+    *("encode", "decode", "render_chat", "inspect_attention"),
+    *("memory", "reset_peak_memory"),
+)
+OPERATIONS = ("describe", "cancel", *STREAMS, "batch_stream", *ROWS, *VALUES)
+
+_OPTIONS = {each.name: each.default for each in dataclasses.fields(GenerateConfig)}
+_NOT_SENT = {"cancel"}
+_NO_METRICS = GenerateMetrics()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The body of a request. ``model`` is the name of a served model; "" is the first one.
+
+    ``id`` is an unguessable text, by which the call can be cancelled. ``options`` are fields of
+    `core.GenerateConfig`.
+    """
+
+    model: str = ""
+    id: str = ""
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Cost of a call, and the reason why a stream ended."""
+
+    metrics: GenerateMetrics = _NO_METRICS
+    finish_reason: FinishReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Description of a served model.
+
+    ``refused`` are sampling options that its backend does not support, ``fingerprint`` is
+    `core.models.fingerprint`'s, ``backend`` the name of its backend.
+    """
+
+    name: str
+    wire: int
+    model_type: str
+    info: ModelInfo
+    capabilities: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    fingerprint: str = ""
+    backend: str = ""
+    choices: tuple[Choice, ...] = ()
+
+
+def options_of(config: GenerateConfig) -> dict[str, object]:
+    """Return the options of a request that are not at their default, for a `Call`."""
+    held = ((name, getattr(config, name), default) for name, default in _OPTIONS.items())
+    return {
+        name: plain(value)
+        for name, value, default in held
+        if name not in _NOT_SENT and value != default
+    }
+
+
+def config_of(options: Mapping[str, object]) -> GenerateConfig:
+    """Return the config of such options. Raises `core.OptionError`, for an unknown one as well."""
+    for name in options:
+        if name not in _OPTIONS or name in _NOT_SENT:
+            raise InvalidOptionError("options", name, f"one of {', '.join(_OPTIONS)}")
+    return GenerateConfig(**options)  # type: ignore[arg-type]  # which checks each

@@ -1,0 +1,316 @@
+"""OpenAI's chat completions and completions: the bodies of requests.
+
+Source: https://platform.openai.com/docs/api-reference (``openai`` 3.57.0,
+``types/chat/completion_create_params.py``, ``types/completion_create_params.py``). No field is
+silently ignored: an unsupported field is an error that names it, and only fields that do not affect
+answers (user, storage, caching) are accepted.
+
+A field that a body omits is omitted from ``options`` too, so that the caller's defaults apply;
+core's own are greedy and 256 tokens, OpenAI's are a temperature of 1 and, for completions, 16
+tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from core.errors import OptionError
+from core.messages import MessageProblem, read_messages
+from core.options import ChatOptions, GenerateConfig
+from core.types import Message
+from core_wires.errors import OPENAI
+from core_wires.values import Value, bounded
+
+Kind = Literal["chat", "completion"]
+MAX_ANSWERS, MAX_LIKELIEST = 128, 20
+"""OpenAI's limits: answers to one request, and alternatives listed for a token."""
+
+_HARMLESS = {
+    *("model", "user", "metadata", "store", "service_tier", "stream", "stream_options"),
+    *("safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options"),
+    "parallel_tool_calls",  # of tools, which are refused themselves
+    *("cache_prompt", "keep_alive"),  # llama.cpp's and Ollama's: what is kept between requests
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """A text to continue (``kind`` "completion", ``prompt``) or a chat to answer (``messages``).
+
+    ``options`` are keywords of ``chat`` or ``generate``, checked as `core.GenerateConfig` checks
+    them. The rest is for servers, and an error in a batch line: a stream, with its last chunk of
+    usage; ``n`` concurrent answers; ``echo``, which prepends the prompt to each; ``likeliest``, the
+    number of alternatives listed for the first token. ``generates`` is false if only the prompt is
+    to be returned.
+    """
+
+    kind: Kind
+    model: str
+    prompt: str = ""
+    messages: tuple[Message, ...] = ()
+    options: ChatOptions = field(default_factory=ChatOptions, hash=False)
+    stream: bool = False
+    include_usage: bool = False
+    n: int = 1
+    echo: bool = False
+    likeliest: int = 0
+    generates: bool = True
+
+    def config(self, defaults: GenerateConfig | None = None) -> GenerateConfig:
+        """Return these options over a caller's defaults, each variable of the chat template too."""
+        defaults, keywords = defaults or GenerateConfig(), dict[str, Any](self.options)
+        if variables := keywords.get("chat_template_kwargs"):
+            usual = defaults.chat_template_kwargs or {}
+            keywords["chat_template_kwargs"] = {**usual, **variables}
+        return dataclasses.replace(defaults, **keywords)
+
+
+def read_chat(body: object) -> GenerationRequest:
+    """Return the request of a chat completion's body, parsed.
+
+    Raises `WireError`: 400, with ``error``.
+    """
+    request = bounded(body, OPENAI)
+    _refuse(request, _CHAT_NEUTRAL, {"messages", "top_logprobs", *_CHAT_OPTIONS, *TEMPLATE})
+    messages = _messages(request.need("messages"))
+    options = _options(request, _CHAT_OPTIONS) | _template_options(request)
+    return GenerationRequest(
+        kind="chat",
+        model=request.need("model").text(),
+        messages=messages,
+        options=options,
+        stream=_flag(request.get("stream")),
+        include_usage=_include_usage(request.get("stream_options")),
+        n=_answers(request.get("n")),
+        likeliest=_likeliest(request.get("top_logprobs"), options),
+    )
+
+
+def read_completion(body: object) -> GenerationRequest:
+    """Return the request of a completion's body, parsed.
+
+    Raises `WireError`: 400, with ``error``.
+    """
+    request = bounded(body, OPENAI)
+    _refuse(request, _COMPLETION_NEUTRAL, {"prompt", "best_of", "echo", *_COMPLETION_OPTIONS})
+    echo, most = _flag(request.get("echo")), request.get("max_tokens")
+    generates = not (echo and most is not None and most.integer() == 0)
+    known = {name: read for name, read in _COMPLETION_OPTIONS.items() if name != "max_tokens"}
+    options = _options(request, _COMPLETION_OPTIONS if generates else known)
+    n, best_of = _answers(request.get("n")), request.get("best_of")
+    if best_of is not None and best_of.integer() != n:
+        message = "All answers are given, none is chosen from more: leave it out."
+        raise best_of.wrong(message, "unsupported_value")
+    return GenerationRequest(
+        kind="completion",
+        model=request.need("model").text(),
+        prompt=_prompt(request.need("prompt")),
+        options=options,
+        stream=_flag(request.get("stream")),
+        include_usage=_include_usage(request.get("stream_options")),
+        n=n,
+        echo=echo,
+        likeliest=_likeliest(request.get("logprobs"), options, echo=echo),
+        generates=generates,
+    )
+
+
+# --------------------------------------------------------------------------- what is asked
+
+
+def _messages(messages: Value) -> tuple[Message, ...]:
+    items = messages.items()
+    if not items:
+        raise messages.wrong("There has to be a message at least.", "too_short")
+    try:
+        return tuple(read_messages([item.data for item in items]))
+    except MessageProblem as problem:
+        path = (*messages.path, *problem.path)
+        raise messages.dialect.invalid(path, problem.problem, problem.code) from None
+
+
+def _prompt(prompt: Value) -> str:
+    """Return one text, which may be in an array of one."""
+    if isinstance(prompt.data, str):
+        return prompt.data
+    items = prompt.items()
+    if len(items) != 1 or not isinstance(items[0].data, str):
+        message = "One prompt, a string, is read for each request. Make a request of each."
+        raise prompt.wrong(message, "unsupported_value")
+    return items[0].text()
+
+
+def _flag(value: Value | None) -> bool:
+    return value is not None and value.flag()
+
+
+def _answers(value: Value | None) -> int:
+    if value is None:
+        return 1
+    value.counted(value.integer(), "answers", 1, MAX_ANSWERS)
+    return value.integer()
+
+
+def _likeliest(value: Value | None, options: ChatOptions, *, echo: bool = False) -> int:
+    """Return the number of alternatives to list for the first token.
+
+    Models only return the full distribution there.
+    """
+    count = 0 if value is None else value.integer()
+    if value is None or count == 0:
+        return 0
+    value.counted(count, "tokens beside one", 0, MAX_LIKELIEST)
+    if not options.get("return_logprobs"):
+        raise value.wrong("This requires logprobs. Set it as well.", "unsupported_value")
+    if echo or options.get("max_tokens") != 1:
+        message = "Alternatives are only available for the first token: set max_tokens=1"
+        advice = " and omit echo." if echo else ", or request 0 alternatives."
+        raise value.wrong(message + advice, "unsupported_value")
+    return count
+
+
+def _include_usage(stream_options: Value | None) -> bool:
+    return stream_options is not None and _flag(stream_options.get("include_usage"))
+
+
+# --------------------------------------------------------------------------- options
+
+
+def _chat_logprobs(value: Value) -> bool:
+    return value.flag()
+
+
+def _completion_logprobs(value: Value) -> bool:
+    value.counted(value.integer(), "tokens beside one", 0, MAX_LIKELIEST)
+    return True
+
+
+def _stop(value: Value) -> tuple[str, ...]:
+    if isinstance(value.data, str):
+        return (value.data,)
+    return tuple(item.text() for item in value.items())
+
+
+def _top_k(value: Value) -> int:
+    return max(0, value.integer())  # vLLM's -1 is off, as 0 is
+
+
+Reader = Callable[[Value], object]
+# The wire's name, core's name, and how it is read. The last four are those of vLLM and llama.cpp.
+_SHARED: dict[str, tuple[str, Reader]] = {
+    "max_tokens": ("max_tokens", Value.integer),
+    "temperature": ("temperature", Value.number),
+    "top_p": ("top_p", Value.number),
+    "stop": ("stop", _stop),
+    "seed": ("seed", Value.integer),
+    "top_k": ("top_k", _top_k),
+    "min_p": ("min_p", Value.number),
+    "typical_p": ("typical_p", Value.number),
+    "repetition_penalty": ("repeat_penalty", Value.number),
+}
+_CHAT_OPTIONS = _SHARED | {
+    "max_completion_tokens": ("max_tokens", Value.integer),
+    "logprobs": ("return_logprobs", _chat_logprobs),
+}
+_COMPLETION_OPTIONS = _SHARED | {"logprobs": ("return_logprobs", _completion_logprobs)}
+
+
+# Fields for the chat template, by vLLM's names; the first is the short form of one variable.
+_THINKING, _ASKS = "enable_thinking", "add_generation_prompt"
+TEMPLATE = (_THINKING, "chat_template_kwargs", "continue_final_message", _ASKS)
+"""The fields for the chat template."""
+
+
+def _template_options(request: Value) -> ChatOptions:
+    """Return the keywords of ``chat`` for the chat template."""
+    options = ChatOptions()
+    if variables := _variables(request):
+        options["chat_template_kwargs"] = variables
+
+    continues, asks = _flag(request.get("continue_final_message")), request.get(_ASKS)
+    if asks is not None and asks.flag() is continues:
+        message = "This must be the opposite of continue_final_message."
+        raise asks.wrong(message, "unsupported_value")
+    if continues:
+        options["continue_final_message"] = True
+    return options
+
+
+def _variables(request: Value) -> dict[str, object]:
+    given, thinking = request.get("chat_template_kwargs"), request.get(_THINKING)
+    variables = {} if given is None else dict(given.fields())
+    if thinking is not None:
+        asked = thinking.flag()
+        if variables.setdefault(_THINKING, asked) is not asked:
+            raise thinking.wrong("This contradicts chat_template_kwargs. Set only one of them.")
+    try:
+        GenerateConfig(chat_template_kwargs=variables)
+    except OptionError as error:
+        raise (given or request).wrong(str(error)) from None
+    return variables
+
+
+def _options(request: Value, known: Mapping[str, tuple[str, Reader]]) -> ChatOptions:
+    """Return keywords of ``generate``, each checked separately so that an error names its field."""
+    options: dict[str, object] = {}
+    for wire_name, (name, read) in known.items():
+        value = request.get(wire_name)
+        if value is None:
+            continue
+        read_value = read(value)
+        if options.setdefault(name, read_value) != read_value:
+            raise value.wrong(f"This contradicts another field for {name}. Set only one of them.")
+        try:
+            GenerateConfig(**{name: read_value})  # type: ignore[arg-type]
+        except OptionError as error:
+            raise value.wrong(str(error)) from None
+    return cast("ChatOptions", options)
+
+
+# --------------------------------------------------------------------------- refusals
+
+Neutral = Callable[[object], bool]
+
+
+def _is(*neutral: object) -> Neutral:
+    return lambda data: any(data == each and type(data) is type(each) for each in neutral)
+
+
+def _zero(data: object) -> bool:
+    return isinstance(data, int | float) and data == 0
+
+
+_empty = _is([], {}, "")
+
+# Unsupported fields, and the values with which they have no effect.
+_NEUTRAL: dict[str, Neutral] = {
+    "presence_penalty": _zero,
+    "frequency_penalty": _zero,
+    "logit_bias": _empty,
+    # vLLM's and other servers'.
+    "skip_special_tokens": _is(True),
+    "ignore_eos": _is(False),
+    "stop_token_ids": _empty,
+    "extra_body": _empty,
+}
+_CHAT_NEUTRAL = _NEUTRAL | {
+    "tools": _empty,
+    "functions": _empty,
+    "tool_choice": _is("none", "auto"),
+    "function_call": _is("none", "auto"),
+    "response_format": _is({"type": "text"}),
+    "modalities": _is(["text"]),
+}
+_COMPLETION_NEUTRAL = _NEUTRAL | {"suffix": _empty}
+
+
+def _refuse(request: Value, neutral: Mapping[str, Neutral], known: set[str]) -> None:
+    """Raise `WireError` for unsupported values, then for unknown fields."""
+    for name, asks_nothing in neutral.items():
+        value = request.get(name)
+        if value is not None and not asks_nothing(value.data):
+            raise value.wrong("This is not supported. Remove it.", "unsupported_value")
+    request.only({"n", *neutral, *known, *_HARMLESS})

@@ -1,0 +1,33 @@
+"""Token usage of a request, as the APIs count it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.types import GenerateMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Prompt tokens, those of them that were cached, and generated tokens."""
+
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+
+    @classmethod
+    def of(cls, metrics: GenerateMetrics) -> Usage:
+        """Return the usage of one call."""
+        return cls(metrics.prompt_tokens, metrics.cached_prompt_tokens, metrics.generated_tokens)
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.output_tokens + other.output_tokens,
+        )
+
+    @property
+    def total_tokens(self) -> int:
+        """The sum of prompt tokens and generated tokens."""
+        return self.input_tokens + self.output_tokens
