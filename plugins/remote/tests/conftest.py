@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import uvicorn
-from core_server import Served, Settings, create_app
 
 from core.protocols import Capability
+from core_server import Served, Settings, create_app
 
 Serving = Callable[..., str]
 _PATIENCE = 60.0

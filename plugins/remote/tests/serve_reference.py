@@ -6,11 +6,11 @@ import sys
 import tempfile
 
 import uvicorn
-from core_server import Served, Settings, create_app
 
 from core.options import LoadConfig
 from core.registry import REGISTRY
 from core_conformance.reference import Reference, write_model
+from core_server import Served, Settings, create_app
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import socket
@@ -16,10 +17,15 @@ import pytest
 
 import core
 from core.errors import BackendProcessError, CoreError, ModelNotFoundError, RequestError
+from core.kit.clock import never_stop
+from core.secret import Secret
 from core.testing import FakeModel
-from core.wires.contract import VERSION, Description
-from core.wires.plain import plain
+from core_remote import failures
+from core_remote.address import Address
+from core_remote.exchange import Exchange
 from core_remote.failures import ServerBusyError, ServerError
+from core_wires.contract import VERSION, Description
+from core_wires.plain import plain
 
 _INFO = replace(FakeModel("x").info, vocab_size=9, num_layers=2, hidden_size=2, context_length=64)
 _OFFERED = (
@@ -97,6 +103,10 @@ def model(server: Scripted) -> Iterator[Any]:
         ({"logprobs": {"x": 0.5, "y": -1.0}}, "log-probabilities"),
         ({"logprobs": {"x": "NaN", "y": -1.0}}, "log-probabilities"),
         ({"logprobs": {"x": -1.0}}, "log-probabilities"),
+        ({"logprobs": {"x": -9.0, "y": -0.1}}, "do not fit"),
+        ({"logprobs": {"x": -0.5, "y": -0.5}}, "do not fit"),
+        ({"label_mass": 1e-9}, "do not fit"),
+        ({"label_mass": 1.0}, "do not fit"),
         ({"label_mass": 1.5}, "label_mass"),
         ({"label_mass": "NaN"}, "label_mass"),
         ({"margin": 0.9}, "margin"),
@@ -118,9 +128,45 @@ def test_a_classification_that_cannot_be_is_the_error_of_its_row(
     assert words in str(wrong.error)
 
 
+KEY = 'sk-MARKED-a\\b"c-0815'
+
+
+@pytest.mark.parametrize(
+    "text", [f"x {KEY}", repr(KEY), json.dumps(KEY), f"x {KEY[:12]}", f"{'q' * 50} {KEY}"[:60]]
+)
+def test_no_part_of_a_key_is_shown(text: str) -> None:
+    address = Address("http://h", key=Secret(KEY))
+    assert "MARKED" not in address.quoted(text)
+    error = failures.quoted(address, core.LabelError(text))
+    error.more = {"a": [text], text: (text,)}  # type: ignore[attr-defined]
+    assert "MARKED" not in repr(vars(failures.quoted(address, error))) + str(error)
+    names = [f"{KEY} {number}" for number in range(100_000)]
+    message = str(failures.missing_model(address, names))
+    assert "MARKED" not in message
+    assert "99980 more" in message
+    assert len(message) < 1_000
+
+
+def test_what_waits_for_its_reader_is_bounded_in_bytes() -> None:
+    async def filled() -> int:
+        exchange, lines = Exchange(), 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                while True:
+                    exchange.put(b"x" * 2**22)
+                    lines += 1
+                    await exchange.room()
+        for _ in range(lines):
+            exchange.next(never_stop)
+        await exchange.room()
+        return lines
+
+    assert asyncio.run(filled()) == 17
+
+
 def test_answers_to_what_nobody_asked_and_none_to_what_was(server: Scripted, model: Any) -> None:
     server.body = _lines({"result": _ROW}, {"end": {}})
-    assert "nobody asked" in str(model.classify(["a"])[0].error)
+    assert "that were not requested" in str(model.classify(["a"])[0].error)
     found = model.classify(["a"], labels=("x", "y"), return_logits=True)
     assert "9 logits" in str(found[0].error)
     for logits, sound in ((array("f", [0.5] * 9), True), (array("f", [math.nan] * 9), False)):
@@ -201,7 +247,7 @@ def test_rows_of_other_operations(
         server.body = _lines({"result": row}, {"end": {}})
         error = call(model)[0].error
         assert isinstance(error, RequestError), row
-        assert "cannot be" in str(error)
+        assert "an impossible answer" in str(error)
 
 
 def test_a_cancel_of_the_servers_is_a_failed_row_and_not_one_of_ours(
@@ -302,7 +348,7 @@ def test_lines_that_say_nothing_do_not_break_a_silence(ping: bytes, server: Scri
     server.more = ping
     with core.load_model(server.url, options={"silence_timeout": 1.0}) as model:
         for call in (lambda: model.classify(["a"]), lambda: model.generate("a").text()):
-            with pytest.raises(ServerError, match="no whole line for 1 s"):
+            with pytest.raises(ServerError, match="no complete line for 1 s"):
                 call()
             assert server.left.wait(60)
             server.left.clear()

@@ -22,6 +22,8 @@ from core_remote.backend import Remote
 from core_remote.capabilities import CONTRACT
 from plugins.remote.tests.serve_process import server
 
+pytestmark = pytest.mark.load  # a busy machine can make it fail
+
 Certify = Callable[..., set[str]]
 
 _KEY = "a-key"
@@ -75,7 +77,7 @@ def test_of_llama_cpp_pythons_server_only_counts_of_tokens_are_wrong(
     file = tmp_path / "report.json"
     with server([*command, "--host", "127.0.0.1"], port, tmp_path / "log") as url:
         told = ["-m", url, "-O", "context_length=512", "--report", str(file)]
-        code = "from core.cli import main; main()"
+        code = "from core_cli import main; main()"
         subprocess.run([sys.executable, "-c", code, "conformance", "remote", *told], check=False)
     report = json.loads(file.read_text())
     assert set(report["backend"]["capabilities"]) == _TEXTS

@@ -21,9 +21,11 @@ from core.errors import (
 )
 from core.protocols import Capability
 from core.testing import FakeModel
-from core.wires.contract import VERSION, Description
-from core.wires.plain import plain
 from core_remote.failures import ServerBusyError, ServerError
+from core_wires.contract import VERSION, Description
+from core_wires.plain import plain
+
+pytestmark = pytest.mark.load  # a busy machine can make it fail
 
 _INFO = FakeModel("x").info
 _HEAD = "HTTP/1.1 {status}\r\nContent-Type: application/x-ndjson\r\nConnection: close\r\n{more}\r\n"
@@ -143,7 +145,7 @@ def test_who_sends_no_whole_line_is_left(fault: Say, model: Any, wild: Any) -> N
     sound = wild.say
     with core.load_model(wild.url, options={"silence_timeout": _SILENCE}) as other:
         wild.say = fault
-        with pytest.raises(BackendProcessError, match="no whole line for 3 s"):
+        with pytest.raises(BackendProcessError, match="no complete line for 3 s"):
             other.generate("a").text()
         wild.say = sound
         assert other.generate("a").text() == "a"
@@ -171,7 +173,7 @@ def test_a_line_without_an_end_is_bounded(
             return
 
     wild.say = endless
-    with pytest.raises(BackendProcessError, match="a line beyond"):
+    with pytest.raises(BackendProcessError, match="a line of over"):
         model.generate("a").text()
 
 
@@ -208,7 +210,7 @@ def test_no_key_goes_to_another_host(wild: Any) -> None:
         wild.answer = lambda head, connection: _sent(
             connection, b"", "307 Temporary Redirect", moved
         )
-        with pytest.raises(ServerError, match="No request, and no key") as raised:
+        with pytest.raises(ServerError, match="Redirects are not followed") as raised:
             core.load_model(wild.url, options={"api_key": "a-secret"})
         assert "a-secret" not in str(raised.value)
         assert "Bearer a-secret" in wild.requests[0]

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 import core
-from core.cli import app
 from core.errors import CoreError, InvalidOptionError, ModelAccessError
 from core.testing import FakeModel
-from core.wires.contract import VERSION, Description
-from core.wires.plain import plain
+from core_cli import app
+from core_wires.contract import VERSION, Description
+from core_wires.plain import plain
 
 KEY = "sk-MARKED-4711"
 VARIABLE = "CORE_REMOTE_API_KEY"
@@ -186,7 +186,7 @@ def test_a_job_leaves_no_key_and_goes_on_with_another(
     echo.status = "500 Broken"
     code, said = program.run("--debug", *job, f"-Oapi_key={KEY}", "-O", "silence_timeout=60")
     assert code == 1, said
-    shown = said[said.index("Go on with:") :].splitlines()[1]
+    shown = said[said.index("Resume with:") :].splitlines()[1]
     assert shown.startswith(f'{VARIABLE}="${VARIABLE}" infer-cli --debug classify -m ')
 
     echo.status = "200 OK"

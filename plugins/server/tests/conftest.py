@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+
 from core_server import Served, Settings, create_app
 from core_server.listening import configured
 

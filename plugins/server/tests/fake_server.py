@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import uvicorn
-from core_server import Served, Settings, create_app
-from core_server.listening import configured
 
 from core.testing import FakeModel
+from core_server import Served, Settings, create_app
+from core_server.listening import configured
 
 
 def probabilities(prompt: str, labels: Sequence[str]) -> Mapping[str, float]:

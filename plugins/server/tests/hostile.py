@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 _LINES = "application/x-ndjson"
 _NAMES = [f"t{number}" for number in range(4_000)]
-Attack = Callable[["Client"], None]
+Attack = Callable[["Client"], object]
 
 
 class Client:
@@ -115,12 +115,13 @@ def tokens(client: Client) -> None:
     time.sleep(client.dice.random() * 2)
 
 
-def asked(client: Client) -> None:
-    """Ask as one should: the answer is there in time, or a refusal that says to come again."""
+def asked(client: Client) -> bool:
+    """Ask as one should: True if the answer came, False for a refusal that says to come again."""
     body = {"texts": ["a", "b"], "labels": ["x", "y"], "model": client.dice.choice("ab")}
     client.send("/v1/classify", json.dumps(body).encode())
     status = client.status()
     assert status in (200, 429, 503), status
+    return status == 200
 
 
 ATTACKS: tuple[Attack, ...] = (products, half, stalled, fitting, long_lines, tokens)
@@ -137,12 +138,14 @@ def stay(
         try:
             client = Client(port, dice)
             try:
-                attack(client)
+                served = attack(client)
             finally:
                 client.leave()
+            seen["served"] += served is True
             seen[attack.__name__] += 1
         except (ConnectionError, BrokenPipeError):
             seen["lost"] += 1  # who is left, or turned away
+            seen["asked"] += attack is asked  # and was not served
             time.sleep(0.05)
         except (AssertionError, OSError) as error:
             seen[f"wrong: {attack.__name__} {error!r}"] += 1

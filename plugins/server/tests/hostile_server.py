@@ -11,10 +11,10 @@ import time
 from collections.abc import Mapping, Sequence
 
 import uvicorn
-from core_server import Loadable, Served, Settings, create_app
-from core_server.listening import configured, connections
 
 from core.testing import FakeModel
+from core_server import Loadable, Served, Settings, create_app
+from core_server.listening import configured, connections
 
 
 def probabilities(prompt: str, labels: Sequence[str]) -> Mapping[str, float]:

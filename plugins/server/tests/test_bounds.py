@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from core_server import Served, Settings, bounds, create_app
 from starlette.testclient import TestClient
 
 import core
+import core_tasks
 from core.protocols import Capability
 from core.testing import FakeModel
+from core_server import Served, Settings, bounds, create_app
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 NAMES = [f"t{number}" for number in range(400)]
@@ -80,7 +81,7 @@ def called(client: TestClient, operation: str, arguments: Any, options: Any = No
 @pytest.mark.parametrize("path", ["/v1/classify", "/classify"])
 def test_texts_and_labels_are_counted_together(client: TestClient, model: Asked, path: str) -> None:
     body = {"texts": NAMES, "labels": NAMES, "mode": "many", "template": "{text} {label}"}
-    refused(client, path, body, "400 texts x 400 labels", "160,000 rows", "100,000 rows at most")
+    refused(client, path, body, "400 texts x 400 labels", "160,000 rows", "at most 100,000 rows")
     assert model.rows == []
 
 
@@ -119,6 +120,17 @@ def test_the_characters_of_all_prompts_are_counted(
     assert model.rows == []
 
 
+def test_the_fit_of_level_l0_is_counted(client: TestClient, model: Asked) -> None:
+    task = {"texts": ["a"], "level": "L0", "template": "{text} {label}", "mode": "many"}
+    many = [f"label {number}" for number in range(2_500)]
+    refused(client, "/v1/classify", task | {"labels": many}, "41 texts", "2,500 labels")
+    assert model.rows == []
+    one = {"labels": NAMES, "mode": "one", "template": "{text} is"}
+    reply = client.post("/v1/classify", json=task | one)
+    assert reply.status_code == 200
+    assert sum(model.rows) == 41  # not one for each label
+
+
 def test_labels_are_bounded_in_characters(client: TestClient, model: Asked) -> None:
     labels = [f"{name} " + "long " * 1_000 for name in NAMES]
     refused(client, "/v1/classify", {"texts": ["a"], "labels": labels}, "characters of labels")
@@ -131,9 +143,9 @@ def test_a_block_of_lines_is_as_small_as_its_task_is_large(
     client: TestClient, model: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its rows are those that a request may have, however many labels are asked about."""
-    task = core.Task("{text} {label}", tuple(NAMES), mode="many")
+    task = core_tasks.Task("{text} {label}", tuple(NAMES), mode="many")
     assert bounds.rows_at_once(task, 1024) == 250
-    assert bounds.rows_at_once(core.Task("{text}", ("x", "y")), 1024) == 1024
+    assert bounds.rows_at_once(core_tasks.Task("{text}", ("x", "y")), 1024) == 1024
     monkeypatch.setattr(bounds, "MAX_ROWS", 40)
     head = {"labels": NAMES[:8], "mode": "many", "template": "{text} {label}"}
     lines = "".join(json.dumps(each) + "\n" for each in (head, *["a"] * 12))
@@ -190,8 +202,8 @@ def test_the_query_counts_for_each_item(client: TestClient, model: Asked) -> Non
 
 
 def test_a_text_to_tokenise_is_bounded(client: TestClient, model: Asked) -> None:
-    text = "a" * 4_000_001
-    words = ("4,000,001 characters", "4,000,000")
+    text = "a" * 2_000_001
+    words = ("2,000,001 characters", "2,000,000")
     refused(client, "/tokenize", {"prompt": text}, *words)
     scored = {"query": text, "items": ["a"], "label_token_ids": [65]}
     refused(client, "/generative_scoring", scored, *words)

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from core_server import Served, Settings, create_app
 from starlette.testclient import TestClient
 
-import core
+import core_tasks
 from core.testing import FakeModel
+from core_server import Served, Settings, create_app
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 LABELS = ["lion", "tiger"]
@@ -44,7 +44,7 @@ def test_the_decisions_are_those_of_the_task_in_process(client: TestClient) -> N
     body = {"texts": ["a tiger", "a lion"], "labels": LABELS, "template": "{text} This is a"}
     reply = client.post("/v1/classify", json=body)
     assert reply.status_code == 200
-    task = core.Task("{text} This is a", tuple(LABELS))
+    task = core_tasks.Task("{text} This is a", tuple(LABELS))
     for told, alone in zip(
         reply.json()["data"], task.classify(model(), body["texts"]), strict=True
     ):
@@ -58,7 +58,7 @@ def test_a_level_takes_the_prior_off(client: TestClient) -> None:
     body = {"texts": ["a bear", "a tiger"], "labels": LABELS, "level": "L0"}
     first = client.post("/v1/classify", json=body).json()["data"]
     assert [each["level"] for each in first] == ["L0", "L0"]
-    task = core.Task("{text} Topic:", tuple(LABELS)).fit_prior(model())
+    task = core_tasks.Task("{text} Topic:", tuple(LABELS)).fit_prior(model())
     for answer, alone in zip(first, task.classify(model(), body["texts"]), strict=True):
         assert answer["probabilities"] == pytest.approx(alone.probabilities)
     raw = client.post("/v1/classify", json=body | {"level": "raw"}).json()["data"]
@@ -78,14 +78,14 @@ def test_without_a_template_the_order_of_the_labels_changes_nothing(client: Test
     ("change", "told"),
     [
         ({"labels": ["one"]}, "more labels"),
-        ({"labels": ["a", "a"]}, "more than once"),
+        ({"labels": ["a", "a"]}, "Duplicate label"),
         ({"template": "no place"}, "{text}"),
-        ({"level": "L1"}, "level: A request"),
+        ({"level": "L1"}, "level: Expected raw or L0"),
         ({"mode": "both"}, "mode"),
         ({"threshold": 2}, "threshold"),
         ({"texts": "one"}, "texts: This must be an array"),
         ({"texts": [1]}, "texts[0]"),
-        ({"temperature": 1}, "temperature: This field is not known"),
+        ({"temperature": 1}, "temperature: Unknown field"),
         ({"labels": None}, "labels: This field is required"),
     ],
 )
@@ -102,7 +102,42 @@ def test_no_texts_have_no_answers(client: TestClient) -> None:
     assert reply.json()["data"] == []
 
 
+@pytest.mark.parametrize("mode", ["one", "many"])
+def test_a_blank_text_is_an_error_unless_it_is_allowed(client: TestClient, mode: str) -> None:
+    texts = ["", "a tiger", " \n", "a lion"]
+    task = {"labels": LABELS, "mode": mode, "template": "{text}{label}", "show_prompts": True}
+    task |= {"template": "{text} This is a"} if mode == "one" else {}
+    one = client.post("/v1/classify", json=task | {"texts": texts}).json()
+    stream = client.post("/v1/classify", content=lines(task, *texts), headers=NDJSON)
+    assert one["data"] == [json.loads(line) for line in stream.text.splitlines()]
+    assert ["error" in each for each in one["data"]] == [True, False, True, False]
+    assert '"allow_blank": true' in one["data"][0]["error"]["message"]
+    assert all(text in each["prompts"][0] for text, each in zip(texts, one["data"], strict=True))
+
+    allowed = client.post("/v1/classify", json=task | {"texts": texts, "allow_blank": True}).json()
+    assert not any("error" in each for each in allowed["data"])
+    assert allowed["data"][1] == one["data"][1]
+    assert allowed["usage"]["prompt_tokens"] > one["usage"]["prompt_tokens"]
+
+
 # --------------------------------------------------------------------------- lines
+
+
+def test_a_stream_is_fitted_once_however_large_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core_server.tasks._MOST", 0)  # nothing is cached
+    fitted: list[core_tasks.Task] = []
+    fit = core_tasks.Task.fit_prior
+
+    def noted(task: core_tasks.Task, *arguments: Any, **options: Any) -> core_tasks.Task:
+        fitted.append(task)
+        return fit(task, *arguments, **options)
+
+    monkeypatch.setattr(core_tasks.Task, "fit_prior", noted)
+    with TestClient(create_app([Served("fake", model())])) as client:
+        body = lines({"labels": LABELS, "level": "L0"}, *["a tiger"] * 3_000)
+        reply = client.post("/v1/classify", content=body, headers=NDJSON)
+    assert reply.text.count('"level":"L0"') == 3_000
+    assert len(fitted) == 1
 
 
 def test_lines_are_answered_in_their_order_beyond_the_limit_of_a_body(client: TestClient) -> None:

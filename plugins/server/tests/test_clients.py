@@ -11,11 +11,11 @@ from typing import Any
 import openai
 import pytest
 import typesafe_sdk as typesafe
-from core_server import Served, Settings
 
 from core.protocols import Capability
 from core.testing import FakeModel
 from core.types import ClassifyResult, Score
+from core_server import Served, Settings
 
 KEY = "a-key"
 SHARES = {"yes": 0.6, "no": 0.2, "billing": 0.5, "sales": 0.1, "true": 0.2, "Calm": 0.1}

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from core_server import Served, Settings, create_app
 from starlette.testclient import TestClient
 
 from core.protocols import Capability
 from core.testing import FakeModel
-from core.wires.contract import OPERATIONS, PREFIX
+from core_server import Served, Settings, create_app
+from core_wires.contract import OPERATIONS, PREFIX
 
 
 @pytest.fixture

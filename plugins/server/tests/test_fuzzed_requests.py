@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from core_server import Served, Settings, create_app
 
 import core
 from core.protocols import Capability
 from core.testing import FakeModel
+from core_server import Served, Settings, create_app
 
 QUESTIONS = {
     "n": {"type": "noul", "instructions": {"a": ["b", None]}, "criteria": {"true": "x"}},

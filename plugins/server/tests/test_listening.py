@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
-from core_server import Served, Settings
-from core_server import listening as _listen
 
 from core.testing import FakeModel
+from core_server import Served, Settings
+from core_server import listening as _listen
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 Listening = Callable[..., AbstractContextManager[tuple[str, int]]]

@@ -10,10 +10,6 @@ from typing import Any
 
 import click
 import pytest
-from core_server import Loadable, Served, Settings, create_app
-from core_server import models as models_
-from core_server.models import Models
-from core_server.sizes import size
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
@@ -22,6 +18,12 @@ from core.errors import OutOfMemoryError
 from core.options import GenerateConfig
 from core.testing import FakeModel
 from core.types import GenerateMetrics
+from core_server import Loadable, Served, Settings, create_app
+from core_server import models as models_
+from core_server.models import Models
+from core_server.sizes import size
+
+pytestmark = pytest.mark.load  # a busy machine can make it fail
 
 
 class Store:

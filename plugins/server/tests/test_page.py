@@ -11,10 +11,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Unpack
 
-import core_server.page
 import pytest
 import uvicorn
-from core_server import Served, Settings, create_app
 from selenium.common.exceptions import JavascriptException, TimeoutException
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
@@ -24,10 +22,12 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 from starlette.testclient import TestClient
 
+import core_server.page
 from core.errors import GenerationCancelled
 from core.options import ClassifyOptions, GenerateConfig
 from core.testing import FakeModel
 from core.types import ClassifyResult, GenerateMetrics
+from core_server import Served, Settings, create_app
 
 WAIT = 120  # seconds: against hangs alone
 MARKUP = '<img src="x" onerror="document.title=1"> & <b>bold</b>'

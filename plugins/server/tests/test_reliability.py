@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.load  # a busy machine can make it fail
+
 HERE = Path(__file__).parent
 if sys.platform != "linux":
     pytest.skip("reads /proc", allow_module_level=True)
@@ -271,6 +273,8 @@ def withstands(tmp_path: Path, seconds: float, seed: int) -> None:
         seen: dict[str, int] = json.loads(done.stdout)
         assert [name for name in seen if name.startswith("wrong")] == [], seen
         assert {"products", "half", "stalled", "fitting", "asked"} <= seen.keys(), seen
+        assert seen["served"] > 0.8 * seen["asked"], seen
+        assert seen["slowest_ms"] < 60_000, seen
 
         counted = settled(process, descriptors)
         assert counted["core_requests_begun_total"] == counted["core_requests_ended_total"]

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from core_server import Served, create_app
 from starlette.testclient import TestClient
 
 import core
 from core_conformance.reference import Reference, write_model
 from core_conformance.reference.vocabulary import SPECIAL_TEXTS
+from core_server import Served, create_app
 
 HOT: dict[str, Any] = {"temperature": 1e30, "max_tokens": 40}  # any token is as likely
 

@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from core_server import Served, Settings, create_app
-from core_server.tasks import Tasks
 from starlette.testclient import TestClient
 
 import core
+import core_tasks
 from core.errors import GenerationCancelled
 from core.testing import FakeModel
 from core.types import ClassifyResult
+from core_server import Served, Settings, create_app
+from core_server.tasks import Tasks
 
-TASK = core.Task("{text} This is a", ("lion", "tiger"))
+TASK = core_tasks.Task("{text} This is a", ("lion", "tiger"))
 
 
 class Slow(FakeModel):
@@ -51,7 +52,7 @@ async def begun(model: Slow) -> None:
 def test_equal_tasks_are_fitted_once() -> None:
     model = Slow()
 
-    async def scenario() -> list[core.Task]:
+    async def scenario() -> list[core_tasks.Task]:
         tasks = Tasks(model)
         asking = [asyncio.create_task(tasks.at_level(TASK, "L0")) for _ in range(20)]
         await begun(model)

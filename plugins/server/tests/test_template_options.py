@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from typing import Any, Unpack
 
 import pytest
-from core_server import Served, Settings, create_app
-from core_server.running import _defaults
 from starlette.testclient import TestClient
 
 from core.options import ChatOptions, GenerateConfig, resolve_generate
 from core.protocols import TokenStream
 from core.types import Conversation
+from core_server import Served, Settings, create_app
+from core_server.running import _defaults
 from tests.thinker import Thinker
 
 HI = {"role": "user", "content": "hi"}
@@ -83,9 +83,9 @@ def test_variables_reach_the_template(client: TestClient) -> None:
         ({"enable_thinking": "no"}, "enable_thinking", "must be true or false"),
         (
             {"enable_thinking": True, "chat_template_kwargs": OFF},
-            *("enable_thinking", "say two things"),
+            *("enable_thinking", "contradicts"),
         ),
-        ({"continue_final_message": True}, "", "the last one here is the user's"),
+        ({"continue_final_message": True}, "", "the assistant's, not the user's"),
         ({"add_generation_prompt": False}, "add_generation_prompt", "continue_final_message"),
     ],
 )

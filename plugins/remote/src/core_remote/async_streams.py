@@ -1,4 +1,4 @@
-"""Streams of remote models for ``async for``: tokens, and what other operations give one by one."""
+"""Streams of remote models for ``async for``: tokens, and items of other operations."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class AsyncTokens:
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """Why it ended."""
+        """The reason why the stream ended."""
         return self._stream.finish_reason
 
     @property
     def metrics(self) -> GenerateMetrics:
-        """What it cost."""
+        """The metrics of the stream."""
         return self._stream.metrics
 
     def __aiter__(self) -> AsyncTokens:
@@ -40,20 +40,20 @@ class AsyncTokens:
 
 
 class Items(Protocol):
-    """A call that gives its results one by one."""
+    """A call that yields its results one by one."""
 
     @property
     def metrics(self) -> GenerateMetrics:
-        """What it has cost until now."""
+        """The metrics until now."""
         ...
 
     def read_async(self) -> AsyncGenerator[Any, None]:
-        """What it gives."""
+        """Return an async iterator over the results."""
         ...
 
 
 class AsyncItems:
-    """What another operation gives, to a task. See `core.AsyncStream`."""
+    """An async stream over the items of another operation. See `core.AsyncStream`."""
 
     finish_reason: FinishReason | None = None
 
@@ -62,7 +62,7 @@ class AsyncItems:
 
     @property
     def metrics(self) -> GenerateMetrics:
-        """What it has cost until now."""
+        """The metrics until now."""
         return self._items.metrics
 
     def __aiter__(self) -> AsyncItems:

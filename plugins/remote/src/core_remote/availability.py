@@ -8,8 +8,8 @@ from core.known_plugins import install_command
 
 
 def unavailable_reason() -> str | None:
-    """The reason why no server can be asked from here; None if one could."""
+    """Return the reason why the backend cannot be used, None if it can."""
     for module in ("httpx", "msgspec"):
         if importlib.util.find_spec(module) is None:
-            return f"{module} is not installed: {install_command('remote')}."
+            return f"{module} is not installed. Install it with: {install_command('remote')}."
     return None

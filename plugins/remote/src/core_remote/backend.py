@@ -1,4 +1,4 @@
-"""The backend ``remote``. Importing this module and asking about availability asks no server."""
+"""The backend ``remote``. Importing this module and checking availability contacts no server."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 from typing import TYPE_CHECKING
 
 from core.errors import BackendUnavailableError, UnsupportedOptionError
+from core.kit.support import refuse_load_options
 from core.options import LoadConfig
 from core.protocols import PROTOCOL_VERSION, Capability
-from core.support import refuse_load_options
 from core_remote import availability
 from core_remote.capabilities import BACKEND_CAPABILITIES
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from core_remote.model import RemoteModel
 
 _OWN_OPTIONS = {
-    "api_key": "the server's key; or set CORE_REMOTE_API_KEY",
-    "connections": "requests at once, where the server is not ours; its slots, 4, or 1",
-    "context_length": "tokens that the model's context holds, where its server does not tell",
-    "silence_timeout": "seconds without a whole line after which a server is left",
+    "api_key": "the server's API key; or set CORE_REMOTE_API_KEY",
+    "connections": "concurrent requests, if the server is not infer-cli serve; its slots, 4, or 1",
+    "context_length": "context length in tokens, if the server does not report it",
+    "silence_timeout": "seconds without a complete line after which a request fails",
 }
 
 
 class Remote:
-    """Models behind a server: ``infer-cli serve``'s, llama.cpp's, or any of OpenAI's wire."""
+    """Models on a server: ``infer-cli serve``, llama.cpp's, or any with OpenAI's API."""
 
     name = "remote"
     protocol = PROTOCOL_VERSION
@@ -33,27 +33,27 @@ class Remote:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """The most that a server's model offers; what one does offer, its ``declared()`` says."""
+        """The most that a server's model may offer; its ``declared()`` has what it does offer."""
         return BACKEND_CAPABILITIES
 
     def available(self) -> bool:
-        """True where the HTTP client is installed."""
+        """Return True if the HTTP client is installed."""
         return self.unavailable_reason() is None
 
     def unavailable_reason(self) -> str | None:
-        """The reason why no server can be asked, and what to install; None when one can."""
+        """Return the reason why the backend cannot be used, and what to install, or None."""
         return availability.unavailable_reason()
 
     def refusal(self, path: str | os.PathLike[str]) -> str | None:
-        """The reason why there can be no server at a path. No server is asked."""
+        """Return the reason why a path is not a server address. No server is contacted."""
         from core_remote.probing import refusal
 
         return refusal(path)
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> RemoteModel:
-        """Ask the server for the model. Raises as `core.Backend.load_model` says.
+        """Open the model on its server. Raises as `core.Backend.load_model` says.
 
-        `core.BackendProcessError` is raised where the server speaks no wire that is known here.
+        `core.BackendProcessError` is raised if the server has no supported API.
         """
         reason = self.unavailable_reason()
         if reason is not None:
@@ -64,6 +64,6 @@ class Remote:
         refuse_load_options(config, self.name, self.capabilities, _OWN_OPTIONS)
         for option, default in (("gpu_layers", -1), ("context_len", 0)):
             if getattr(config, option) != default:
-                advice = f"The server has loaded the model: give {option} there."
+                advice = f"The model is loaded on the server: set {option} there."
                 raise UnsupportedOptionError(option, self.name, advice)
         return open_model(self.name, address_of(path), config)

@@ -1,11 +1,11 @@
-"""``batch_generate`` over a wire that has one prompt in a request: as many streams as rows."""
+"""``batch_generate`` over an API with one prompt per request: as many streams as rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core.clock import RequestClock
 from core.errors import GenerationCancelled, RequestError
+from core.kit.clock import RequestClock
 from core.types import BatchResult, GenerateMetrics, Token
 from core_remote.stream import RemoteStream
 
@@ -13,9 +13,9 @@ from core_remote.stream import RemoteStream
 def read_all(
     streams: Sequence[RemoteStream], costs: Sequence[GenerateMetrics], clock: RequestClock
 ) -> tuple[list[BatchResult], GenerateMetrics]:
-    """What each stream comes to, and what they cost together; ``costs`` fills as they end.
+    """Return the result of each stream, and their total cost; ``costs`` fills as they end.
 
-    Raises what a server did to all of them.
+    Raises an error that concerns all of them.
     """
     try:
         results = [_row(stream) for stream in streams]

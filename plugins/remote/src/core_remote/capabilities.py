@@ -1,4 +1,4 @@
-"""The capabilities that each wire can carry; what a model offers of them, a probe shows."""
+"""The capabilities that each API supports; a probe shows which of them a model offers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONTRACT = frozenset(Capability) - {
     Capability.DEVICE_REPORTING,
     Capability.MODEL_FINDING,
 }
-"""core's own wire: all but what belongs to a load, or to the server's machine and its files."""
+"""core's API: all but capabilities of a load, or of the server's machine and its files."""
 
 OPENAI = _ALWAYS | {
     Capability.GENERATE,
@@ -24,7 +24,7 @@ OPENAI = _ALWAYS | {
     Capability.SEED,
     Capability.MODEL_PROBE,
 }
-"""The wire that most servers speak: texts, and no token ids."""
+"""The API that most servers have: texts, without token ids."""
 
 LLAMA_CPP = frozenset(
     {
@@ -34,13 +34,16 @@ LLAMA_CPP = frozenset(
         *(Capability.MODEL_PROBE, Capability.DECLARING, Capability.EXPLAINING),
     }
 )
-"""llama.cpp's own wire, which stands on a few fields: a server has all of these, or it is taken for
-one of OpenAI's. Chats, seeds and slots are seen besides."""
+"""llama.cpp's API, recognised by a few fields: a server without all of them is treated as one with
+OpenAI's API. Chats, seeds and slots are probed in addition."""
 
 BACKEND_CAPABILITIES = CONTRACT | OPENAI | LLAMA_CPP
 
 
 def of_description(names: frozenset[str]) -> frozenset[Capability]:
-    """What a model offers whose server names these; those that no wire carries are left out."""
+    """Return the capabilities of a model from the names in its description.
+
+    Capabilities that no API supports are left out.
+    """
     told = frozenset(each for each in CONTRACT if each.value in names)
     return told | _ALWAYS | {Capability.MODEL_PROBE}

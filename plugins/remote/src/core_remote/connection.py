@@ -1,7 +1,7 @@
-"""The way to one server: a thread with an event loop, on which all requests of a model run.
+"""Connection to one server: a thread with an event loop that runs all requests of a model.
 
-Threads and tasks that ask wait elsewhere, so that each can look at its cancel meanwhile, and one
-client serves both. Redirects are not followed, and neither proxies nor netrc are read from the
+Calling threads and tasks wait elsewhere, so that each can poll its cancel meanwhile, and one client
+serves both. Redirects are not followed, and neither proxies nor netrc are read from the
 environment: a request and its key go to the host that the user named, and nowhere else.
 """
 
@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 import httpx
 import msgspec
 
-from core.clock import Check
 from core.errors import CoreError, ModelClosedError
+from core.kit.clock import Check
 from core_remote import failures
 from core_remote.address import Address
 from core_remote.exchange import END, Exchange, forget
@@ -42,7 +42,7 @@ _JOIN_SECONDS = 10.0  # a name that is being looked up keeps its thread so long
 class Settings:
     """Address of a server and limits of its requests.
 
-    ``silence_timeout`` is in seconds; ``slots``: requests at once, 0 for as many as come.
+    ``silence_timeout`` is in seconds; ``slots``: concurrent requests, 0 for no limit.
     """
 
     address: Address
@@ -51,7 +51,7 @@ class Settings:
 
 
 class Connection:
-    """A server, as long as a model of it is open. Any thread may ask, and close."""
+    """A connection, open as long as its model. Any thread may send requests, and close it."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -71,7 +71,7 @@ class Connection:
 
     @property
     def address(self) -> Address:
-        """Where the server is."""
+        """The server's address."""
         return self.settings.address
 
     def check_usable(self) -> None:
@@ -80,43 +80,49 @@ class Connection:
             raise ModelClosedError
         if os.getpid() != self._pid:
             raise ModelClosedError(
-                "The model belongs to the process that this one was forked from. Load it again "
-                "with core.load_model()."
+                "The model was loaded before a fork and cannot be used in the child process. Load "
+                "it again with core.load_model()."
             )
 
     def ask(self, path: str, body: object, most: int) -> Exchange:
-        """Send a request, whose answer has about ``most`` lines at most."""
+        """Send a request; its answer may have about ``most`` lines."""
         self.check_usable()
         content = msgspec.json.encode(body)
-        return self.carry_out(lambda put: self._exchange(put, path, content, most))
+        return self.carry_out(lambda exchange: self._exchange(exchange, path, content, most))
 
-    def carry_out(self, work: Callable[[Put], Coroutine[Any, Any, None]]) -> Exchange:
-        """Run on the connection's thread what makes several requests of one, and puts its lines."""
+    def carry_out(self, work: Callable[[Exchange], Coroutine[Any, Any, None]]) -> Exchange:
+        """Run work on the connection's thread that makes several requests and puts their lines."""
         self.check_usable()
         exchange = Exchange()
         self._running.add(exchange)
         if self._closed:  # since it was looked at
             self._running.discard(exchange)
             raise ModelClosedError
-        exchange.task = self._submitted(self._carried(exchange, work(exchange.put)))
+        exchange.task = self._submitted(self._carried(exchange, work(exchange)))
         return exchange
 
     def watch(self, exchange: Exchange, look: Callable[[], bool]) -> None:
-        """Call ``look`` with every line, and meanwhile, until it is True or the answer is whole."""
+        """Call ``look`` on every line, and in between, until True or the end of the answer."""
         exchange.watch = partial(_looked, exchange, look)
         with suppress(RuntimeError):
             forget(self._submitted(_watched(exchange)))
 
     def get(self, path: str, check: Check, body: object = None) -> tuple[int, bytes]:
-        """The status and the body of a short answer: to a GET, or to a POST of ``body``."""
+        """Return the status and the body of a short answer: to a GET, or to a POST of ``body``."""
         return self.run(self.fetch(path, body), check)
 
     def get_in_turn(self, path: str, check: Check, body: object) -> tuple[int, bytes]:
-        """The same of a request that has the model work: no more than `limit` of them at once."""
+        """Return the same for a request that uses the model.
+
+        At most `limit` of them run at once.
+        """
         return self.run(self._fetch_in_turn(path, body), check)
 
     def run(self, work: Coroutine[Any, Any, T], check: Check) -> T:
-        """What work of some requests comes to, on the connection's thread. ``check`` may end it."""
+        """Return the result of work on the connection's thread.
+
+        ``check`` may end it.
+        """
         future = self._submitted(work)
         while True:
             try:
@@ -134,17 +140,17 @@ class Connection:
                     raise
 
     def tell(self, path: str, body: object) -> None:
-        """Send a request whose answer nobody waits for."""
+        """Send a request without waiting for its answer."""
         with suppress(CoreError, RuntimeError):
             self.check_usable()
             forget(self._submitted(self._unheard(path, msgspec.json.encode(body))))
 
     def limit(self, requests: int) -> None:
-        """From now on, so many requests at once; the others wait here."""
+        """Set the number of concurrent requests; the others wait here."""
         self._turns = asyncio.Semaphore(requests)
 
     def close(self) -> None:
-        """End what runs, with `ModelClosedError`, and the thread. Twice is fine, anywhere."""
+        """End running requests, with `ModelClosedError`, and the thread. May be called twice."""
         self._closed = True
         loop, stop = self._loop, self._stop
         if os.getpid() != self._pid or loop is None or stop is None:
@@ -195,21 +201,22 @@ class Connection:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def turn(self) -> AbstractAsyncContextManager[object]:
-        """The right to one of the requests that may run at once."""
+        """Return the context that waits for, and holds, one of the concurrent requests."""
         return self._turns
 
     @asynccontextmanager
     async def lines(
         self, path: str, body: object, most: int
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Yield the lines that answer a POST, about ``most``. Raises another answer's error."""
+        """Yield the lines that answer a POST, about ``most``. Raises the error of a refusal."""
         async with self._sound("POST", path, msgspec.json.encode(body)) as response:
             yield self._lines(response, most)
 
-    async def _exchange(self, put: Put, path: str, content: bytes, most: int) -> None:
+    async def _exchange(self, exchange: Exchange, path: str, content: bytes, most: int) -> None:
         async with self._turns, self._sound("POST", path, content) as response:
             async for line in self._lines(response, most):
-                put(line)
+                exchange.put(line)
+                await exchange.room()
 
     async def _carried(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -229,7 +236,7 @@ class Connection:
             return await self.fetch(path, body)
 
     async def fetch(self, path: str, body: object = None) -> tuple[int, bytes]:
-        """`get`, for work that runs on the connection's thread."""
+        """Return the same as `get`, for work that runs on the connection's thread."""
         content = None if body is None else msgspec.json.encode(body)
         method = "GET" if content is None else "POST"
         try:
@@ -259,7 +266,7 @@ class Connection:
     async def _answer(
         self, method: str, path: str, content: bytes | None
     ) -> AsyncIterator[httpx.Response]:
-        """A response whose headers have come in time. Left early, its connection is closed."""
+        """Yield a response whose headers arrived in time. Left early, its connection is closed."""
         assert self._client is not None
         headers = {"Content-Type": "application/json"} if content is not None else {}
         url, silence = self.address.url(path), self.settings.silence_timeout
@@ -276,11 +283,11 @@ class Connection:
             await asyncio.shield(response.aclose())
 
     async def _lines(self, response: httpx.Response, most: int) -> AsyncIterator[bytes]:
-        """Yield the lines that say something, without their ends; each has to be whole in time.
+        """Yield the lines with content, without their ends; each has to be complete in time.
 
-        Empty lines and comments of an event stream, as servers send them to keep a connection
-        open, do not count: a server that sends nothing else is silent. One that sends far more
-        lines than the request can have is left, for it may never end.
+        Empty lines and comments of an event stream, which servers send to keep a connection open,
+        do not count: a server that sends nothing else is silent. A request that gets far more
+        lines than it can have fails, because it might never end.
         """
         parts, size, count = list[bytes](), 0, 0
         most = _LINES + _LINES_EACH * most
@@ -304,7 +311,7 @@ class Connection:
                     parts.append(rest)
                     size += len(rest)
                     if size > MAX_LINE:
-                        raise failures.nonsense(self.address, f"a line beyond {MAX_LINE} bytes")
+                        raise failures.nonsense(self.address, f"a line of over {MAX_LINE} bytes")
         except TimeoutError:
             raise failures.silent(self.address, silence) from None
         if not _is_ping(rest := b"".join(parts).strip()):
@@ -318,13 +325,13 @@ class Connection:
                 async for chunk in response.aiter_raw():
                     found += chunk
                     if len(found) > MAX_LINE:
-                        raise failures.nonsense(self.address, f"a body beyond {MAX_LINE} bytes")
+                        raise failures.nonsense(self.address, f"a body of over {MAX_LINE} bytes")
         except TimeoutError:
             raise failures.silent(self.address, silence) from None
         return bytes(found)
 
     async def _short(self, response: httpx.Response) -> bytes:
-        """The beginning of a body that only says why there is no answer."""
+        """Return the beginning of the body of an error response."""
         found = bytearray()
         with suppress(TimeoutError, httpx.HTTPError):
             async with asyncio.timeout(min(5.0, self.settings.silence_timeout)):
@@ -345,12 +352,12 @@ class Connection:
 
 
 def _is_ping(line: bytes) -> bool:
-    """Return whether a line says nothing: it is empty, or a comment of an event stream."""
+    """Return whether a line has no content: it is empty, or a comment of an event stream."""
     return line[:1] in (b"", b":")
 
 
 def _is_broken_off(error: Exception) -> bool:
-    """Whether a connection ended that was there: its server has died, or has given up."""
+    """Return whether an open connection ended: its server died, or gave up."""
     if isinstance(error, httpx.RemoteProtocolError):
         return any(words in str(error) for words in ("incomplete", "disconnected"))
     return isinstance(error, httpx.ReadError)

@@ -1,10 +1,10 @@
-"""What requests cost: one that was seen from here, and several together."""
+"""Metrics of requests: of one as measured here, and of several together."""
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from core.clock import RequestClock
+from core.kit.clock import RequestClock
 from core.types import GenerateMetrics
 
 _OF_MEMORY = {"peak_memory_bytes", "active_memory_bytes"}
@@ -12,9 +12,9 @@ _ADDED = {each.name for each in fields(GenerateMetrics)} - _OF_MEMORY - {"total_
 
 
 def followed(one: GenerateMetrics, other: GenerateMetrics) -> GenerateMetrics:
-    """Both, of which ``other`` came later; memory is what it was at last, or at most.
+    """Return the sum of both; memory is the last value, or the peak. ``other`` came later.
 
-    The total is that of ``other``, which includes what was spent before.
+    The total time is that of ``other``, which includes the time before.
     """
     return replace(
         other,
@@ -26,7 +26,10 @@ def followed(one: GenerateMetrics, other: GenerateMetrics) -> GenerateMetrics:
 def seen(
     clock: RequestClock, first: float, *, prompt: int, cached: int, generated: int
 ) -> GenerateMetrics:
-    """The cost of a stream: tokens, and the seconds until the ``first`` one came, 0 if none did."""
+    """Return the metrics of a stream as measured here.
+
+    ``first``: seconds until the first token, 0 if none came.
+    """
     total = clock.seconds
     prefill = first or total
     return GenerateMetrics(

@@ -1,4 +1,4 @@
-"""One request and what comes back: lines that wait here for the thread, or the task, that reads."""
+"""A request and its answer: lines that wait here for the thread or task that reads them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 
-from core.clock import Check
+from core.kit.clock import Check
 
 _SHORTEST, _LONGEST = 0.0005, 0.02  # seconds between two looks at cancel and timeout
+_MOST_WAITING = 64 << 20  # bytes of lines that wait for their reader, before one more
 _SHARE = 10  # of the time that was waited: what takes long is looked at less often
 
 
 class _End:
-    """Stands behind the last line."""
+    """The marker after the last line."""
 
 
 END = _End()
@@ -26,34 +27,45 @@ END = _End()
 class Exchange:
     """The lines of one answer. The connection's loop puts them in, one reader takes them out.
 
-    It takes no lock that is Python's: a reader may be interrupted anywhere.
+    It uses no lock of Python's: a reader may be interrupted anywhere.
     """
 
     def __init__(self) -> None:
         self._lines: SimpleQueue[bytes | Exception | _End] = SimpleQueue()
+        self._put = self._read = 0  # bytes, each counted by one thread alone
         self._told: Callable[[], object] | None = None
         self.task: Future[None] | None = None
         self.watch: Callable[[], None] | None = None
-        """Is called with each line that comes: of a request whose reader may never look."""
+        """Called with each line that comes, even if nothing reads the request."""
 
     def put(self, item: bytes | Exception | _End) -> None:
-        """A line has come, or what the answer ended with."""
+        """Add a line, or the end of the answer."""
         if self.watch is not None:
             self.watch()
+        if isinstance(item, bytes):
+            self._put += len(item)
         self._lines.put(item)
         told = self._told
         if told is not None:
             with suppress(RuntimeError):  # the reader's loop has ended
                 told()
 
+    async def room(self) -> None:
+        """Wait until the reader has taken most of what was put: no more is read from the server."""
+        while self._put - self._read > _MOST_WAITING:
+            await asyncio.sleep(_LONGEST)
+
     def abort(self) -> None:
-        """Leave: the connection is closed, by which the server knows. May be called twice."""
+        """Close the connection, which ends the request on the server. May be called twice."""
         if self.task is not None:
             with suppress(RuntimeError):  # the loop has ended
                 self.task.cancel()
 
     def next(self, check: Check) -> bytes | None:
-        """The next line; None behind the last. Raises what ended the answer, or ``check`` does."""
+        """Return the next line; None after the last.
+
+        Raises the error that ended the answer, or one of ``check``.
+        """
         start = time.monotonic()
         while True:
             check()
@@ -61,7 +73,7 @@ class Exchange:
                 return self._taken(self._lines.get(timeout=_pause(time.monotonic() - start)))
 
     async def anext(self, check: Check) -> bytes | None:
-        """The same for a task, which waits in its own event loop."""
+        """Return the same for a task, which waits in its event loop."""
         loop, woken, start = asyncio.get_running_loop(), asyncio.Event(), time.monotonic()
         self._told = partial(loop.call_soon_threadsafe, woken.set)
         try:
@@ -78,6 +90,7 @@ class Exchange:
 
     def _taken(self, item: bytes | Exception | _End) -> bytes | None:
         if isinstance(item, bytes):
+            self._read += len(item)
             return item
         self._lines.put(item)  # it is the answer to every later question as well
         if isinstance(item, Exception):
@@ -90,5 +103,5 @@ def _pause(waited: float) -> float:
 
 
 def forget(task: Future[None]) -> None:
-    """Leave a task to itself: whatever it raises is nobody's business."""
+    """Let a task end by itself: its exception is ignored."""
     task.add_done_callback(lambda done: done.cancelled() or done.exception())

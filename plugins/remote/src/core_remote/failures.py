@@ -1,8 +1,9 @@
-"""Errors for what a server, or the way to it, does wrong. No message holds a key."""
+"""Errors of a server and of the connection to it. No message holds a key."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 import httpx
@@ -15,28 +16,29 @@ from core.errors import (
     PromptTooLongError,
     RequestError,
 )
-from core.wires.plain import error_of
 from core_remote.address import Address
+from core_wires.plain import error_of
 
 _FAULTS = (400, 413, 422)  # of the request
 _NOT_FOUND = 404
 
 # "maximum context length is 512 tokens. However, you requested 616 tokens (600 in your prompt",
-# "Requested tokens (600) exceed context window of 512": llama-cpp-python's words, and vLLM's.
+# "Requested tokens (600) exceed context window of 512": of llama-cpp-python and vLLM.
 _LIMIT = re.compile(r"context (?:length|window)[^0-9]*(\d{1,15})", re.IGNORECASE)
 _LENGTH = re.compile(r"(\d{1,15}) (?:tokens )?(?:in|from) (?:your prompt|the messages|the input)")
 _SECONDS = re.compile(r"[0-9]{1,7}")  # up to a few months
 _NUMBER = re.compile(r"\d{1,15}")
-_SHOWN = 300  # characters of a server's own words
-_GIVE_KEY = "Give its key as options={'api_key': ...}, or in CORE_REMOTE_API_KEY."
-_NEXT = "The next call asks it again."
+_SHOWN = 300  # characters of a server's message
+_NAMED = 20  # models that a message lists
+_GIVE_KEY = "Set the API key with options={'api_key': ...} or CORE_REMOTE_API_KEY."
+_NEXT = "The next call tries again."
 
 
 class ServerError(BackendProcessError):
-    """A server refused, died, fell silent or spoke nonsense.
+    """A failure of a server: it refused, died, was silent, or sent an invalid answer.
 
-    Attributes: ``status``, that of its answer, 0 where there was none; ``retry_after``, the seconds
-    after which it wants to be asked again, None where it does not say.
+    Attributes: ``status``, the HTTP status, 0 without an answer; ``retry_after``, the seconds after
+    which to retry, None if the server does not say.
     """
 
     def __init__(self, message: str, status: int = 0, retry_after: float | None = None) -> None:
@@ -45,35 +47,35 @@ class ServerError(BackendProcessError):
 
 
 class ServerBusyError(ServerError):
-    """The server has as many requests as it takes (429, 503)."""
+    """The error of a server with too many requests (429, 503)."""
 
 
 def unreachable(address: Address, error: Exception) -> ServerError:
-    """No connection was made, or it was lost."""
+    """Return the error of a connection that failed or was lost."""
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         what = "cannot be reached"
     elif isinstance(error, httpx.TimeoutException):
-        what = "took nothing more of the request"
+        what = "stopped reading the request"
     elif isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
-        what = "is no address that can be asked"
+        what = "has an invalid address"
     else:
-        what = "broke the connection off"
+        what = "closed the connection"
     words = address.quoted(str(error)) or type(error).__name__
     return ServerError(f"The server at {address.base} {what} ({words}). {_NEXT}")
 
 
 def died(address: Address) -> ServerError:
-    """The answer ended before its last line."""
+    """Return the error of an answer that ended before its last line."""
     return ServerError(
-        f"The server at {address.base} broke its answer off: it has died, or was stopped. {_NEXT}"
+        f"The server at {address.base} ended its answer early: it died or was stopped. {_NEXT}"
     )
 
 
 def silent(address: Address, seconds: float) -> ServerError:
-    """Nothing whole came for too long."""
+    """Return the error of a server that sent no complete line for too long."""
     return ServerError(
-        f"The server at {address.base} sent no whole line for {seconds:g} s, and was left. Where "
-        "that is not long enough for this model, raise options={'silence_timeout': seconds}. "
+        f"The server at {address.base} sent no complete line for {seconds:g} s. If this model "
+        "needs longer, increase options={'silence_timeout': seconds}. "
         f"{_NEXT}"
     )
 
@@ -81,61 +83,61 @@ def silent(address: Address, seconds: float) -> ServerError:
 def not_finite(token: str, logprob: float | None) -> RequestError:
     """Return the error of a row for which the server's model computes NaN or infinity."""
     return RequestError(
-        f"The server gives {token} the log-probability {logprob}: its model computes NaN or "
-        "infinity for this prompt. Check the model there: its weights are broken, or overflow."
+        f"The server reported the log-probability {logprob} for {token}: its model computes NaN "
+        "or infinity for this prompt. Check the model there: its weights are broken, or overflow."
     )
 
 
 def nonsense(address: Address, what: str) -> ServerError:
-    """Return the error for an answer that its wire does not know, or that cannot be."""
+    """Return the error of an answer that does not follow its API, or is impossible."""
     what = address.quoted(what)
-    return ServerError(f"The server at {address.base} sent what is no answer: {what}. {_NEXT}")
+    return ServerError(f"The server at {address.base} sent an invalid answer: {what}. {_NEXT}")
 
 
 def impossible(address: Address, what: str) -> RequestError:
-    """Return the error of a row whose answer does not fit what was asked."""
+    """Return the error of a row whose answer does not fit the request."""
     return RequestError(
-        f"The server at {address.base} sent an answer that cannot be: {address.quoted(what)}. "
-        "Check the server and its model; nothing of this row's answer was used."
+        f"The server at {address.base} sent an impossible answer: {address.quoted(what)}. "
+        "Check the server and its model; this row's answer was discarded."
     )
 
 
 def stopped_there(address: Address, error: CoreError) -> RequestError:
-    """Return the error of a row that the server cancelled, and nobody here."""
+    """Return the error of a row that the server cancelled, not the caller."""
     return RequestError(f"The server at {address.base} cancelled the request: {error}")
 
 
 def refused(address: Address, response: httpx.Response, body: bytes) -> Exception:
-    """The error of an answer that is no 200."""
+    """Return the error of an answer with a status other than 200."""
     status, told = response.status_code, _told(address, body)
     who = f"The server at {address.base}"
     if 300 <= status < 400:
         elsewhere = _place(response.headers.get("location", ""))
         return ServerError(
-            f"{who} says that what was asked for is at {elsewhere}. No request, and no key, is "
-            "sent on to another place: load the model from there, if you know it.",
+            f"{who} redirected the request to {elsewhere}. Redirects are not followed, so that the "
+            "API key is not leaked. If you trust that address, load the model from it.",
             status,
         )
     if status in (401, 403):
-        return ModelAccessError(f"{who} refuses the request ({status}{told}). {_GIVE_KEY}")
+        return ModelAccessError(f"{who} refused the request ({status}{told}). {_GIVE_KEY}")
     if status in (429, 503):
         after = _seconds(response.headers.get("retry-after", ""))
         when = "later" if after is None else f"in {after:g} s"
         return ServerBusyError(
-            f"{who} takes no more requests ({status}{told}). Ask again {when}.", status, after
+            f"{who} has too many requests ({status}{told}). Retry {when}.", status, after
         )
     return ServerError(f"{who} answered {status}{told}. {_NEXT}", status)
 
 
 def of_request(response: httpx.Response, body: bytes, address: Address) -> Exception:
-    """The same; what is the request's own fault is a `core.RequestError`, as of any backend."""
+    """Return the same; an invalid request is a `core.RequestError`, as for any backend."""
     if response.status_code in _FAULTS:
         return of_words(address, response.status_code, body)
     return refused(address, response, body)
 
 
 def of_words(address: Address, status: int, body: bytes) -> Exception:
-    """The error of a request that was refused, by what the server says of it."""
+    """Return the error of a refused request, from the server's message."""
     words = _words(address, body)
     limit = _LIMIT.search(words)
     if status in _FAULTS and limit is not None:
@@ -145,33 +147,35 @@ def of_words(address: Address, status: int, body: bytes) -> Exception:
     told = f": {words}" if words else ""
     if status not in _FAULTS:
         return ServerError(f"The server at {address.base} answered {status}{told}. {_NEXT}", status)
-    return RequestError(f"The server at {address.base} refuses the request ({status}{told}).")
+    return RequestError(f"The server at {address.base} refused the request ({status}{told}).")
 
 
 def missing_model(address: Address, names: list[str]) -> ModelNotFoundError:
-    """The server has no model of this name."""
-    there = ", ".join(map(repr, names)) or "none"
+    """Return the error of a server without a model of this name."""
+    listed = [repr(address.quoted(name)) for name in names[:_NAMED]]
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    there = ", ".join([*listed, *more]) or "none"
     return ModelNotFoundError(
-        f"The server at {address.base} serves no model {address.model!r}. It has: {there}."
+        f"Unknown model {address.model!r} on the server at {address.base}. Available: {there}."
     )
 
 
 def unanswered(address: Address, status: int, body: bytes) -> Exception:
-    """It gives no text in any way that is known here; it may lack a model that it does not list."""
+    """Return the error of a server without a supported API, or without the requested model."""
     told = f"{status}{_told(address, body)}"
     if address.model and status == _NOT_FOUND:
         return ModelNotFoundError(
-            f"The server at {address.base} gives no text of a model {address.model!r} ({told})."
+            f"The server at {address.base} returned no text for model {address.model!r} ({told})."
         )
     return ServerError(
         f"The server at {address.base} answers neither /v1/completions nor /v1/chat/completions "
-        f"({told}): its model did not load, or it speaks no wire that is known here.",
+        f"({told}): its model did not load, or its API is not supported.",
         status,
     )
 
 
 def from_wire(address: Address, data: object) -> CoreError:
-    """Return the error that a line of core's own wire holds."""
+    """Return the error in a line of core's API."""
     try:
         return quoted(address, error_of(data))
     except ValueError as error:
@@ -179,21 +183,33 @@ def from_wire(address: Address, data: object) -> CoreError:
 
 
 def quoted(address: Address, error: CoreError) -> CoreError:
-    """Return an error that was made on the server, its words as `Address.quoted` has them."""
-    error.args = tuple(address.quoted(it) if isinstance(it, str) else it for it in error.args)
-    for name, value in vars(error).items():
-        if isinstance(value, str):
-            setattr(error, name, address.quoted(value))
+    """Return an error of the server, with its texts as `Address.quoted` returns them."""
+    error.args = tuple(_quoted(address, each) for each in error.args)
+    for name, value in vars(error).items():  # names that a server chose, "__class__" perhaps
+        if not isinstance(value, Exception):
+            vars(error)[name] = _quoted(address, value)
     return error
+
+
+def _quoted(address: Address, value: object) -> object:
+    """Return a value with all texts in it quoted."""
+    if isinstance(value, str):
+        return address.quoted(value)
+    if isinstance(value, Mapping):
+        return {_quoted(address, name): _quoted(address, each) for name, each in value.items()}
+    if isinstance(value, list | tuple | frozenset):
+        return type(value)(_quoted(address, each) for each in value)
+    return value
 
 
 def gave_up(address: Address, words: str) -> RequestError:
     """Return the error that a server sends in the middle of an answer."""
-    return RequestError(f"The server at {address.base} gave up: {address.quoted(words)[:_SHOWN]}")
+    message = address.quoted(words)[:_SHOWN]
+    return RequestError(f"The server at {address.base} failed during the answer: {message}")
 
 
 def _words(address: Address, body: bytes) -> str:
-    """Return what the body of a refusal says: OpenAI's shape, FastAPI's, or its beginning."""
+    """Return the message in a refusal's body (OpenAI's or FastAPI's format), or its beginning."""
     return address.quoted(_text(body))[:_SHOWN]
 
 
@@ -217,11 +233,11 @@ def _told(address: Address, body: bytes) -> str:
 
 
 def _place(location: str) -> str:
-    """The host of a redirect: its path and its query may hold what is nobody's business."""
+    """Return the host of a redirect; its path and query may hold secrets."""
     host = urlsplit(location).hostname if location else None
     return repr(host) if host else "another path"
 
 
 def _seconds(text: str) -> float | None:
-    """Return the seconds that a header asks for; None for what is not such a number."""
+    """Return the seconds in a header; None if it is not such a number."""
     return float(text) if _SECONDS.fullmatch(text) else None

@@ -6,18 +6,18 @@ from typing import Any
 
 import msgspec
 
-from core.clock import never_stop
+from core.kit.clock import never_stop
 from core_remote.connection import Connection
 
 LARGEST = 2**53
-"""Integers beyond are not exact in JSON, and no size of a model."""
+"""Larger integers are not exact in JSON, and are not the size of any model."""
 
 SLACK = 1e-3
-"""A log-probability above 0 by no more than this is one that was rounded."""
+"""A log-probability above 0 by at most this much is a rounding error."""
 
 
 def listed_models(connection: Connection) -> list[dict[str, Any]]:
-    """The models that a server lists; nothing of one without that route."""
+    """Return the models that a server lists; none without that route."""
     status, body = connection.get("/v1/models", never_stop)
     if status != 200:
         return []
@@ -29,7 +29,7 @@ def listed_models(connection: Connection) -> list[dict[str, Any]]:
 
 
 def size_of(*values: object, unknown: int = 1) -> int:
-    """Return the first of these that can be a size; ``unknown`` where none can."""
+    """Return the first value that can be a size, else ``unknown``."""
     return next(
         (it for it in values if type(it) is int and 0 < it <= LARGEST),
         unknown,

@@ -1,4 +1,4 @@
-"""What every remote model has, whatever its server's wire: what it is, what it offers, its end."""
+"""Base of all remote models, for any API: facts, capabilities, closing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import weakref
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from core.base import TextModelBase
+from core.kit.base import TextModelBase
+from core.kit.support import REFUSABLE, refuse_options, unsupported
 from core.options import (
     ClassifyOptions,
     GenerateConfig,
@@ -19,16 +20,15 @@ from core.options import (
     resolve_template,
 )
 from core.protocols import Capability
-from core.support import REFUSABLE, refuse_options, unsupported
 from core.types import Choice, ModelInfo
 from core_remote.connection import Connection
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a probe has shown of a model.
+    """The facts that a probe has shown about a model.
 
-    ``refused`` are sampling options that are not honoured there.
+    ``refused`` are sampling options that it does not support.
     """
 
     info: ModelInfo
@@ -38,9 +38,9 @@ class Facts:
 
 
 class RemoteModel(TextModelBase):
-    """A model behind a server. See `core.TextModel` for what every method promises.
+    """A model on a server. See `core.TextModel` for the contract of every method.
 
-    Its class has the methods of those optional protocols alone that the server's model offers.
+    Its class has only the methods of the optional protocols that the server's model offers.
     """
 
     def __init__(self, backend: str, connection: Connection, facts: Facts) -> None:
@@ -51,25 +51,25 @@ class RemoteModel(TextModelBase):
 
     @property
     def info(self) -> ModelInfo:
-        """Facts about the model, as its server tells them."""
+        """Facts about the model, as reported by its server."""
         return self._facts.info
 
     @property
     def model_type(self) -> str:
-        """The architecture's name, as its server tells it."""
+        """The architecture's name, as reported by its server."""
         return self._facts.info.architecture
 
     def declared(self) -> frozenset[Capability]:
-        """What the server's model offers, as its probe has shown."""
+        """Return the capabilities of the server's model, as its probe has shown."""
         return self._facts.capabilities
 
     def choices(self) -> Sequence[Choice]:
-        """Where the model is, and what was chosen for it there."""
+        """Return the settings chosen for the model, each with its reason."""
         self.check_open()
         return self._facts.choices
 
     def release(self) -> None:
-        """Leave the server, which ends what it still does for this model."""
+        """Close the connection, which ends this model's work on the server."""
         self._finalizer.detach()
         self._connection.close()
 
@@ -85,14 +85,14 @@ class RemoteModel(TextModelBase):
         options: GenerateOptions,
         name: str = "",
     ) -> GenerateConfig:
-        """The options of a request. Raises for wrong ones, and for what is not offered."""
+        """Return the options of a request. Raises for invalid and unsupported ones."""
         self.check_usable()
         return self._offered(operation, resolve_generate(config, options, name or operation.value))
 
     def checked_classify(
         self, operation: Capability, config: GenerateConfig | None, options: ClassifyOptions
     ) -> GenerateConfig:
-        """The same of ``classify`` and ``classify_iter``."""
+        """Return the same for ``classify`` and ``classify_iter``."""
         self.check_usable()
         return self._offered(operation, resolve_classify(config, options))
 
@@ -103,7 +103,7 @@ class RemoteModel(TextModelBase):
         options: RequestOptions,
         name: str = "",
     ) -> GenerateConfig:
-        """The same of ``score`` and the like."""
+        """Return the same for ``score`` and similar methods."""
         self.check_usable()
         return self._offered(operation, resolve_request(config, options, name or operation.value))
 

@@ -1,4 +1,4 @@
-"""Opening of a model: its server is asked which wire it speaks, and what the model is."""
+"""Opening of a model: detect the API of its server, and read the model's facts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from core import validate
 from core.errors import ModelNotFoundError, UnsupportedOptionError
+from core.kit.support import chosen_backend
 from core.options import LoadConfig
 from core.protocols import Capability
 from core.secret import Secret, header_key
-from core.support import chosen_backend
 from core.types import Choice
 from core_remote.address import Address
 from core_remote.connection import Connection, Settings
@@ -25,7 +25,7 @@ _SILENCE_SECONDS = 600.0
 
 
 def open_model(backend: str, address: Address, config: LoadConfig) -> RemoteModel:
-    """The model that a server has; where that fails, no thread is left behind.
+    """Return the model of a server; on failure, no thread is left.
 
     Raises as `core.Backend.load_model` says.
     """
@@ -36,7 +36,7 @@ def open_model(backend: str, address: Address, config: LoadConfig) -> RemoteMode
         except ServerError as error:
             if error.status:
                 raise
-            raise ModelNotFoundError(f"There is no model at {address.base}: {error}") from error
+            raise ModelNotFoundError(f"Model not found at {address.base}: {error}") from error
         _check_slots(backend, model, config)
     except BaseException:
         connection.close()
@@ -48,7 +48,7 @@ def _opened(backend: str, connection: Connection, config: LoadConfig) -> RemoteM
     address = connection.address
     choices = (
         chosen_backend(backend, config),
-        Choice("device", f"the server at {address.base}", "the model is there"),
+        Choice("device", f"the server at {address.base}", "the model runs there"),
     )
     told = contract.describe(connection)
     if told is not None:
@@ -84,5 +84,5 @@ def _check_slots(backend: str, model: RemoteModel, config: LoadConfig) -> None:
     if config.parallel_slots > 1 and Capability.PARALLEL not in model.declared():
         model.close()
         raise UnsupportedOptionError(
-            "parallel_slots", backend, "The server answers one request at a time."
+            "parallel_slots", backend, "The server runs one request at a time."
         )

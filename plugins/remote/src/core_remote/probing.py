@@ -1,4 +1,4 @@
-"""What can be said of an address before its server is asked."""
+"""Checks of an address without contacting its server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from core_remote.address import address_of
 
 
 def refusal(path: str | os.PathLike[str]) -> str | None:
-    """The reason why there can be no server; None for any address. No server is asked."""
+    """Return the reason why a path is not a server address, or None. No server is contacted."""
     try:
         address_of(path)
     except CoreError as error:

@@ -1,4 +1,4 @@
-"""The token stream of every wire: what comes line by line, to a thread or to a task."""
+"""The token stream of every API, read line by line, by a thread or a task."""
 
 from __future__ import annotations
 
@@ -10,37 +10,40 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
-from core.clock import STOPPED, RequestClock
 from core.errors import CoreError, GenerationCancelled
+from core.kit.clock import STOPPED, RequestClock
+from core.kit.streams import TokenStreamBase
 from core.options import CancelToken, GenerateConfig
-from core.streams import TokenStreamBase
 from core.types import FinishReason, GenerateMetrics, Token
 from core_remote.exchange import Exchange
 from core_remote.waiting import TooLateError, patience
 
 
 class Wire(Protocol):
-    """How one wire asks for a stream, and reads what comes."""
+    """The part of a stream that depends on the API: its request, and the reader of its lines."""
 
     def begin(self, clock: RequestClock) -> Exchange:
-        """Send the request. Raises what is wrong with it."""
+        """Send the request. Raises the error of an invalid one."""
         ...
 
     def feed(self, line: bytes | None) -> list[Token]:
-        """The tokens that a line completes; None stands behind the last. Raises its error."""
+        """Return the tokens that a line completes; None is the end of the lines.
+
+        Raises the error in it.
+        """
         ...
 
     def watch(self, exchange: Exchange, cancel: CancelToken) -> None:
-        """Stop the request once the cancel is set, be the stream read or not."""
+        """Stop the request once the cancel is set, even if the stream is not being read."""
         ...
 
     def stop(self) -> bool:
-        """Ask for an early end. True where the server will say what it came to."""
+        """Request an early end. Returns True if the server will report the metrics."""
         ...
 
     @property
     def reason(self) -> FinishReason | None:
-        """Why the answer ended; None until it has."""
+        """The reason why the answer ended; None until then."""
         ...
 
     @property
@@ -49,23 +52,23 @@ class Wire(Protocol):
         ...
 
     def metrics(self, clock: RequestClock, given: int) -> GenerateMetrics:
-        """What it cost, as the server says, or as it was seen from here."""
+        """Return the metrics, as reported by the server or measured here."""
         ...
 
     def check_usable(self) -> None:
-        """Raise `core.ModelClosedError` where nothing can be asked any more."""
+        """Raise `core.ModelClosedError` if the connection is closed."""
         ...
 
 
 class _ClosedError(Exception):
-    """Another thread has closed the stream."""
+    """The internal error of a stream that another thread has closed."""
 
 
 class RemoteStream(TokenStreamBase):
     """A `core.TokenStream`. One thread reads; any other may close.
 
-    What the server sends waits here, however slowly it is read. A stream that is dropped without
-    ``close()`` leaves the server, which then stops.
+    Received lines wait here, however slowly they are read. A stream that is garbage-collected
+    without ``close()`` closes its connection, which stops the server.
     """
 
     def __init__(
@@ -86,7 +89,7 @@ class RemoteStream(TokenStreamBase):
         self._finalizer: weakref.finalize[..., RemoteStream] | None = None
 
     def begin_now(self) -> RemoteStream:
-        """Send the request before anybody reads. What is wrong with it is raised by ``next``."""
+        """Send the request before the first read. ``next`` raises its error."""
         with suppress(CoreError):
             self._check()
             exchange = self._begun()
@@ -95,7 +98,7 @@ class RemoteStream(TokenStreamBase):
         return self
 
     def next_token(self) -> Token:
-        """The next token that the server sends. See `core.TokenStream`."""
+        """Return the next token that the server sends. See `core.TokenStream`."""
         with self._lock:
             self._reader = threading.get_ident()
             try:
@@ -106,7 +109,7 @@ class RemoteStream(TokenStreamBase):
             return self._take()
 
     async def next_async(self) -> Token | None:
-        """The same for a task; None behind the last token."""
+        """Return the same for a task; None after the last token."""
         try:
             while not self._ready and self._reason is None:
                 self._check()
@@ -131,7 +134,7 @@ class RemoteStream(TokenStreamBase):
         return self._metrics
 
     def close(self) -> None:
-        """Stop what is left. May be called at any time, from any thread, and more than once."""
+        """Stop the stream. May be called at any time, from any thread, and more than once."""
         self._closed = True
         if self._reader == threading.get_ident():
             return  # a signal handler within next(), which sees it when it goes on
@@ -140,7 +143,7 @@ class RemoteStream(TokenStreamBase):
             self._stop("cancelled")
 
     async def close_async(self) -> None:
-        """The same for a task."""
+        """Stop the stream, for a task."""
         self._closed = True
         self._ready.clear()
         await self._stop_async("cancelled")
@@ -207,7 +210,7 @@ class RemoteStream(TokenStreamBase):
             self._leave("error")
 
     def _stop(self, reason: FinishReason) -> None:
-        """End the stream; a request that the server still works on is stopped, and says so."""
+        """End the stream; a running request is stopped and marked so."""
         if self._reason is None and self._exchange is not None and self._asked_to_stop():
             late = patience()
             try:
@@ -249,7 +252,7 @@ class RemoteStream(TokenStreamBase):
             self._publish()
 
     def _publish(self) -> None:
-        """The last token was given: this is what the stream cost."""
+        """Set the metrics of the stream after its last token."""
         record, self._record = self._record, None
         if record is not None:
             clock = self._clock or RequestClock(self._config)

@@ -1,35 +1,35 @@
-"""Reading an answer to its end, from a thread or in an event loop, and stopping it on the way."""
+"""Reading an answer to its end, on a thread or in an event loop, and stopping it early."""
 
 from __future__ import annotations
 
 import time
 from typing import Protocol
 
-from core.clock import STOPPED, Check
 from core.errors import CoreError
+from core.kit.clock import STOPPED, Check
 from core_remote.exchange import Exchange
 
 _PATIENCE = 2.0  # seconds
 
 
 class TooLateError(Exception):
-    """The time to wait for what a stopped call has come to is over."""
+    """The error of waiting too long for the results of a stopped call."""
 
 
 class Reader(Protocol):
-    """What makes something of the lines of an answer."""
+    """A consumer of the lines of an answer."""
 
     def feed(self, line: bytes | None) -> bool:
-        """Take a line, or None behind the last. True once the answer is whole."""
+        """Take a line, or None after the last. Returns True once the answer is complete."""
         ...
 
     def stop(self, error: CoreError) -> bool:
-        """The call was stopped. True where its rest is still worth waiting for."""
+        """Stop the call. Returns True if its rest is worth waiting for."""
         ...
 
 
 def read(exchange: Exchange, reader: Reader, check: Check) -> None:
-    """Feed the reader until the answer is whole, or the call was stopped."""
+    """Feed the reader until the answer is complete, or the call was stopped."""
     try:
         try:
             while not reader.feed(exchange.next(check)):
@@ -48,7 +48,7 @@ def read(exchange: Exchange, reader: Reader, check: Check) -> None:
 
 
 async def read_async(exchange: Exchange, reader: Reader, check: Check) -> None:
-    """The same in an event loop. A task that is cancelled leaves the server."""
+    """Do the same in an event loop. A cancelled task closes the connection."""
     try:
         try:
             while not reader.feed(await exchange.anext(check)):
@@ -67,7 +67,7 @@ async def read_async(exchange: Exchange, reader: Reader, check: Check) -> None:
 
 
 def patience(seconds: float = _PATIENCE) -> Check:
-    """A check that raises `TooLateError` when so many seconds are over."""
+    """Return a check that raises `TooLateError` after a few seconds."""
     end = time.monotonic() + seconds
 
     def check() -> None:

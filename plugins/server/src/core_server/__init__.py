@@ -1,4 +1,4 @@
-"""``infer-cli serve``: models over HTTP, on the wires of System One and OpenAI.
+"""``infer-cli serve``: models over HTTP, with the APIs of System One and OpenAI.
 
 ::
 
@@ -6,7 +6,7 @@
 
     app = create_app([Served("mine", model)], Settings(api_key="secret"))
 
-The app is an ASGI application; it closes the models when it ends.
+The app is an ASGI application; it closes the models when it shuts down.
 """
 
 from importlib import import_module
@@ -29,7 +29,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """A public name, from its module: every start of infer-cli imports this package for a hook."""
+    """Return a public name, imported on first use.
+
+    Every start of infer-cli imports this package for a hook.
+    """
     if name in _HOMES:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

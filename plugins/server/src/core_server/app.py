@@ -1,4 +1,4 @@
-"""The ASGI application: which route is answered by what, and what all requests go through."""
+"""The ASGI application: its routes, and the path of every request."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from core.errors import GenerationTimeout
-from core.wires import systemone
-from core.wires.contract import OPERATIONS, PREFIX
-from core.wires.errors import OPENAI, SYSTEM_ONE, Dialect, refusal, unknown_model
 from core_server.bodies import spooled, whole
 from core_server.classifications import classify, classify_as_vllm, classify_lines
 from core_server.contract.answering import Contract
@@ -35,13 +32,17 @@ from core_server.settings import Settings
 from core_server.threads import Threads
 from core_server.tokens import apply_template, detokenize, tokenize
 from core_server.work import Work
+from core_wires import systemone
+from core_wires.contract import OPERATIONS, PREFIX
+from core_wires.errors import OPENAI, SYSTEM_ONE, Dialect, refusal, unknown_model
 
 _Answer = Callable[["Server", Work], Awaitable[Response]]
 _GONE = 499  # nginx's number for a client that has left
+_GRACE = 5.0  # seconds to send the last line of an answer that the timeout has ended
 
 
 class Server:
-    """The served models by name, and the places and threads of the requests for them."""
+    """The served models by name, with the places and threads of their requests."""
 
     def __init__(self, served: Sequence[Served | Loadable], settings: Settings) -> None:
         self.models = Models(served, settings.memory_limit)
@@ -50,8 +51,8 @@ class Server:
         self.threads = Threads()
 
     async def model(self, dialect: Dialect, name: str) -> Served:
-        """The model of this name, loaded; the first for the aliases that clients send by
-        themselves. The request holds it until it is answered."""
+        """Return the model of this name, loaded; the first for the aliases that clients send by
+        default. The request holds it until it is answered."""
         if name in systemone.ALIASES and name not in self.models.shelves:
             name = next(iter(self.models.shelves))
         if name not in self.models.shelves:
@@ -59,12 +60,12 @@ class Server:
         return await self.models.take(name)
 
     async def model_or_first(self, name: str) -> Served:
-        """The model of this name; the first where a request of ours or vLLM's has none."""
+        """Return the model of this name; the first if the name is empty (core's and vLLM's API)."""
         return await self.model(OPENAI, name or next(iter(self.models.shelves)))
 
 
 def create_app(served: Sequence[Served | Loadable], settings: Settings | None = None) -> Starlette:
-    """The server of these models; the first is the one of System One's ``jev-latest``."""
+    """Return the server of these models; the first one answers to System One's ``jev-latest``."""
     server = Server(served, settings or Settings())
     contract = Contract()
 
@@ -102,7 +103,7 @@ def create_app(served: Sequence[Served | Loadable], settings: Settings | None = 
 async def _answered(
     server: Server, dialect: Dialect, answer: _Answer, lines: _Answer | None, request: Request
 ) -> Response:
-    """Take a place in the queue, read the body, and answer; no error leaves in another shape."""
+    """Take a place in the queue, read the body, and answer; errors have their API's format."""
     response = await _accepted(server, dialect, answer, lines, request)
     server.places.answers[response.status_code] += 1
     return response
@@ -127,7 +128,7 @@ async def _accepted(
         return _Accepted(response, server, place, rearmed=answer_ is lines)
     except ClientDisconnect:  # before its body was there
         return Response(status_code=_GONE)
-    except Exception as error:  # noqa: BLE001 - each becomes its wire's own
+    except Exception as error:  # noqa: BLE001 - reported in the format of its API
         return error_reply(refusal(dialect, error))
 
 
@@ -139,7 +140,7 @@ async def _work(
     request: Request,
     place: Place,
 ) -> tuple[Work, _Answer]:
-    """The body of a request, and what answers it."""
+    """Return the body of a request, and the function that answers it."""
     if lines is not None and request.headers.get("content-type", "").startswith(NDJSON):
         place.spool = await spooled(dialect, request, server.settings, place.disk)
         return Work(place.spool, dialect, server.threads, place.memory), lines
@@ -150,18 +151,20 @@ async def _work(
 class _Accepted(Response):
     """The answer to an accepted request, which keeps its place until it is sent.
 
-    ``rearmed``: the time for it begins anew with each part, for an answer may be long.
+    ``rearmed``: each part restarts the timeout, because the answer may be long.
     """
 
     def __init__(self, response: Response, server: Server, place: Place, *, rearmed: bool) -> None:
-        self._response, self._timeout = response, server.settings.timeout
+        timeout = server.settings.timeout
+        self._response = response
+        self._timeout = None if timeout is None else timeout + _GRACE
         self._place, self._rearmed = place, rearmed
         self.status_code = response.status_code
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         timeout = self._timeout
         try:
-            # Who reads too slowly loses the rest: the connection ends without an end of the body.
+            # A client that reads too slowly loses the rest: the connection closes mid-body.
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout) as limit:
 
@@ -178,7 +181,7 @@ class _Accepted(Response):
 async def _while_connected(
     request: Request, answer: Awaitable[Response], timeout: float | None
 ) -> Response:
-    """The answer, unless its time is over or the client leaves, either of which cancels it."""
+    """Return the answer; a timeout, or a client that disconnects, cancels it."""
     work = asyncio.ensure_future(answer)
     left = asyncio.ensure_future(_left(request))
     try:
@@ -201,7 +204,7 @@ async def _left(request: Request) -> None:
 
 
 async def _models(server: Server, request: Request) -> Response:
-    """One body that the clients of OpenAI (``data``) and of System One (``models``) read."""
+    """Return one body for the clients of OpenAI (``data``) and of System One (``models``)."""
     data, models = [], []
     for each in server.models.shelves.values():
         described = f"{each.model_type}, on {each.backend or 'this machine'}"
@@ -212,8 +215,8 @@ async def _models(server: Server, request: Request) -> Response:
 
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    told = f"{request.method} {request.url.path:.200} is not served here: {error.detail}."
-    return error_reply(OPENAI.failed(error.status_code, "not_found", told))
+    message = f"Unknown endpoint: {request.method} {request.url.path:.200} ({error.detail})."
+    return error_reply(OPENAI.failed(error.status_code, "not_found", message))
 
 
 async def _metrics(server: Server, request: Request) -> Response:

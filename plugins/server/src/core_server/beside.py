@@ -1,4 +1,4 @@
-"""What an answer of OpenAI's tells beside its text: an echoed prompt's tokens, likeliest ones."""
+"""Extras of an OpenAI answer: the tokens of an echoed prompt, and the likeliest tokens."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from core.errors import EmptyPromptError
 from core.extensions import Tokenizing
 from core.protocols import Capability
 from core.types import Token
-from core.wires.completions import NOTHING, Beside
-from core.wires.generation import GenerationRequest
 from core_server.bounds import bytes_of_text
 from core_server.calls import Likeliest, Scored
 from core_server.served import Served
 from core_server.work import Work
+from core_wires.completions import NOTHING, Beside
+from core_wires.generation import GenerationRequest
 
 
 async def what_is_beside(
     served: Served, request: GenerationRequest, work: Work
 ) -> tuple[Beside, int]:
-    """It, and the prompt's tokens where nothing else counts them.
+    """Return the extras, and the prompt's token count if nothing else provides it.
 
-    Raises `core.UnsupportedOperationError` for a backend that does not tell, and
-    `core.EmptyPromptError` for a prompt of which there is nothing to echo.
+    Raises `core.UnsupportedOperationError` if the backend does not report them, and
+    `core.EmptyPromptError` if an empty prompt is to be echoed.
     """
     if request.likeliest:
         return Beside(likeliest=await _likeliest(served, request, work)), 0
@@ -47,7 +47,7 @@ async def _ids(model: Tokenizing, prompt: str, work: Work) -> list[int]:
 async def _likeliest(served: Served, request: GenerationRequest, work: Work) -> Sequence[Token]:
     served.needs(Capability.LOGITS, "the likeliest tokens")
     prompt = request.prompt
-    if request.kind == "chat":  # as the answer's own prompt is, which they stand beside
+    if request.kind == "chat":  # the same prompt as that of the answer
         render, config = served.tokenizing().render_chat, request.config(served.defaults)
         prompt = await work.run(lambda: render(request.messages, config))
     asked = await served.questions.run([prompt], Likeliest(request.likeliest))
@@ -55,7 +55,7 @@ async def _likeliest(served: Served, request: GenerationRequest, work: Work) -> 
 
 
 async def _echoed(served: Served, prompt: str, work: Work) -> list[Token]:
-    """The prompt's tokens, each with its log-probability behind those before it."""
+    """Return the prompt's tokens, each with its log-probability after the preceding ones."""
     served.needs(Capability.TOKEN_PROMPTS, "log-probabilities of a prompt")
     model = served.tokenizing()
     ids = await _ids(model, prompt, work)
@@ -68,7 +68,10 @@ async def _echoed(served: Served, prompt: str, work: Work) -> list[Token]:
 
 
 def _texts(model: Tokenizing, ids: Sequence[int]) -> Iterator[str]:
-    """The text of each token, as it reads behind the one before: some begin with a space there."""
+    """Yield the text of each token in the context of the previous one.
+
+    Some begin with a space only there.
+    """
     before = ""
     for place, id in enumerate(ids):
         alone = model.decode([id])

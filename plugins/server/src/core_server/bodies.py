@@ -1,6 +1,6 @@
-"""Bodies of requests: within their limits of size and time, and decoded where they are compressed.
+"""Request bodies: limited in size and time, and decompressed if needed.
 
-The client of System One compresses with zstd on Python 3.14, without asking the server.
+System One's client compresses with zstd on Python 3.14, without asking the server.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import IO, Protocol, cast
 
 from starlette.requests import Request
 
-from core.wires.errors import Dialect, WireError
 from core_server.allowance import Share
 from core_server.settings import Settings
+from core_wires.errors import Dialect, WireError
 
 if sys.version_info >= (3, 14):
-    from compression.zstd import ZstdDecompressor, ZstdError
+    from compression.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
 else:
-    from backports.zstd import ZstdDecompressor, ZstdError
+    from backports.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
 
 _IN_MEMORY = 1 << 18  # bytes of a body of lines; longer ones go to disk
-_PIECE = 1 << 16  # bytes that are decoded at once: little can become much
+_PIECE = 1 << 16  # bytes that are decoded at once: a small input can become large
 _GZIP = b"\x1f"  # the first byte of a member
 
 
 async def whole(dialect: Dialect, request: Request, settings: Settings, share: Share) -> bytearray:
-    """A body, each byte of it taken from the share. Raises `WireError`."""
+    """Return a body, whose bytes are taken from the share. Raises `WireError`."""
     body = bytearray()
 
     def write(piece: bytes) -> None:
@@ -43,9 +43,9 @@ async def whole(dialect: Dialect, request: Request, settings: Settings, share: S
 async def spooled(
     dialect: Dialect, request: Request, settings: Settings, share: Share
 ) -> IO[bytes]:
-    """A body of lines, on disk where it is long: answers begin when all of it is there.
+    """Return a body of lines, on disk if it is long. Answers begin once it is complete.
 
-    Many clients send a whole body before they read; answered earlier, both sides would wait.
+    Many clients send the entire body before they read; answered earlier, both sides would wait.
     """
     spool = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - its answer closes it
 
@@ -86,15 +86,15 @@ async def _read(
                     await asyncio.sleep(0)  # one chunk may be decoded to a great many
             decoder.end()
     except TimeoutError:
-        told = f"The body was not there within {timeout:g} s."
-        raise dialect.failed(408, "request_timeout", told) from None
+        message = f"The request body did not arrive within {timeout:g} s."
+        raise dialect.failed(408, "request_timeout", message) from None
     except (zlib.error, ZstdError, EOFError) as error:
-        told = f"The body is not what its Content-Encoding says: {error}"
-        raise dialect.failed(400, "invalid_encoding", told) from None
+        message = f"The request body does not match its Content-Encoding: {error}"
+        raise dialect.failed(400, "invalid_encoding", message) from None
 
 
 def _too_large(dialect: Dialect, most: int) -> WireError:
-    return dialect.failed(413, "request_too_large", f"A body has at most {most:,} bytes.")
+    return dialect.failed(413, "request_too_large", f"The request body exceeds {most:,} bytes.")
 
 
 # --------------------------------------------------------------------------- encodings
@@ -102,11 +102,11 @@ def _too_large(dialect: Dialect, most: int) -> WireError:
 
 class _Decoder(Protocol):
     def pieces(self, chunk: bytes) -> Iterator[bytes]:
-        """What these bytes add, a piece at a time."""
+        """Yield the content of these bytes, a piece at a time."""
         ...
 
     def end(self) -> None:
-        """Raises EOFError for a body that was cut."""
+        """Raise EOFError for a truncated body."""
         ...
 
 
@@ -119,7 +119,7 @@ class _Plain:
 
 
 class _Zlib:
-    """Members of gzip, which together are one stream (RFC 1952, 2.2), or one stream of zlib's."""
+    """Decoder of gzip members, which form one stream (RFC 1952, 2.2), or of one zlib stream."""
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS)  # zlib's and gzip's headers
@@ -141,35 +141,40 @@ class _Zlib:
 
     def _next(self) -> zlib._Decompress:
         if self._first != _GZIP:
-            raise EOFError("something follows its end")
+            raise EOFError("extra data after the end of the stream")
         return zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
 
     def end(self) -> None:
         if not self._stream.eof:
-            raise EOFError("it was cut")
+            raise EOFError("the body is truncated")
 
 
 class _Zstd:
-    """Frames of zstd, skippable ones among them, which together are one stream (RFC 8878, 3.1)."""
+    """Decoder of zstd frames, also skippable ones, which form one stream (RFC 8878, 3.1)."""
 
     def __init__(self) -> None:
-        self._stream = ZstdDecompressor()
+        self._stream = _zstd_stream()
 
     def pieces(self, chunk: bytes) -> Iterator[bytes]:
         for rest in _parts(chunk):
             while rest or not (self._stream.eof or self._stream.needs_input):
                 if self._stream.eof:
-                    self._stream = ZstdDecompressor()
+                    self._stream = _zstd_stream()
                 yield self._stream.decompress(rest, _PIECE)
                 rest = self._stream.unused_data if self._stream.eof else b""
 
     def end(self) -> None:
         if not self._stream.eof:
-            raise EOFError("it was cut")
+            raise EOFError("the body is truncated")
+
+
+def _zstd_stream() -> ZstdDecompressor:
+    """Return a decoder of one frame, whose window is at most 8 MB (RFC 8878, 3.1.1.1.2)."""
+    return ZstdDecompressor(options={DecompressionParameter.window_log_max: 23})
 
 
 def _parts(chunk: bytes) -> Iterator[bytes]:
-    """Cut off what is decoded at once: what is left behind a member is copied for each."""
+    """Yield the parts to decode at once: each member of gzip copies the input that follows it."""
     for start in range(0, len(chunk), _PIECE):
         yield chunk[start : start + _PIECE]
 
@@ -192,5 +197,5 @@ def _decoder(dialect: Dialect, name: str) -> _Decoder:
 
 def _unknown(dialect: Dialect, name: str) -> WireError:
     known = ", ".join(filter(None, _DECODERS))
-    told = f"A body encoded with {name!r:.60} cannot be read here: {known}."
-    return dialect.failed(415, "unsupported_encoding", told)
+    message = f"Unsupported Content-Encoding {name!r:.60}. Supported: {known}."
+    return dialect.failed(415, "unsupported_encoding", message)

@@ -1,6 +1,6 @@
-"""The bounds of one request: its products are reckoned, and refused before they are built.
+"""The bounds of one request: its products are computed, and refused before they are built.
 
-A body is bounded in bytes and values, but two short lists of it can make a long one.
+A body is bounded in bytes and values, but two short lists in it can make a long one.
 """
 
 from __future__ import annotations
@@ -8,44 +8,51 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from core.tasks.task import Task
-from core.wires.errors import OPENAI, Dialect
+import msgspec
+
+from core_tasks.calibration import CONTENT_FREE
+from core_tasks.fitting import MOST_NAMED
+from core_tasks.task import Task
+from core_wires.errors import OPENAI, Dialect
 
 MAX_ROWS = 100_000
-"""Prompts that a model is asked, texts that it makes."""
+"""Prompts that a model reads, or texts that it generates."""
 MAX_PROBABILITIES = 2_000_000
-"""Of labels, in all rows."""
+"""Probabilities of labels, in all rows."""
 MAX_NUMBERS = 64_000_000
-"""Float32 of logits and of hidden states, in all rows."""
+"""Float32 values of logits and hidden states, in all rows."""
 MAX_CHARACTERS = 64_000_000
-"""Of all prompts together."""
+"""Characters of all prompts together."""
 MAX_TOKENS = 8_000_000
-"""Of all prompts together, where they are made of ids."""
+"""Tokens of all prompts together, if they consist of ids."""
 
-MAX_TEXT = 4_000_000
-"""Characters of a text that is tokenised for the request alone: no model refuses it before."""
+MAX_TEXT = 2_000_000
+"""Characters of a text that is tokenised only for the request: no model has refused it before."""
+MAX_VARIABLES = 8_000_000
+"""Characters of template variables as JSON, in all texts that are generated."""
 MAX_WORDS = 1_000_000
-"""Characters of labels, and of stop strings in all texts that are made side by side."""
+"""Characters of labels, and of stop strings in all texts that are generated concurrently."""
 
-TEXT_BYTES, ID_BYTES = 64, 40
+TEXT_BYTES, ID_BYTES = 240, 40
 """Bytes that a character takes while it is tokenised, and an id afterwards."""
 STOP_BYTES = 300
 """Bytes that a character of a stop string takes in the tree that finds it."""
 ROW_BYTES, PROBABILITY_BYTES, NUMBER_BYTES = 1024, 128, 4
-"""Bytes that they take in memory, as results; a probability beside its logarithm."""
+"""Bytes of results in memory: a row, a probability with its logarithm, a number."""
 _SIDE_BY_SIDE = 256
-_FIT_TEXTS = 3  # `core.calibration.CONTENT_FREE`
+_FIT_TEXTS = len(CONTENT_FREE) + MOST_NAMED  # texts that level L0 is fitted on
 
 
 def refuse_beyond(
     most: int, unit: str, factors: Mapping[str, int], dialect: Dialect = OPENAI
 ) -> int:
-    """Return the product. Raises `WireError` where it is beyond ``most``."""
+    """Return the product of the factors. Raises `WireError` if it exceeds ``most``."""
     whole = math.prod(factors.values())
     if whole > most:
-        told = " x ".join(f"{_shown(number)} {name}" for name, number in factors.items())
-        made = "" if len(factors) == 1 and unit in factors else f" make {_shown(whole)} {unit}"
-        message = f"{told}{made}: one request has {most:,} {unit} at most. Ask in several."
+        product = " x ".join(f"{_shown(number)} {name}" for name, number in factors.items())
+        total = "" if len(factors) == 1 and unit in factors else f" = {_shown(whole)} {unit}"
+        limit = f"a request may have at most {most:,} {unit}"
+        message = f"{product}{total}: {limit}. Split the request."
         raise dialect.invalid((), message, "too_long")
     return whole
 
@@ -55,12 +62,12 @@ def _shown(number: int) -> str:
 
 
 def bytes_of_text(text: str) -> int:
-    """Return what it takes to tokenise a text. Raises `WireError` for one that is too long."""
+    """Return the bytes that tokenising a text takes. Raises `WireError` if it is too long."""
     return TEXT_BYTES * refuse_beyond(MAX_TEXT, "characters", {"characters": len(text)})
 
 
 def bytes_of_stops(stops: Sequence[str], texts: int) -> int:
-    """Return what finding stop strings takes. Raises `WireError` for too many."""
+    """Return the bytes that finding stop strings takes. Raises `WireError` for too many."""
     factors = {
         "characters of stop strings": sum(map(len, stops)),
         "texts": min(texts, _SIDE_BY_SIDE),
@@ -68,14 +75,22 @@ def bytes_of_stops(stops: Sequence[str], texts: int) -> int:
     return STOP_BYTES * refuse_beyond(MAX_WORDS, "characters of stop strings", factors)
 
 
+def check_variables(variables: object, texts: int = 1) -> None:
+    """Refuse template variables that would take seconds to render. Raises `WireError`."""
+    if variables:
+        size = len(msgspec.json.encode(variables))
+        factors = {"characters of template variables": size, "texts": texts}
+        refuse_beyond(MAX_VARIABLES, "characters of template variables", factors)
+
+
 def check_labels(labels: Sequence[str]) -> None:
-    """Refuse labels that take seconds to tokenise, in which nobody is asked. Raises `WireError`."""
+    """Refuse labels that would block tokenising for seconds. Raises `WireError`."""
     unit = "characters of labels"
     refuse_beyond(MAX_WORDS, unit, {unit: sum(map(len, labels))})
 
 
 def bytes_of_rows(rows: int, probabilities: int = 0, numbers: int = 0) -> int:
-    """Return what results take. Raises `WireError` for more than one request may have."""
+    """Return the bytes that results take. Raises `WireError` beyond the limits of a request."""
     for most, unit, count in (
         (MAX_ROWS, "rows", rows),
         (MAX_PROBABILITIES, "probabilities of labels", probabilities),
@@ -86,34 +101,34 @@ def bytes_of_rows(rows: int, probabilities: int = 0, numbers: int = 0) -> int:
 
 
 def bytes_of_task(task: Task, texts: Sequence[str], level: str = "raw") -> int:
-    """Return what the answers to these texts take, prompts included. Raises `WireError`."""
+    """Return the bytes that the answers to these texts take, with prompts. Raises `WireError`."""
     check_labels(task.labels)
-    rows, labels = len(texts), len(task.labels)
-    asked = {"texts": rows} | ({"labels": labels} if task.mode == "many" else {})
-    prompts = refuse_beyond(MAX_ROWS, "rows", asked)
-    probabilities = refuse_beyond(
-        MAX_PROBABILITIES, "probabilities", {"texts": rows, "labels": labels}
-    )
     fitted = _FIT_TEXTS if level != "raw" else 0
-    characters = (rows + fitted) * fixed_characters(task)
+    rows, labels = len(texts) + fitted, len(task.labels)
+    name = f"texts ({fitted} of them for level {level})" if fitted else "texts"
+    asked = {name: rows} | ({"labels": labels} if task.mode == "many" else {})
+    prompts = refuse_beyond(MAX_ROWS, "rows", asked)
+    factors = {name: rows, "labels": labels}
+    probabilities = refuse_beyond(MAX_PROBABILITIES, "probabilities", factors)
+    characters = rows * fixed_characters(task)
     characters += sum(map(len, texts)) * repeats(task)
     refuse_beyond(MAX_CHARACTERS, "characters of prompts", {"characters of prompts": characters})
     return characters + prompts * ROW_BYTES + probabilities * PROBABILITY_BYTES
 
 
 def rows_at_once(task: Task, most: int) -> int:
-    """Return how many texts may be asked about together, at least one."""
+    """Return the number of texts that may be classified together, at least one."""
     each = len(task.questions)
     by_labels = min(MAX_ROWS // each, MAX_PROBABILITIES // len(task.labels))
     return max(1, min(most, by_labels, MAX_CHARACTERS // max(1, fixed_characters(task))))
 
 
 def fixed_characters(task: Task) -> int:
-    """Return the most that a text's prompts have beside the text."""
+    """Return the most characters that a text's prompts have in addition to the text."""
     own = len(task.template) * len(task.questions)
     return own + task.template.count("{label}") * sum(map(len, task.labels))
 
 
 def repeats(task: Task) -> int:
-    """Return how often a text stands in its prompts."""
+    """Return how many times a text occurs in its prompts."""
     return task.template.count("{text}") * len(task.questions)

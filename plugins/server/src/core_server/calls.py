@@ -1,6 +1,6 @@
-"""What the queue asks a model: calls over many rows, of which equal ones share a round.
+"""Calls that the queue makes to a model, over many rows; equal calls share a round.
 
-A call is a value: two that are equal may take each other's rows along.
+A call is a value: the rows of two equal calls may run together.
 """
 
 from __future__ import annotations
@@ -20,27 +20,30 @@ from core.types import ClassifyResult, Score, Token
 Row = TypeVar("Row", contravariant=True)
 Result = TypeVar("Result", covariant=True)
 Pair = tuple[Sequence[int], Sequence[int]]
-"""The ids of a prompt, and those of a continuation."""
+"""The ids of a prompt, and the ids of a continuation."""
 
 
 class Call(Protocol[Row, Result]):
-    """One result for each row, in order; ``most`` rows at once. Hashable, and equal by value."""
+    """A call with one result for each row, in order; ``most`` rows at once.
+
+    Hashable, and equal by value.
+    """
 
     @property
     def most(self) -> int:
-        """Rows of a round: a second or so of a small model on two cores."""
+        """Rows of a round: about a second of a small model on two cores."""
         ...
 
     def __call__(
         self, model: TextModel, rows: Sequence[Row], cancel: CancelToken
     ) -> Sequence[Result]:
-        """Ask the model."""
+        """Run the model on these rows."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """Which of the labels continues a prompt."""
+    """The call for the label that continues each prompt."""
 
     labels: tuple[str, ...]
     most: int = 256
@@ -48,18 +51,18 @@ class Labelled:
     def __call__(
         self, model: TextModel, rows: Sequence[str], cancel: CancelToken
     ) -> list[ClassifyResult]:
-        """The results of ``classify``."""
+        """Return the results of ``classify``."""
         return model.classify(rows, GenerateConfig(labels=self.labels, cancel=cancel))
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """How likely ids are behind other ids."""
+    """The call for the log-probability of ids after other ids."""
 
     most: int = 256
 
     def __call__(self, model: TextModel, rows: Sequence[Pair], cancel: CancelToken) -> list[Score]:
-        """The results of ``score_tokens``."""
+        """Return the results of ``score_tokens``."""
         if not isinstance(model, TokenPrompts):
             raise UnsupportedOperationError("scores of token ids", model.model_type, ())
         prompts, continuations = zip(*rows, strict=True)
@@ -68,7 +71,7 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Likeliest:
-    """Which tokens may come next: the ``count`` likeliest, the best first."""
+    """The call for the ``count`` likeliest next tokens, the best first."""
 
     count: int
     most: int = 16  # each row has the logits of a whole vocabulary
@@ -76,7 +79,7 @@ class Likeliest:
     def __call__(
         self, model: TextModel, rows: Sequence[str], cancel: CancelToken
     ) -> list[tuple[Token, ...]]:
-        """The best of the logits of ``classify``. Raises a row's error."""
+        """Return the tokens of the highest logits of ``classify``. Raises a row's error."""
         if not isinstance(model, Tokenizing):
             raise UnsupportedOperationError("the text of a token", model.model_type, ())
         config = GenerateConfig(return_logits=True, cancel=cancel)

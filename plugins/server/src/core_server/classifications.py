@@ -11,33 +11,35 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
+from core.kit.support import blank_error
 from core.protocols import Capability
 from core.records import error_record
-from core.tasks.decision import Decision
-from core.tasks.task import Task
-from core.wires.errors import OPENAI, WireError, refusal
-from core.wires.usage import Usage
 from core_server import classify_wire
 from core_server.bounds import bytes_of_task, repeats, rows_at_once
 from core_server.classify_wire import ClassificationRequest
 from core_server.replies import NDJSON, reply
 from core_server.served import Served
 from core_server.work import Work
+from core_tasks.decision import Decision
+from core_tasks.task import Task
+from core_wires.errors import OPENAI, WireError, refusal
+from core_wires.usage import Usage
 
 if TYPE_CHECKING:
     from core_server.app import Server
 
-_BLOCK = 1024  # texts of a stream that are asked about at once: four rounds of the queue
-_SKIPPED = 1 << 16  # bytes of a line that is too long, which are passed over at once
+_BLOCK = 1024  # texts of a stream that are classified at once: four rounds of the queue
+_SKIPPED = 1 << 16  # bytes of a line that is too long, skipped at once
+_ALLOWING = '"allow_blank": true'
 _Block = list[str | WireError]
 
 
 async def classify(server: Server, work: Work) -> Response:
-    """The decisions of one body, as one answer."""
+    """Return the decisions of one body, as one answer."""
     request = await work.read(classify_wire.read)
     work.share.take(bytes_of_task(request.task, request.texts, request.level))
     served, task = await _task(server, request)
-    found = await _found(served, task, request.texts, work)
+    found = await _found(served, task, request.texts, work, allow_blank=request.allow_blank)
 
     def told() -> Response:
         answers = [*found.answers(request.show_prompts)]
@@ -47,7 +49,10 @@ async def classify(server: Server, work: Work) -> Response:
 
 
 async def classify_lines(server: Server, work: Work) -> Response:
-    """The decisions of a body of lines, a line each, in constant memory; see `classify_wire`."""
+    """Return the decisions of a body of lines, a line each, in constant memory.
+
+    See `classify_wire`.
+    """
     most = server.settings.max_body
     head = await work.run(lambda: work.lines.readline(most + 1))
     if len(head) > most:
@@ -55,8 +60,8 @@ async def classify_lines(server: Server, work: Work) -> Response:
     request = await work.run(lambda: classify_wire.read_head(head), len(head))
     work.share.take(len(head) + bytes_of_task(request.task, (), request.level))
     with server.models.held_meanwhile():
-        await _task(server, request)  # what is wrong with it has a status
-    return StreamingResponse(_lines(server, request, work), media_type=NDJSON)
+        _, task = await _task(server, request)  # an error here still has a status
+    return StreamingResponse(_lines(server, request, task, work), media_type=NDJSON)
 
 
 async def _task(server: Server, request: ClassificationRequest) -> tuple[Served, Task]:
@@ -67,7 +72,7 @@ async def _task(server: Server, request: ClassificationRequest) -> tuple[Served,
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A decision for each text, the prompts of them, as many for each, and what they cost."""
+    """A decision for each text, the prompts (as many for each text), and the usage."""
 
     decisions: list[Decision]
     prompts: list[str]
@@ -80,15 +85,22 @@ class _Found:
             yield classify_wire.answer(decision, prompts)
 
 
-async def _found(served: Served, task: Task, texts: Sequence[str], work: Work) -> _Found:
+async def _found(
+    served: Served, task: Task, texts: Sequence[str], work: Work, *, allow_blank: bool
+) -> _Found:
+    """Return the decisions; a blank text has an error unless it is allowed, and is not run."""
     labels, prompts = await work.run(
         lambda: (task.request(served.model).labels, task.prompts(texts))
     )
-    asked = await served.questions.ask(prompts, labels)
+    errors = [None if allow_blank else blank_error(text, _ALLOWING) for text in texts]
+    each = len(task.questions)
+    run = [prompt for n, prompt in enumerate(prompts) if errors[n // each] is None]
+    asked = await served.questions.ask(run, labels)
 
     def found() -> _Found:
-        decisions = [*task.decisions(served.model, prompts, asked.results)]
-        tokens = served.tokens(prompts, asked.results)
+        made = iter(task.decisions(served.model, run, asked.results))
+        decisions = [Decision(error=error) if error else next(made) for error in errors]
+        tokens = served.tokens(run, asked.results)
         return _Found(decisions, prompts, Usage(tokens, min(asked.cached_tokens, tokens), 0))
 
     return await work.run(found, sum(map(len, prompts)))
@@ -98,29 +110,29 @@ async def _found(served: Served, task: Task, texts: Sequence[str], work: Work) -
 
 
 async def _lines(
-    server: Server, request: ClassificationRequest, work: Work
+    server: Server, request: ClassificationRequest, task: Task, work: Work
 ) -> AsyncIterator[bytes]:
-    """The answers of a stream, a block at a time; what is wrong with a line is its answer.
+    """Yield the answers of a stream, a block at a time; an invalid line has an error as answer.
 
-    A block holds the model for itself alone: who reads slowly keeps none.
+    Each block holds the model only while it runs: a client that reads slowly holds none.
     """
     most, rows = server.settings.max_body, rows_at_once(request.task, _BLOCK)
     weight = repeats(request.task)
     try:
         while (block := await work.run(lambda: _block(work.lines, rows, most, weight))) is not None:
-            if not block:  # blank lines, as many bytes of them as a body may have
+            if not block:  # blank lines, up to the bytes that a body may have
                 continue
             with server.models.held_meanwhile():
-                answers = await _answers(server, request, work, block)
+                answers = await _answers(server, request, task, work, block)
             yield answers
-    except Exception as error:  # noqa: BLE001 - the status is sent: told as the last line
+    except Exception as error:  # noqa: BLE001 - the status is sent: reported as the last line
         yield msgspec.json.encode(refusal(OPENAI, error).body) + b"\n"
 
 
 async def _answers(
-    server: Server, request: ClassificationRequest, work: Work, block: _Block
+    server: Server, request: ClassificationRequest, task: Task, work: Work, block: _Block
 ) -> bytes:
-    """The lines that answer those of a block."""
+    """Return the answers to the lines of a block; ``task`` is at its level already."""
     size = 0
     for place, text in enumerate(block):
         try:
@@ -131,8 +143,8 @@ async def _answers(
     with work.part() as share:
         await share.wait_for(size)
         texts = [text for text in block if isinstance(text, str)]
-        served, task = await _task(server, request)
-        found = await _found(served, task, texts, work)
+        served = await server.model_or_first(request.model)
+        found = await _found(served, task, texts, work, allow_blank=request.allow_blank)
 
         def told() -> bytes:
             each = found.answers(request.show_prompts)
@@ -143,8 +155,8 @@ async def _answers(
 
 
 def _block(lines: IO[bytes], rows: int, most: int, weight: int) -> _Block | None:
-    """The next texts: ``rows`` of them, or fewer of ``most`` bytes each of which counts as
-    ``weight``. None at the end."""
+    """Return the next texts: ``rows`` of them, or fewer at ``most`` bytes, each counted
+    ``weight`` times. None at the end."""
     block: _Block = []
     left = most
     while len(block) < rows and left > 0:
@@ -161,13 +173,13 @@ def _block(lines: IO[bytes], rows: int, most: int, weight: int) -> _Block | None
 
 
 def _skip(lines: IO[bytes], line: bytes) -> None:
-    """Pass over the rest of a line."""
+    """Skip the rest of a line."""
     while line and not line.endswith(b"\n"):
         line = lines.readline(_SKIPPED)
 
 
 def _too_long(most: int) -> WireError:
-    return OPENAI.failed(413, "request_too_large", f"A line has at most {most:,} bytes.")
+    return OPENAI.failed(413, "request_too_large", f"A line exceeds {most:,} bytes.")
 
 
 def _text(line: bytes) -> str | WireError:
@@ -185,15 +197,15 @@ def _refused(error: WireError) -> dict[str, object]:
 
 
 async def classify_as_vllm(server: Server, work: Work) -> Response:
-    """vLLM's answer: a label and the probabilities of all, in the order of ``labels``.
+    """Return vLLM's answer: a label and all probabilities, in the order of ``labels``.
 
-    Source: vLLM's docs/serving, "Classification API". There the labels are the model's own, here
-    the request has them, as for ``/v1/classify``, with ``input`` for ``texts``.
+    Source: vLLM's docs/serving, "Classification API". There the labels belong to the model; here
+    they are in the request, as for ``/v1/classify``, with ``input`` for ``texts``.
     """
     request = await work.read(lambda body: classify_wire.read(_renamed(body)))
     work.share.take(bytes_of_task(request.task, request.texts, request.level))
     served, task = await _task(server, request)
-    found = await _found(served, task, request.texts, work)
+    found = await _found(served, task, request.texts, work, allow_blank=request.allow_blank)
     return await work.run(lambda: reply(_as_vllm(served, task, found)))
 
 

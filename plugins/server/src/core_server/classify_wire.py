@@ -1,10 +1,11 @@
-"""A wire of core's own, ``/v1/classify``: many texts, one task, a decision for each.
+"""core's API ``/v1/classify``: many texts, one task, a decision for each.
 
-The body is an object: ``texts``, ``labels``, and where wanted ``model``, ``template`` (with
-``{text}``), ``mode``, ``threshold`` and ``level``, as in `core.Task`. Or it is lines of JSON: the
-same object without ``texts`` in the first, and a text in each line behind it, as a string or as an
-object with ``text``. An answer is `core.Decision.to_dict`, for each text one, in their order; with
-``show_prompts`` it has ``prompts``: what the model read, for each label one with the mode "many".
+The body is an object: ``texts``, ``labels``, and optionally ``model``, ``template`` (with
+``{text}``), ``mode``, ``threshold`` and ``level``, as in `core_tasks.Task`. Or it is lines of JSON:
+first the same object without ``texts``, then a text in each line, as a string or as an object with
+``text``. Each text has one answer, a `core_tasks.Decision.to_dict`, in input order; with
+``show_prompts`` it has ``prompts``, which the model read: one, or one for each label in the mode
+"many". A text that is empty or white space has an error, unless ``allow_blank`` is set.
 """
 
 from __future__ import annotations
@@ -14,34 +15,38 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from core.errors import CoreError
-from core.tasks.decision import Decision
-from core.tasks.task import Mode, Task
-from core.wires.errors import OPENAI
-from core.wires.usage import Usage
-from core.wires.values import Value, bounded, parsed
+from core_tasks.decision import Decision
+from core_tasks.task import Mode, Task
+from core_wires.errors import OPENAI
+from core_wires.usage import Usage
+from core_wires.values import Value, bounded, parsed
 
 Level = Literal["raw", "L0"]
-_FIELDS = {"model", "labels", "template", "mode", "threshold", "level", "show_prompts"}
-_TEMPLATE = "{text} Topic:"  # the wording of `core.wires.reading`, in which the labels are not
+_FIELDS = {
+    *("model", "labels", "template", "mode", "threshold", "level", "show_prompts", "allow_blank")
+}
+_TEMPLATE = "{text} Topic:"  # the wording of `core_wires.reading`, in which the labels are not
 _TOLD = {"label", "labels", "probabilities", "level", "confidence", "margin", "label_mass"}
 
 
 @dataclass(frozen=True, slots=True)
 class ClassificationRequest:
-    """What is asked of each of the texts; ``model`` is "" for the server's first.
+    """A task for a list of texts; ``model`` is "" for the server's first.
 
-    ``level`` "L0" takes off what `core.Task.fit_prior` does by itself; an answer has its own level.
+    ``level`` "L0" subtracts a prior, as `core_tasks.Task.fit_prior` does by default; an answer
+    has its own level.
     """
 
     model: str
     task: Task
     level: Level = "raw"
     show_prompts: bool = False
+    allow_blank: bool = False
     texts: tuple[str, ...] = ()
 
 
 def read(body: object) -> ClassificationRequest:
-    """The request of a body that was parsed. Raises `WireError`: 400, with ``error``."""
+    """Return the request in a parsed body. Raises `WireError`: 400, with ``error``."""
     request = bounded(body, OPENAI)
     request.only({*_FIELDS, "texts"})
     texts = tuple(text.text() for text in request.need("texts").items())
@@ -49,20 +54,20 @@ def read(body: object) -> ClassificationRequest:
 
 
 def read_head(line: bytes) -> ClassificationRequest:
-    """The request of the first line of a body of lines. Raises `WireError`."""
+    """Return the request in the first line of a body of lines. Raises `WireError`."""
     request = bounded(parsed(line, OPENAI), OPENAI)
     request.only(_FIELDS)
     return ClassificationRequest(*_asked(request))
 
 
 def read_text(line: bytes) -> str:
-    """The text of a line behind the first. Raises `WireError`."""
+    """Return the text of a line after the first. Raises `WireError`."""
     value = bounded(parsed(line, OPENAI), OPENAI)
     return (value.need("text") if isinstance(value.data, Mapping) else value).text()
 
 
 def answer(decision: Decision, prompts: Sequence[str] = ()) -> dict[str, object]:
-    """What a client is told of one text: the decision, without what its task does not have."""
+    """Return the answer for one text: the decision, without fields that its task does not use."""
     told = decision.to_dict()
     shown: dict[str, object] = {"prompts": prompts} if prompts else {}
     if decision.error is not None:
@@ -73,13 +78,13 @@ def answer(decision: Decision, prompts: Sequence[str] = ()) -> dict[str, object]
 
 
 def response(decisions: list[dict[str, object]], *, model: str, usage: Usage) -> dict[str, object]:
-    """The body of a 200."""
+    """Return the body of a 200."""
     counted = {"prompt_tokens": usage.input_tokens, "total_tokens": usage.total_tokens}
     details = {"prompt_tokens_details": {"cached_tokens": usage.cached_tokens}}
     return {"object": "list", "model": model, "data": decisions, "usage": counted | details}
 
 
-def _asked(request: Value) -> tuple[str, Task, Level, bool]:
+def _asked(request: Value) -> tuple[str, Task, Level, bool, bool]:
     labels = tuple(label.text() for label in request.need("labels").items())
     model, template = request.get("model"), request.get("template")
     mode, level, threshold = map(request.get, ("mode", "level", "threshold"))
@@ -94,7 +99,9 @@ def _asked(request: Value) -> tuple[str, Task, Level, bool]:
         raise request.wrong(str(error)) from None
     name = level.text() if level else "raw"
     if level is not None and name not in ("raw", "L0"):
-        raise level.wrong("A request is answered raw or at L0; L1 takes a task with gold labels.")
-    shown = request.get("show_prompts")
-    asked = model.text() if model else ""
-    return asked, task, cast("Level", name), shown is not None and shown.flag()
+        raise level.wrong("Expected raw or L0. L1 needs a task with gold labels.")
+    shown, blank = (
+        (flag := request.get(each)) is not None and flag.flag()
+        for each in ("show_prompts", "allow_blank")
+    )
+    return model.text() if model else "", task, cast("Level", name), shown, blank

@@ -1,4 +1,4 @@
-"""``/v1/systemone`` and ``/v1/decisions``: questions about a state, read at their labels."""
+"""``/v1/systemone`` and ``/v1/decisions``: questions about a state, answered with labels."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from starlette.responses import Response
 
 from core.protocols import Capability
 from core.types import ClassifyResult
-from core.wires import decisions, systemone
-from core.wires.errors import OPENAI, SYSTEM_ONE, Dialect
-from core.wires.questions import DecisionRequest
-from core.wires.reading import Reading, readings
-from core.wires.usage import Usage
 from core_server.bounds import MAX_CHARACTERS, refuse_beyond
 from core_server.questions import Asked
 from core_server.replies import reply
 from core_server.served import Served
 from core_server.work import Work
+from core_wires import decisions, systemone
+from core_wires.errors import OPENAI, SYSTEM_ONE, Dialect
+from core_wires.questions import DecisionRequest
+from core_wires.reading import Reading, readings
+from core_wires.usage import Usage
 
 if TYPE_CHECKING:
     from core_server.app import Server
@@ -28,13 +28,13 @@ _WIRES = {"systemone": (systemone, SYSTEM_ONE), "decisions": (decisions, OPENAI)
 
 
 async def decide(wire: Literal["systemone", "decisions"], server: Server, work: Work) -> Response:
-    """The answer to one request; raises what keeps it from one."""
+    """Return the answer to one request; errors are raised."""
     module, dialect = _WIRES[wire]
     request = await work.read(module.read)
     work.share.take(_characters(request, dialect, work.size))
     served = await server.model(dialect, request.model)
     served.needs(Capability.LABELS, "decisions")
-    # Templates take milliseconds, in which the loop serves others.
+    # Templates take milliseconds, during which the loop serves others.
     asked, prompts = await work.run(lambda: _asked(served, request, server.settings.chat))
     results, cached = await _results(served, asked, prompts)
 
@@ -48,7 +48,7 @@ async def decide(wire: Literal["systemone", "decisions"], server: Server, work: 
 
 
 def _characters(request: DecisionRequest, dialect: Dialect, size: int) -> int:
-    """The most that the prompts have: the state for each question, and what is asked."""
+    """Return the most characters of the prompts: the state for each question, and the rest."""
     factors = {"questions": len(request.questions), "characters of the state": len(request.state)}
     return size + refuse_beyond(MAX_CHARACTERS, "characters of prompts", factors, dialect)
 
@@ -56,7 +56,7 @@ def _characters(request: DecisionRequest, dialect: Dialect, size: int) -> int:
 def _asked(
     served: Served, request: DecisionRequest, chat: bool
 ) -> tuple[tuple[Reading, ...], list[str]]:
-    """The reading of each question, and its prompt."""
+    """Return the scoring prompt of each question, as a `Reading` and as text."""
     asked = readings(request)
     if chat:
         return asked, [served.label_prompts(one.as_messages(), one.opening) for one in asked]
@@ -66,7 +66,8 @@ def _asked(
 async def _results(
     served: Served, asked: Sequence[Reading], prompts: Sequence[str]
 ) -> tuple[list[ClassifyResult], int]:
-    """The results in order, and their cached tokens; equal labels wait for one another."""
+    """Return the results in order, and their cached tokens; questions with equal labels share a
+    call."""
     places: dict[tuple[str, ...], list[int]] = {}
     for place, one in enumerate(asked):
         places.setdefault(one.labels, []).append(place)
@@ -78,7 +79,7 @@ async def _results(
     try:
         results = await asyncio.gather(*asking)
     finally:
-        for one_call in asking:  # where one has failed, nobody waits for the others
+        for one_call in asking:  # after a failure, the results of the others are not needed
             one_call.cancel()
     found: dict[int, ClassifyResult] = {}
     for group, of_group in zip(places.values(), results, strict=True):

@@ -1,12 +1,12 @@
-"""``/v1/chat/completions`` and ``/v1/completions``: texts, whole or as a stream of events."""
+"""``/v1/chat/completions`` and ``/v1/completions``: texts, complete or as a stream of events."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from starlette.responses import Response, StreamingResponse
@@ -14,18 +14,18 @@ from starlette.responses import Response, StreamingResponse
 from core.options import GenerateConfig
 from core.protocols import Capability, TokenStream
 from core.types import BatchResult, GenerateMetrics, Token
-from core.wires import completions, generation
-from core.wires.chunks import Chunks
-from core.wires.completions import Beside
-from core.wires.errors import OPENAI, refusal
-from core.wires.generation import GenerationRequest
-from core.wires.usage import Usage
 from core_server.beside import what_is_beside
-from core_server.bounds import bytes_of_stops
+from core_server.bounds import bytes_of_stops, check_variables
 from core_server.replies import event, reply
 from core_server.served import Served
-from core_server.texts import Ended
+from core_server.texts import Ended, changed
 from core_server.work import Work
+from core_wires import completions, generation
+from core_wires.chunks import Chunks
+from core_wires.completions import Beside
+from core_wires.errors import OPENAI, refusal
+from core_wires.generation import GenerationRequest
+from core_wires.usage import Usage
 
 if TYPE_CHECKING:
     from core_server.app import Server
@@ -42,33 +42,36 @@ class _Facts:
 
 
 async def complete(kind: Literal["chat", "completion"], server: Server, work: Work) -> Response:
-    """The answer to one request; raises what keeps it from one, before anything is sent."""
+    """Return the answer to one request; errors are raised before anything is sent."""
     reader = generation.read_chat if kind == "chat" else generation.read_completion
     request = await work.read(reader)
     work.share.take(bytes_of_stops(request.options.get("stop", ()), request.n))
     served = await server.model(OPENAI, request.model)
     served.needs(Capability.CHAT if kind == "chat" else Capability.GENERATE, f"{kind}s")
     beside, told = await what_is_beside(served, request, work)
-    tokens = _tokens(served, request, server.settings.timeout, told)
+    timeout = server.settings.timeout
+    configs = await work.brief(lambda: _configs(served, request, timeout))
+    tokens = _tokens(served, request, configs, told)
     prefix = "chatcmpl" if kind == "chat" else "cmpl"
     facts = _Facts(f"{prefix}-{uuid.uuid4().hex}", int(time.time()), served.name)
     if not request.stream:
         return reply(await _whole(request, tokens, facts, beside))
 
-    # The first token comes before the status: what is wrong with the request still has one.
+    # Wait for the first token before the status, so that an invalid request has an error status.
     first = await _first(tokens)
     events = _events(request, first, tokens, facts, beside)
     return StreamingResponse(events, media_type="text/event-stream")
 
 
 def _tokens(
-    served: Served, request: GenerationRequest, timeout: float | None, prompt_tokens: int
+    served: Served,
+    request: GenerationRequest,
+    configs: Sequence[GenerateConfig],
+    prompt_tokens: int,
 ) -> _Tokens:
-    """The tokens of all answers, each with the index of its answer."""
+    """Return the tokens of all answers, each with the index of its answer."""
     if not request.generates:
         return _nothing(request.n, prompt_tokens)
-    config = replace(request.config(served.defaults), timeout=timeout)
-    configs = [_of_answer(config, index) for index in range(request.n)]
     return served.texts.side_by_side(_beginning(served, request), configs)
 
 
@@ -77,11 +80,16 @@ async def _nothing(answers: int, prompt_tokens: int) -> _Tokens:
         yield index, Ended("length", GenerateMetrics(prompt_tokens=prompt_tokens))
 
 
-def _of_answer(config: GenerateConfig, index: int) -> GenerateConfig:
-    """With a seed, the first answer is the one that it draws alone, and the others differ."""
-    if config.seed is None or index == 0:
-        return config
-    return replace(config, seed=(config.seed + index * _STRIDE) % 2**64)
+def _configs(
+    served: Served, request: GenerationRequest, timeout: float | None
+) -> list[GenerateConfig]:
+    """Return the config of each answer: with a seed, the first uses it, and the others differ."""
+    check_variables(request.options.get("chat_template_kwargs"), request.n)
+    config = changed(request.config(served.defaults), timeout=timeout)
+    if config.seed is None:
+        return [config] * request.n
+    seeds = [(config.seed + index * _STRIDE) % 2**64 for index in range(request.n)]
+    return [changed(config, seed=seed) for seed in seeds]
 
 
 def _beginning(
@@ -110,7 +118,7 @@ async def _whole(
 
 
 def _usage(ended: Collection[Ended]) -> Usage:
-    """What the answers cost together: their prompt is one, and was computed once."""
+    """Return the usage of all answers together: their one prompt was computed once."""
     each = [one.metrics for one in ended]
     return Usage(
         each[0].prompt_tokens,
@@ -134,7 +142,7 @@ async def _events(
     facts: _Facts,
     beside: Beside,
 ) -> AsyncIterator[bytes]:
-    """The events of one request; an error behind the first token is an event too."""
+    """Yield the events of one request; an error after the first token is an event too."""
     chunks = Chunks(request, facts.id, facts.created, facts.model, beside)
     ended: list[Ended] = []
     async with aclosing(tokens):
@@ -154,5 +162,5 @@ async def _events(
             for body in chunks.usage(_usage(ended)):
                 yield event(body)
             yield b"data: [DONE]\n\n"
-        except Exception as error:  # noqa: BLE001 - the status is sent: told as an event
+        except Exception as error:  # noqa: BLE001 - the status is sent: reported as an event
             yield event(refusal(OPENAI, error).body)

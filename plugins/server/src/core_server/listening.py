@@ -1,4 +1,4 @@
-"""How the server listens: uvicorn, with an end to connections that make no progress."""
+"""uvicorn's configuration, with timeouts for connections that make no progress."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 HEAD_TIMEOUT = 30.0  # seconds, between a connection or an answer and all of a request's head
-STALLED = 10.0  # seconds in which who is sent an answer has to take some of it
+STALLED = 10.0  # seconds in which a client must read at least LEAST bytes of its answer
 LEAST = 5_000  # bytes: a connection of 4 kbit/s
-LEAVING = 5.0  # seconds that a body has to come in once the server ends
+LEAVING = 5.0  # seconds for the rest of a body once the server shuts down
 CONNECTIONS = 1024
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
-    b"Content-Type: text/plain\r\nContent-Length: 43\r\n\r\n"
-    b"All connections are in use. Try once again."
+    b"Content-Type: text/plain\r\nContent-Length: 41\r\n\r\n"
+    b"All connections are in use. Retry in 1 s."
 )
 
 
 class Connection(H11Protocol):
-    """uvicorn's, which would wait forever: for a head, for a reader, for a body when it ends."""
+    """An HTTP connection with timeouts: for a head, for a reader, for a body at shutdown.
+
+    uvicorn's class would wait forever.
+    """
 
     def __init__(self, *arguments: Any, most: int = CONNECTIONS, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -34,7 +37,7 @@ class Connection(H11Protocol):
         self._unsent = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first request; turn away who is one too many."""
+        """Start the timeout for the first request; refuse a connection beyond the limit."""
         super().connection_made(transport)
         if len(self.connections) > self._most:
             transport.write(_FULL)
@@ -43,19 +46,19 @@ class Connection(H11Protocol):
         self._wait()
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next one."""
+        """Start the timeout for the next request."""
         self._wait()
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
+        """Stop all timers."""
         for timer in (self._timer, self._sending):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """Answer what has come whole; the rest of a body has some seconds to come."""
+        """Answer complete requests; the rest of a body has `LEAVING` seconds to arrive."""
         super().shutdown()
         self.loop.call_later(LEAVING, self._leave)
 
@@ -64,7 +67,7 @@ class Connection(H11Protocol):
         if cycle is None or cycle.response_complete or cycle.more_body:
             self.transport.abort()
 
-    # ------------------------------------------------------------------ who sends no head
+    # ------------------------------------------------------------------ missing heads
 
     def _wait(self) -> None:
         if self._timer is not None:
@@ -77,19 +80,19 @@ class Connection(H11Protocol):
             self._close()
 
     def _close(self) -> None:
-        """Close it, also where it would wait for a reader of what was written last."""
+        """Close the connection, even if the client does not read the last answer."""
         self.transport.close()
         self._timer = self.loop.call_later(STALLED, self.transport.abort)
 
-    # ------------------------------------------------------------------ who reads nothing
+    # ------------------------------------------------------------------ stalled readers
 
     def pause_writing(self) -> None:
-        """Watch whether what is written is taken, for as long as there is much of it."""
+        """Check that the client reads, for as long as the write buffer is full."""
         super().pause_writing()
-        self.loop.call_soon(self._watch)  # once all of this part is written
+        self.loop.call_soon(self._watch)  # after all of this part is written
 
     def resume_writing(self) -> None:
-        """Watch no longer."""
+        """Stop checking."""
         if self._sending is not None:
             self._sending.cancel()
             self._sending = None
@@ -108,10 +111,10 @@ class Connection(H11Protocol):
 
 
 def _unsent(transport: asyncio.Transport) -> int:
-    """Return the bytes that its reader has not taken, those of the system's buffer included.
+    """Return the bytes that the client has not read, the system's buffer included.
 
-    The system takes more only once a third of its megabytes is free, which a slow reader needs long
-    for.
+    The system accepts more only once a third of its megabytes is free, which takes a slow reader
+    long.
     """
     written = transport.get_write_buffer_size()
     try:
@@ -119,13 +122,13 @@ def _unsent(transport: asyncio.Transport) -> int:
         import termios
 
         held = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, b"\0" * 4)
-    except (ImportError, OSError):  # a system that does not tell
+    except (ImportError, OSError):  # a system that does not report it
         return written
     return written + int.from_bytes(held, sys.byteorder)
 
 
 def connections(queue: int) -> int:
-    """Return how many connections there may be beside a queue: a spool takes a descriptor, too."""
+    """Return the limit of connections for a queue: a spooled body takes a descriptor, too."""
     wanted = queue + CONNECTIONS // 2
     try:
         import resource
@@ -136,6 +139,6 @@ def connections(queue: int) -> int:
 
 
 def configured(app: ASGIApp, *, most: int = CONNECTIONS, **options: Any) -> uvicorn.Config:
-    """uvicorn's configuration of a server of ``most`` connections, and `uvicorn.Config`'s own."""
+    """Return uvicorn's configuration for ``most`` connections, with `uvicorn.Config`'s options."""
     protocol = cast("type[asyncio.Protocol]", partial(Connection, most=most))
     return uvicorn.Config(app, http=protocol, ws="none", access_log=False, **options)

@@ -1,7 +1,7 @@
-"""``/metrics``: what the server does, as Prometheus reads it.
+"""``/metrics``: the server's counters in Prometheus's text format.
 
-Source: https://prometheus.io/docs/instrumenting/exposition_formats/. Counters are read where they
-are kept, at each request for them, so that counting costs a request nothing.
+Source: https://prometheus.io/docs/instrumenting/exposition_formats/. Each request for them reads
+the counters where they are stored, so that counting costs other requests nothing.
 """
 
 from __future__ import annotations
@@ -22,20 +22,23 @@ if TYPE_CHECKING:
     from core_server.app import Server
 
 _COUNTED = {
-    ("questions", "questions"): ("decision_questions", "Questions that were answered."),
+    ("questions", "questions"): ("decision_questions", "Questions answered."),
     ("questions", "calls"): (
         "decision_calls",
-        "Calls of the model that answered them; fewer, where clients shared one.",
+        "Model calls for these questions; several clients may share one.",
     ),
-    ("questions", "prompt_tokens"): ("decision_prompt_tokens", "Tokens of their prompts."),
+    ("questions", "prompt_tokens"): ("decision_prompt_tokens", "Prompt tokens of questions."),
     ("questions", "cached_tokens"): (
         "decision_cached_tokens",
-        "Those of them that no pass computed: prefixes that were kept.",
+        "Prompt tokens of questions that were read from the prefix cache.",
     ),
-    ("texts", "texts"): ("text_texts", "Texts that were generated."),
-    ("texts", "prompt_tokens"): ("text_prompt_tokens", "Tokens of their prompts."),
-    ("texts", "cached_tokens"): ("text_cached_tokens", "Those of them that no pass computed."),
-    ("texts", "generated_tokens"): ("text_generated_tokens", "Tokens that were generated."),
+    ("texts", "texts"): ("text_texts", "Texts generated."),
+    ("texts", "prompt_tokens"): ("text_prompt_tokens", "Prompt tokens of texts."),
+    ("texts", "cached_tokens"): (
+        "text_cached_tokens",
+        "Prompt tokens of texts that were read from the prefix cache.",
+    ),
+    ("texts", "generated_tokens"): ("text_generated_tokens", "Tokens generated."),
 }
 
 
@@ -44,13 +47,13 @@ class _Measures(Collector):
         self._server = server
 
     def collect(self) -> Iterable[Metric]:
-        """All of them, as they stand."""
+        """Yield the current value of every metric."""
         server, places = self._server, self._server.places
-        yield GaugeMetricFamily("core_requests", "Accepted, not answered yet.", places.accepted)
-        yield CounterMetricFamily("core_requests_begun", "Accepted until now.", places.begun)
-        yield CounterMetricFamily("core_requests_ended", "Those that ended.", places.ended)
-        yield GaugeMetricFamily("core_memory_bytes", "Taken.", places.memory.taken)
-        yield GaugeMetricFamily("core_spooled_bytes", "On disk.", places.disk.taken)
+        yield GaugeMetricFamily("core_requests", "Requests in progress.", places.accepted)
+        yield CounterMetricFamily("core_requests_begun", "Requests accepted.", places.begun)
+        yield CounterMetricFamily("core_requests_ended", "Requests ended.", places.ended)
+        yield GaugeMetricFamily("core_memory_bytes", "Memory of requests.", places.memory.taken)
+        yield GaugeMetricFamily("core_spooled_bytes", "Bodies on disk.", places.disk.taken)
         answered = CounterMetricFamily("core_answers", "Answers by status.", labels=["status"])
         for status, count in sorted(places.answers.items()):
             answered.add_metric([str(status)], count)
@@ -58,12 +61,12 @@ class _Measures(Collector):
         yield from self._of_models(server.models.shelves)
 
     def _of_models(self, shelves: Mapping[str, Shelf]) -> Iterable[Metric]:
-        loaded = GaugeMetricFamily("core_model_loaded", "1 while it is.", labels=["model"])
-        taken = GaugeMetricFamily("core_model_bytes", "What it takes.", labels=["model"])
-        loads = CounterMetricFamily("core_model_loads", "How often it was.", labels=["model"])
+        loaded = GaugeMetricFamily("core_model_loaded", "1 if it is loaded.", labels=["model"])
+        taken = GaugeMetricFamily("core_model_bytes", "Memory of the model.", labels=["model"])
+        loads = CounterMetricFamily("core_model_loads", "Loads of the model.", labels=["model"])
         families = {
-            key: CounterMetricFamily(f"core_{name}", told, labels=["model"])
-            for key, (name, told) in _COUNTED.items()
+            key: CounterMetricFamily(f"core_{name}", text, labels=["model"])
+            for key, (name, text) in _COUNTED.items()
         }
         for name, shelf in shelves.items():
             loaded.add_metric([name], shelf.served is not None)
@@ -76,7 +79,7 @@ class _Measures(Collector):
 
 
 def measures(server: Server) -> Response:
-    """The answer to ``GET /metrics``."""
+    """Return the answer to ``GET /metrics``."""
     registry = CollectorRegistry()
     registry.register(_Measures(server))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -1,10 +1,11 @@
 """The models of a server by name: loaded at first use, unloaded by least use under a limit.
 
-A request holds the models that it uses while they work for it, and what is held stays. To make
-room, the models go that nobody holds, then those that were used longest ago. One that is held takes
-no more requests for a while, so that it comes to rest; where it does not, it serves on for as long,
-and then rests for twice the time: whoever asks for it waits no longer than who waits for its room.
-All of this happens on the event loop, but for loading and closing, which take a thread each.
+A request holds the models that it uses while they work for it, and a held model stays. To make
+room, the server unloads models that no request holds, then those used longest ago. A held one takes
+no new requests for a while, so that it becomes idle; if it does not, it serves for as long again,
+and is then closed to requests for twice the time: those who ask for it wait no longer than those
+who wait for its room. All of this runs on the event loop, but for loading and closing, which take
+a thread each.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from core_server.served import Served
 
 @dataclass(frozen=True, slots=True)
 class Loadable:
-    """A model that is loaded when somebody asks for it, by ``load``, on a thread.
+    """A model that ``load`` loads at first use, on a thread.
 
-    ``size_bytes`` is what it takes as far as its files tell; once it was loaded, what it took
+    ``size_bytes`` is its memory as estimated from its files; after a load, the measured size
     counts.
     """
 
@@ -42,10 +43,10 @@ class Loadable:
 
 @dataclass(eq=False, slots=True)
 class Shelf:
-    """One name: its model, if it is loaded, and the requests that hold it or wait for it.
+    """A name with its model, if it is loaded, and the requests that hold it or wait for it.
 
-    ``leaving`` are those who wait for it to go; ``counted`` is what the queues of its model
-    counted that were closed with it.
+    ``leaving`` counts the loads that wait for it to be unloaded; ``counted`` are the counters of
+    its queues that were closed.
     """
 
     name: str
@@ -65,12 +66,12 @@ class Shelf:
 
     @property
     def open(self) -> bool:
-        """Whether a request may have it at once."""
+        """True if a request may take the model at once."""
         return self.served is not None and not self.leaving
 
 
 _Leaving: TypeAlias = tuple[Shelf, Served]
-_PATIENCE = 1.0  # seconds for which a model is closed at first to those who ask for it
+_PATIENCE = 1.0  # seconds for which a model is closed to new requests at first
 _HELD: ContextVar[list[Shelf]] = ContextVar("models that this request holds")
 
 
@@ -79,30 +80,35 @@ class Models:
 
     def __init__(self, offered: Sequence[Served | Loadable], limit: int | None = None) -> None:
         if not offered:
-            raise ValueError("A server needs a model at least.")
+            raise ValueError("No models given: a server needs at least one.")
         self.shelves = {each.name: _shelf(each) for each in offered}
         if len(self.shelves) < len(offered):
-            raise ValueError("Two of the models have one name.")
+            raise ValueError("Two of the models have the same name. Give each its own.")
         self._limit = limit
-        self._turn = asyncio.Lock()  # one is loaded at a time; nobody waits for room with it
-        self._claimed = 0  # bytes of models that have room, and are not there yet
+        self._turn = asyncio.Lock()  # one is loaded at a time; not held while waiting for room
+        self._claimed = 0  # bytes reserved for models that are not loaded yet
         self._freed = asyncio.Event()
         self._clock = itertools.count(1)
         self._shrinking: set[asyncio.Task[None]] = set()
 
     @contextmanager
     def holding(self) -> Iterator[Callable[[], None]]:
-        """What is taken in this context is held until the function is called that it gives."""
+        """Hold the models taken in this context until the yielded function is called."""
         held: list[Shelf] = []
         token = _HELD.set(held)
         try:
-            yield lambda: self._release(held)
+            yield self.releasing()
         finally:
             _HELD.reset(token)
 
+    def releasing(self) -> Callable[[], None]:
+        """Return a function that releases the models taken in this context, once."""
+        held = _HELD.get()
+        return lambda: self._release(held)
+
     @contextmanager
     def held_meanwhile(self) -> Iterator[None]:
-        """Hold all that is taken in this context until its end."""
+        """Hold the models taken in this context until its end."""
         with self.holding() as release:
             try:
                 yield
@@ -110,7 +116,7 @@ class Models:
                 release()
 
     async def take(self, name: str) -> Served:
-        """The model of this name, loaded. Raises KeyError, and what loading it raises."""
+        """Return the model of this name, loaded. Raises KeyError, and what loading it raises."""
         shelf = self.shelves[name]
         shelf.used = next(self._clock)
         if shelf.open:
@@ -134,7 +140,7 @@ class Models:
         for shelf in self.shelves.values():
             await self._unload(*self._taken_off([shelf]))
 
-    # ------------------------------------------------------------------ who holds what
+    # ------------------------------------------------------------------ holding, waiting
 
     async def _wait(self, shelf: Shelf) -> Served:
         waiter: asyncio.Future[Served] = asyncio.get_running_loop().create_future()
@@ -144,7 +150,7 @@ class Models:
             return await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                self._release([shelf])  # it was handed out, and nobody is there to take it
+                self._release([shelf])  # it was handed out to a request that has left
             raise
 
     def _release(self, held: list[Shelf]) -> None:
@@ -155,7 +161,7 @@ class Models:
         self._freed.set()
 
     def _begin(self, shelf: Shelf) -> None:
-        """Have a model loaded that is waited for, unless it is there or on its way."""
+        """Load a model that requests wait for, unless it is loaded or loading."""
         if shelf.waiting and shelf.served is None and shelf.loading is None:
             shelf.loading = asyncio.create_task(self._load(shelf))
 
@@ -165,7 +171,7 @@ class Models:
             if waiter.done():
                 continue
             if error is not None or shelf.served is None:
-                waiter.set_exception(error or RuntimeError("The model is not there."))
+                waiter.set_exception(error or RuntimeError("The model is not loaded."))
             else:
                 shelf.held += 1
                 waiter.set_result(shelf.served)
@@ -173,7 +179,7 @@ class Models:
     # ------------------------------------------------------------------ loading, unloading
 
     async def _load(self, shelf: Shelf) -> None:
-        """Load a model, and hand it to all who wait. Does not raise: who waits is told."""
+        """Load a model for all requests that wait. Does not raise: they get the error."""
         error: Exception | None = None
         needed = shelf.bytes_
         try:
@@ -185,7 +191,7 @@ class Models:
                         await self._take_in(shelf)
                 finally:
                     self._claimed -= needed
-        except Exception as failed:  # noqa: BLE001 - it is theirs to hear who wait
+        except Exception as failed:  # noqa: BLE001 - raised in the requests that wait
             error = failed
         shelf.loading = None
         self._hand_out(shelf, error)
@@ -203,9 +209,9 @@ class Models:
     async def _room(
         self, needed: int, *, wanted: Shelf | None = None, but: Shelf | None = None
     ) -> list[_Leaving] | None:
-        """The models that have to go for ``needed`` bytes, off their shelves, once they can.
+        """Return the models to unload for ``needed`` bytes, off their shelves, once they are idle.
 
-        The bytes are claimed then. None where nobody waits for the ``wanted`` one any more.
+        The bytes are claimed then. None if no request waits for the ``wanted`` one any more.
         """
         patience = _PATIENCE
         while wanted is None or not all(waiter.done() for waiter in wanted.waiting):
@@ -219,7 +225,10 @@ class Models:
     async def _claim(
         self, needed: int, but: Shelf | None, patience: float, closed: bool
     ) -> list[_Leaving] | None:
-        """The same within ``patience`` seconds, else None; ``closed`` ones come to rest."""
+        """Return the same within ``patience`` seconds, else None.
+
+        ``closed``: the models take no new requests meanwhile.
+        """
         shut: set[Shelf] = set()
         try:
             async with asyncio.timeout(patience):
@@ -247,9 +256,9 @@ class Models:
         self._begin(shelf)
 
     def _victims(self, needed: int, but: Shelf | None) -> tuple[list[Shelf], bool]:
-        """The models that have to go for ``needed`` bytes, and whether that makes room.
+        """Return the models to unload for ``needed`` bytes, and whether that makes enough room.
 
-        Where all of them are not enough, they all go: a model beyond the limit is served alone.
+        If not, all are unloaded: a model larger than the limit is served alone.
         """
         if self._limit is None:
             return [], True
@@ -303,7 +312,7 @@ def _shelf(offered: Served | Loadable) -> Shelf:
 
 
 def _reported(shelf: Shelf) -> int:
-    """The memory that the library of a model reports; some do, for all its models together."""
+    """Return the memory that a model's library reports, for all its models together; 0 if none."""
     if shelf.served is None or Capability.MEMORY_REPORTING not in shelf.served.capabilities:
         return 0
     model: object = shelf.served.model

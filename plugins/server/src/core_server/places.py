@@ -1,4 +1,4 @@
-"""The place of a request among those that are answered at once, and what it has with it."""
+"""Places for requests in progress, with their memory and disk."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import IO
 
-from core.wires.errors import Dialect
 from core_server.allowance import Allowance, Share
 from core_server.settings import Settings
+from core_wires.errors import Dialect
 
 
 class Places:
@@ -25,22 +25,25 @@ class Places:
 
     @property
     def accepted(self) -> int:
-        """The requests that are being answered now, or whose bodies are on their way."""
+        """The number of requests in progress, also of those whose bodies are being received."""
         return self.begun - self.ended
 
     def take(self, dialect: Dialect) -> Place:
-        """A place for a request, before its body is read. Raises `WireError` where none is free."""
+        """Return a place for a request, before its body is read.
+
+        Raises `WireError` if none is free.
+        """
         if self.accepted >= self._most:
-            told = f"{self.accepted} requests are being answered. Try again in a second."
-            raise dialect.failed(429, "rate_limit_exceeded", told)
+            message = f"Too many requests ({self.accepted} in progress). Retry in 1 s."
+            raise dialect.failed(429, "rate_limit_exceeded", message)
         self.begun += 1
         return Place(self, dialect)
 
 
 class Place:
-    """One of them. ``release`` gives back the models that its request holds, ``spool`` is its body.
+    """The place of one request. ``release`` gives back the models that the request holds.
 
-    The body is closed when the request leaves, where it is on disk.
+    ``spool`` is its body of lines, closed when the request ends.
     """
 
     def __init__(self, places: Places, dialect: Dialect) -> None:
@@ -50,7 +53,7 @@ class Place:
         self._places, self._left = places, False
 
     def leave(self) -> None:
-        """Give all back, once."""
+        """Give everything back, once."""
         if self._left:
             return
         self._left = True

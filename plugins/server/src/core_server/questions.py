@@ -1,9 +1,9 @@
-"""The questions of all clients on one model: those that are asked alike run in one call.
+"""The questions of all clients on one model: questions of equal calls run together.
 
-An idle queue starts at once. What arrives while a call runs is gathered for the next, which asks as
-the request that waits longest does (with its labels, say), and takes from each request that is
-asked alike in turn, so that one with hundreds of questions holds up no other. An answer does not
-depend on its neighbours (a rule of the contract), so each client gets what it would have got alone.
+An idle queue starts at once. Questions that arrive while a call runs wait for the next, which is
+the call of the request that waits longest (for example, with its labels); it takes questions from
+all requests of an equal call in turn, so that a request with hundreds does not delay the others. An
+answer does not depend on the rest of its batch (a rule of the contract), so batching changes none.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Asked(Generic[Result]):
-    """The results of one request, in its order, and how many of its tokens no pass computed.
+    """The results of one request, in its order, and the number of its cached tokens.
 
-    Of a call that several requests shared, each is told the part that its questions are of it.
+    If several requests shared a call, each is reported its share of the cached tokens.
     """
 
     results: list[Result]
@@ -37,7 +37,7 @@ class Asked(Generic[Result]):
 
 @dataclass(eq=False, slots=True)
 class _Request:
-    """One client's questions, asked alike. ``waiting`` are the places not asked yet."""
+    """One client's questions, of one call. ``waiting`` are the indices not run yet."""
 
     rows: Sequence[Any]
     call: Call[Any, Any]
@@ -52,7 +52,7 @@ class _Request:
         """Hand the results to the event loop that waits for them."""
         results = [self.results[place] for place in sorted(self.results)]
         found = Asked(results, round(self.cached))
-        with suppress(RuntimeError):  # the loop has ended, and with it who waited
+        with suppress(RuntimeError):  # the loop has ended, and with it the waiting request
             self.loop.call_soon_threadsafe(_settle, self.done, found, error)
 
 
@@ -70,10 +70,9 @@ def _settle(
 
 
 class QuestionQueue:
-    """One thread that asks a model what its clients want to know.
+    """A queue with one thread that runs the clients' questions on a model.
 
-    ``calls`` and ``questions`` count what was asked, ``prompt_tokens`` and ``cached_tokens`` what
-    that took.
+    ``calls``, ``questions``, ``prompt_tokens`` and ``cached_tokens`` count all of them.
     """
 
     def __init__(self, model: TextModel) -> None:
@@ -87,11 +86,11 @@ class QuestionQueue:
         self.calls = self.questions = self.prompt_tokens = self.cached_tokens = 0
 
     async def ask(self, prompts: Sequence[str], labels: Sequence[str]) -> Asked[ClassifyResult]:
-        """One result for each prompt; an abandoned wait takes its questions back."""
+        """Return a result for each prompt; a cancelled task withdraws its questions."""
         return await self.run(prompts, Labelled(tuple(labels)))
 
     async def run(self, rows: Sequence[Row], call: Call[Row, Result]) -> Asked[Result]:
-        """The same for any other call: one result for each row."""
+        """Return the same for any other call: one result for each row."""
         if not rows:
             return Asked([], 0)
         loop = asyncio.get_running_loop()
@@ -105,7 +104,7 @@ class QuestionQueue:
             raise
 
     def close(self) -> None:
-        """Stop the thread behind the call that runs; nobody may be waiting."""
+        """Stop the thread after the running call; no request may be waiting."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -130,16 +129,20 @@ class QuestionQueue:
             if request in self._requests:
                 self._requests.remove(request)
             if self._running and all(each.gone for each in self._running):
-                self._cancel.set()  # nobody waits for the call that runs
+                self._cancel.set()  # no request waits for the running call
 
     # ------------------------------------------------------------------ on the thread
 
     def _run(self) -> None:
         while (round_ := self._next_round()) is not None:
             self._answer(round_)
+            del round_  # its prompts and results, while the next one is waited for
 
     def _next_round(self) -> list[tuple[_Request, int]] | None:
-        """The questions of the next call, in turn from each request; None when it is over."""
+        """Return the questions of the next call, in turn from each request.
+
+        None once the queue is closed.
+        """
         with self._changed:
             self._running = []
             self._changed.wait_for(lambda: self._requests or self._closed)
@@ -154,7 +157,7 @@ class QuestionQueue:
                 if request.waiting:
                     turns.append(request)
 
-            # What is asked for whole waits for its answer alone; what is not, at the back.
+            # Requests with questions left go to the back of the queue.
             self._running = [*dict.fromkeys(request for request, _ in taken)]
             self._cancel = threading.Event()
             for each in self._running:
@@ -173,7 +176,7 @@ class QuestionQueue:
                 request.cached += cached
         except StopIteration as failed:  # which no future takes
             error = RuntimeError(f"A generator of the backend ended early: {failed!r}")
-        except BaseException as failed:  # noqa: BLE001 - it is its clients' to hear
+        except BaseException as failed:  # noqa: BLE001 - raised in the requests
             error = failed
         for request in dict.fromkeys(request for request, _ in round_):
             if error is not None:
@@ -185,7 +188,7 @@ class QuestionQueue:
                 request.finish()
 
     def _counted(self, metrics: GenerateMetrics, questions: int) -> float:
-        """Add a call to the counters. Returns the cached tokens of each of its questions."""
+        """Add a call to the counters. Returns the cached tokens per question."""
         self.calls, self.questions = self.calls + 1, self.questions + questions
         self.prompt_tokens += metrics.prompt_tokens
         self.cached_tokens += metrics.cached_prompt_tokens

@@ -1,4 +1,4 @@
-"""What ``infer-cli serve`` does: find the models, and listen until a signal."""
+"""The command ``infer-cli serve``: find the models, and listen until a signal."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import uvicorn
 import core
 from core.errors import UnsupportedModelError
 from core.extensions import ModelProbe
+from core.kit.support import offered, refuse_options
 from core.models.names import located
 from core.options import GenerateConfig
 from core.protocols import Capability
 from core.rendering import SWITCHES
-from core.support import offered, refuse_options
 from core_server.app import create_app
 from core_server.listening import configured, connections
 from core_server.models import Loadable
@@ -44,12 +44,12 @@ def run(
     chat_template_kwargs: str | None,
     thinking: bool | None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; what was accepted by then is answered first."""
+    """Serve until SIGTERM or SIGINT; requests accepted by then are answered first."""
     local = is_local(host)
     api_key = api_key if api_key_file is None else _key_of(api_key_file, api_key)
     if not local and not api_key:
         raise click.UsageError(
-            f"{host} can be reached from other machines: give --api-key-file, or set INFER_API_KEY."
+            f"--host {host} exposes the server to the network: set --api-key-file or INFER_API_KEY."
         )
     hosts = LOCAL_NAMES | {host} if local else frozenset()
     settings = Settings(
@@ -62,12 +62,12 @@ def run(
     )
     names = [_name(model) for model in models]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise click.UsageError(f"Two of the models are called {twice[0]!r}: rename one.")
+        raise click.UsageError(f"Two of the models are named {twice[0]!r}. Rename one of them.")
     defaults = _defaults(chat_template_kwargs, thinking)
     load = partial(
         _served, context_len=context_len, parallel_slots=parallel_slots, defaults=defaults
     )
-    # One alone is there from the start: what is wrong with it is told at once.
+    # A single model is loaded at the start, so that its errors are reported at once.
     alone = len(models) == 1
     served = [load(m, backend) if alone else _loadable(m, backend, load) for m in models]
     app = create_app(served, settings)
@@ -78,20 +78,25 @@ def run(
 def _key_of(file: str, given: str | None) -> str:
     """Return the key that a file holds. Raises `click.UsageError`, which does not show it."""
     if given:
-        raise click.UsageError("The key is given twice: in --api-key-file, and outside of it.")
+        raise click.UsageError(
+            "--api-key-file cannot be combined with --api-key or INFER_API_KEY. Set one of them."
+        )
     try:
         with open(file, "rb") as stream:
             key = stream.read(_MOST_KEY + 1).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise click.UsageError(f"--api-key-file {file} cannot be read: {reason}.") from None
+        raise click.UsageError(f"Cannot read --api-key-file {file}: {reason}.") from None
     if not key or len(key) > _MOST_KEY or not key.isprintable():
-        raise click.UsageError(f"--api-key-file {file} does not hold a key: give one line of text.")
+        raise click.UsageError(f"--api-key-file {file} is not a key file: expected one text line.")
     return key
 
 
 def _loadable(model: str, backend: str, load: Callable[[str, str], Served]) -> Loadable:
-    """A model that is not loaded yet. Raises `core.CoreError` for what its files tell already."""
+    """Return a model that is not loaded yet.
+
+    Raises `core.CoreError` for errors that its files already show.
+    """
     path = located(model).path
     name = backend or core.default_backend(path).name
     probe = core.get_backend(name)
@@ -106,15 +111,19 @@ def _loadable(model: str, backend: str, load: Callable[[str, str], Served]) -> L
 
 
 def _defaults(variables: str | None, thinking: bool | None) -> GenerateConfig:
-    """Return the options of requests that say nothing else. Raises `click.BadParameter`."""
+    """Return the default options of requests. Raises `click.BadParameter`."""
     hint = "'--chat-template-kwargs'"
     try:
         given = {} if variables is None else dict(json.loads(variables))
     except (ValueError, TypeError, RecursionError):
-        message = f"{variables!r:.80} is not a JSON object, such as '{{\"thinking\": false}}'."
+        example = '{"enable_thinking": false}'
+        message = f"{variables!r:.80} is not a JSON object such as '{example}'."
         raise click.BadParameter(message, param_hint=hint) from None
-    if thinking is not None and given.setdefault(SWITCHES[0], thinking) is not thinking:
-        raise click.BadParameter(f"{SWITCHES[0]} is given twice.", param_hint=hint)
+    if thinking is not None:
+        if SWITCHES[0] in given:
+            message = f"--thinking and {SWITCHES[0]} set the same variable. Remove one."
+            raise click.BadParameter(message, param_hint=hint)
+        given[SWITCHES[0]] = thinking
     return GenerateConfig(chat_template_kwargs=given)
 
 
@@ -131,5 +140,5 @@ def _served(
 
 
 def _name(model: str) -> str:
-    """What clients call it by."""
+    """Return the model's public name."""
     return os.path.basename(os.path.normpath(model)).removesuffix(".gguf")

@@ -1,8 +1,8 @@
-"""vLLM's ``/generative_scoring``: how likely tokens are behind a query and each of its items.
+"""vLLM's ``/generative_scoring``: probabilities of tokens after a query and each of its items.
 
 Source: vLLM's ``vllm/entrypoints/openai/generative_scoring/serving.py`` and its page in
-docs/serving. Query and item are tokenised apart, as there, and a BOS stands in front of both,
-whichever comes first. What is longer than the context is refused, where vLLM cuts it.
+docs/serving. Query and item are tokenised separately, as there, and a BOS is prepended to the
+pair. Prompts longer than the context are refused, where vLLM truncates them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,9 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 
 from core.extensions import Tokenizing
-from core.labels import softmax
+from core.kit.labels import softmax
 from core.protocols import Capability
 from core.types import Score
-from core.wires.completions import usage_body
-from core.wires.errors import OPENAI
-from core.wires.usage import Usage
-from core.wires.values import Value, bounded
 from core_server.bounds import (
     ID_BYTES,
     MAX_ROWS,
@@ -37,6 +33,10 @@ from core_server.questions import Asked
 from core_server.replies import reply
 from core_server.served import Served
 from core_server.work import Work
+from core_wires.completions import usage_body
+from core_wires.errors import OPENAI
+from core_wires.usage import Usage
+from core_wires.values import Value, bounded
 
 if TYPE_CHECKING:
     from core_server.app import Server
@@ -49,7 +49,7 @@ _FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """Texts and ids as they came; the labels are ids."""
+    """A parsed request: texts or ids as they came; the labels are ids."""
 
     query: Value
     items: Sequence[Value]
@@ -60,7 +60,7 @@ class _Request:
 
 
 async def score_items(server: Server, work: Work) -> Response:
-    """A score for each item: the probability of the first label."""
+    """Return a score for each item: the probability of the first label."""
     request = await work.read(_request)
     model = request.get("model")
     served = await server.model_or_first(model.text() if model else "")
@@ -88,7 +88,7 @@ def _response(
     served: Served, asked: _Request, prompts: Sequence[Sequence[int]], found: Asked[Score]
 ) -> dict[str, object]:
     tokens = sum(map(len, prompts))
-    # A prompt stands in the call once for each label, and is computed once: that is no saving.
+    # A prompt is in the call once for each label, and computed once: those are not cached tokens.
     computed = tokens * len(asked.labels) - found.cached_tokens
     usage = Usage(tokens, min(max(0, tokens - computed), tokens), 0)
     scores = enumerate(_scores(found.results, asked))
@@ -108,7 +108,7 @@ def _read(request: Value, vocab_size: int) -> _Request:
         each.counted(len(each.items()), "values", 1, 1_000_000)
     priority = request.get("priority")
     if priority is not None and priority.integer() != 0:
-        raise priority.wrong("All requests have one priority here: leave it out.")
+        raise priority.wrong("Priorities are not supported. Omit the field, or set 0.")
 
     def flag(name: str, default: bool) -> bool:
         value = request.get(name)
@@ -125,7 +125,7 @@ def _read(request: Value, vocab_size: int) -> _Request:
 
 
 def _checked(value: Value, vocab_size: int) -> Value:
-    """A text, or an array of ids."""
+    """Return the value, a text or an array of valid ids. Raises `WireError`."""
     if not isinstance(value.data, str):
         _ids(value, vocab_size)
     return value
@@ -135,12 +135,12 @@ def _ids(value: Value, vocab_size: int) -> list[int]:
     ids = [each.integer() for each in value.items()]
     for place, id in zip(value.items(), ids, strict=True):
         if not 0 <= id < vocab_size:
-            raise place.wrong(f"The model has the ids 0 to {vocab_size - 1}.")
+            raise place.wrong(f"Token id out of range: expected 0 to {vocab_size - 1}.")
     return ids
 
 
 def _prompts(model: Tokenizing, asked: _Request, work: Work) -> list[list[int]]:
-    """The ids of each item with the query, reckoned before they are put together."""
+    """Return the ids of each item with the query; their size is checked first."""
     leading = _leading(model)
 
     def ids(value: Value) -> list[int]:
@@ -158,7 +158,7 @@ def _prompts(model: Tokenizing, asked: _Request, work: Work) -> list[list[int]]:
 
 
 def _leading(model: Tokenizing) -> list[int]:
-    """The BOS that a prompt begins with; none where texts begin with nothing in common."""
+    """Return the BOS that every prompt begins with, as a list of ids; empty without one."""
     first = {tuple(model.encode(text)[:1]) for text in ("a", "\n", "é")}
     [*ids] = first.pop()
     return ids if not first and not model.decode(ids) else []

@@ -1,4 +1,4 @@
-"""A model under the name that clients call it by, and the queues in front of it."""
+"""A model under its public name, with its queues."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ COUNTERS = {
 
 
 class Served:
-    """A loaded model. ``defaults`` are the options of requests that say nothing else.
+    """A loaded model. ``defaults`` are the default options of requests.
 
-    ``capabilities`` are those of its backend; without them a model is taken for one that offers
-    all that its methods show.
+    ``capabilities`` are the ones that its backend offers; by default, all are assumed.
     """
 
     def __init__(
@@ -47,12 +46,12 @@ class Served:
         self.tasks = Tasks(model)
 
     def needs(self, capability: Capability, operation: str) -> None:
-        """Raises `core.UnsupportedOperationError` for what the backend does not offer."""
+        """Raise `core.UnsupportedOperationError` if the backend does not offer a capability."""
         if capability not in self.capabilities:
             raise UnsupportedOperationError(operation, self.backend, ())
 
     def tokenizing(self) -> Tokenizing:
-        """The model, which shows its tokenizer. Raises `core.UnsupportedOperationError`."""
+        """Return the model if it has a tokenizer. Raises `core.UnsupportedOperationError`."""
         if isinstance(self.model, Tokenizing):
             return self.model
         raise UnsupportedOperationError("chat templates", self.backend, ())
@@ -66,10 +65,10 @@ class Served:
         return Rendering(self.tokenizing(), self.defaults, labels=True)
 
     def tokens(self, prompts: Sequence[str], results: Sequence[ClassifyResult]) -> int:
-        """The tokens of the prompts that were read; 0 from a model that does not tell.
+        """Return the token count of the prompts that were read; 0 without a tokenizer.
 
-        They are counted afterwards: the model has refused by then what is much too long, which
-        would take seconds.
+        They are counted afterwards: by then the model has refused prompts that are much too long,
+        which would take seconds.
         """
         if not isinstance(self.model, Tokenizing):
             return 0
@@ -77,7 +76,7 @@ class Served:
         return sum(len(self.model.encode(prompt)) for prompt, row in pairs if row.error is None)
 
     def counted(self) -> Counter[tuple[str, str]]:
-        """What the queues have counted, by the queue and the name of the counter."""
+        """Return the queues' counters, by queue and name."""
         queues = {"questions": self.questions, "texts": self.texts}
         return Counter(
             {

@@ -1,4 +1,4 @@
-"""What a server allows, and where it listens."""
+"""Limits and host names of a server."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Limits of a server; without ``api_key``, a `core.Secret` once it is here, it asks for none.
+    """Limits of a server. ``api_key`` becomes a `core.Secret`; without one, no key is required.
 
-    ``max_queue`` are the requests that are accepted at once, those that run included; ``max_body``
-    is in bytes. ``timeout`` is in seconds, one time for the work on a request and one for sending
-    its answer, and ``body_timeout`` for its body. A body of lines has ``max_lines`` bytes at most,
-    ``timeout`` to come, and as long for each part of its answer; a line has ``max_body`` bytes.
+    ``max_queue`` is the number of accepted requests, running ones included; ``max_body`` is in
+    bytes. ``timeout`` is in seconds and applies to the work on a request, and again to sending its
+    answer; ``body_timeout`` applies to receiving its body. A body of lines has at most
+    ``max_lines`` bytes, ``timeout`` to arrive, and as long for each part of its answer; a line has
+    at most ``max_body`` bytes.
 
-    ``max_memory`` are the bytes that all requests may take together, for bodies, the prompts made
-    of them, results and answers; ``max_spooled`` those of all bodies of lines, which are on disk.
-    ``memory_limit`` is in bytes, for all models together: those that are loaded at first use are
-    unloaded by least use. ``hosts`` are the names that a request may call the server by; empty
-    allows every name.
+    ``max_memory`` is the limit in bytes for all requests together: bodies, the prompts made of
+    them, results and answers; ``max_spooled`` that for all bodies of lines, which are on disk.
+    ``memory_limit`` is in bytes, for all models together: models loaded at first use are unloaded,
+    the least recently used first. ``hosts`` are the allowed names in the Host header; empty allows
+    every name.
     """
 
     api_key: Secret | str | None = None
@@ -40,12 +41,12 @@ class Settings:
 
     def __post_init__(self) -> None:
         if isinstance(self.api_key, str):
-            key = Secret(self.api_key.strip("\r\n"))  # line ends are those of a file
+            key = Secret(self.api_key.strip("\r\n"))  # a file may end its line
             object.__setattr__(self, "api_key", key)
 
 
 def is_local(host: str) -> bool:
-    """Whether only programs of this machine reach an address."""
+    """Return whether only programs on this machine can reach an address."""
     if host in LOCAL_NAMES:
         return True
     try:

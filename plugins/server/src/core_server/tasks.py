@@ -1,4 +1,4 @@
-"""The tasks of one model that were brought to a level: equal ones are fitted once, and kept."""
+"""Calibrated tasks of one model: equal tasks are fitted once and cached."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from core.kept import Kept
 from core.options import GenerateConfig
 from core.protocols import TextModel
-from core.tasks.task import Task
 from core_server.threads import Once
+from core_tasks.task import Task
+from core_wires.kept import Kept
 
-_MOST = 16 << 20  # bytes of the tasks that are kept
+_MOST = 16 << 20  # bytes of cached tasks
 _SIDE_BY_SIDE = 4  # fits; others wait
 
 
@@ -28,7 +28,7 @@ class _Fit:
 
 
 class Tasks:
-    """Fitted tasks by what they ask. A fit that nobody waits for any more is cancelled."""
+    """A cache of fitted tasks. A fit that no request waits for any more is cancelled."""
 
     def __init__(self, model: TextModel) -> None:
         self._model = model
@@ -37,7 +37,7 @@ class Tasks:
         self._threads = ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="core-server-fit")
 
     async def at_level(self, task: Task, level: str) -> Task:
-        """The task, and where L0 is asked what `core.Task.fit_prior` makes of it."""
+        """Return the task; for L0, the result of `core_tasks.Task.fit_prior`."""
         if level == "raw":
             return task
         kept = self._kept.get(task)
@@ -74,7 +74,7 @@ class Tasks:
             del self._fits[task]
 
     def close(self) -> None:
-        """Cancel what is fitted, and wait for its threads."""
+        """Cancel running fits, and wait for their threads."""
         for fit in [*self._fits.values()]:
             fit.cancel.set()
         self._threads.shutdown(cancel_futures=True)

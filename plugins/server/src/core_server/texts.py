@@ -7,7 +7,8 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from functools import partial
 
 from core.options import GenerateConfig
@@ -20,16 +21,27 @@ _READERS = 256  # threads that read streams: more than any backend runs side by 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a generation came to, behind its last token."""
+    """The end of a generation: its finish reason and its metrics."""
 
     reason: FinishReason
     metrics: GenerateMetrics
 
 
-class TextQueue:
-    """The generations of all clients on one model, which the backend runs side by side.
+def changed(config: GenerateConfig, **values: object) -> GenerateConfig:
+    """Return a copy of a config with other values, which must be valid.
 
-    A backend without that gets one at a time. The counters are of the texts that were whole.
+    `dataclasses.replace` would validate all others again, for each answer of a request.
+    """
+    other = copy(config)
+    for name, value in values.items():
+        object.__setattr__(other, name, value)
+    return other
+
+
+class TextQueue:
+    """The generations of all clients on one model, which the backend runs concurrently.
+
+    A backend that cannot gets one at a time. The counters include complete texts only.
     """
 
     def __init__(self, capabilities: Collection[Capability]) -> None:
@@ -40,7 +52,9 @@ class TextQueue:
     async def generate(
         self, begin: Callable[[GenerateConfig], TokenStream], config: GenerateConfig
     ) -> AsyncGenerator[Token | Ended, None]:
-        """The tokens of ``begin(config)``, then `Ended`. Closing it early cancels the generation.
+        """Yield the tokens of ``begin(config)``, then `Ended`.
+
+        Closing it early cancels the generation.
 
         ``begin`` is called on a thread: a chat template takes its time.
         """
@@ -51,7 +65,7 @@ class TextQueue:
     async def side_by_side(
         self, begin: Callable[[GenerateConfig], TokenStream], configs: Sequence[GenerateConfig]
     ) -> AsyncGenerator[tuple[int, Token | Ended], None]:
-        """The same of several, each item with the index of its config, as they come."""
+        """Yield the items of several generations as they come, each with its config's index."""
         loop, cancel = asyncio.get_running_loop(), threading.Event()
         queue: asyncio.Queue[tuple[int, Token | Ended | BaseException]] = asyncio.Queue()
 
@@ -63,7 +77,7 @@ class TextQueue:
 
         def read(index: int, config: GenerateConfig) -> None:
             try:
-                stream = begin(replace(config, cancel=cancel))
+                stream = begin(changed(config, cancel=cancel))
                 put(index, _read(stream, partial(put, index)))
             except BaseException as error:  # noqa: BLE001 - raised where it is awaited
                 put(index, error)
@@ -93,7 +107,7 @@ class TextQueue:
         self.generated_tokens += metrics.generated_tokens
 
     def close(self) -> None:
-        """Wait for what is read."""
+        """Wait for the running generations."""
         self._pool.shutdown()
 
 

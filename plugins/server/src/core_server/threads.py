@@ -1,4 +1,4 @@
-"""Threads for work on requests, whose queues keep nothing of a request that has left."""
+"""Threads for work on requests; their queues release the data of cancelled requests."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-_LARGE = 1 << 20  # bytes whose tokens, say, take a second
+_LARGE = 1 << 20  # bytes; to tokenise them, for example, takes a second
 
 
 class Once(Generic[T]):
-    """A function that is kept until it is called, or dropped.
+    """A function that is referenced until it is called or dropped.
 
-    A pool keeps what was cancelled until a thread has time for it, and with it a whole body.
+    A pool keeps cancelled work, and with it a request's body, until a thread is free.
     """
 
     def __init__(self, function: Callable[[], T]) -> None:
@@ -24,16 +24,16 @@ class Once(Generic[T]):
     def __call__(self) -> T:
         function, self._function = self._function, None
         if function is None:
-            raise RuntimeError("Nobody waits for this any more.")
+            raise RuntimeError("The function was called already, or dropped.")
         return function()
 
     def drop(self) -> None:
-        """Keep it no longer."""
+        """Release the function."""
         self._function = None
 
 
 class Threads:
-    """Threads for all models; what is large waits for what is large, and for nothing else."""
+    """Threads for all models; large work waits only for other large work."""
 
     def __init__(self) -> None:
         few = min(32, (os.cpu_count() or 1) + 4)
@@ -41,7 +41,7 @@ class Threads:
         self._large = ThreadPoolExecutor(2, thread_name_prefix="core-server-large-work")
 
     async def run(self, size: int, function: Callable[[], T]) -> T:
-        """Return what a function returns, which works on as many bytes."""
+        """Return the result of a function that works on ``size`` bytes, run on a thread."""
         pool, work = self._large if size > _LARGE else self._small, Once(function)
         try:
             return await asyncio.get_running_loop().run_in_executor(pool, work)
@@ -49,6 +49,6 @@ class Threads:
             work.drop()
 
     def close(self) -> None:
-        """Wait for what runs; nothing else begins."""
+        """Wait for running work; queued work is cancelled."""
         for pool in (self._small, self._large):
             pool.shutdown(cancel_futures=True)

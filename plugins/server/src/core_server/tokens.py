@@ -1,8 +1,8 @@
-"""What a model reads, shown: the ids of a text, their text, and the prompt of a chat.
+"""Tokenising routes: the ids of a text, the text of ids, and the prompt of a chat.
 
-``/tokenize`` and ``/detokenize`` are vLLM's (``vllm/entrypoints/serve/tokenize/protocol.py``). Of
-its fields, those are read that say what the text is; ids are always those that a prompt would have,
-a leading BOS included.
+``/tokenize`` and ``/detokenize`` are vLLM's (``vllm/entrypoints/serve/tokenize/protocol.py``). Only
+its fields that determine the text are supported; the ids are always those of a prompt, a leading
+BOS included.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from core.wires import generation
-from core.wires.errors import OPENAI
-from core.wires.values import MAX_VALUES, Value, bounded
 from core_server.bounds import bytes_of_text, refuse_beyond
 from core_server.replies import reply
 from core_server.served import Served
 from core_server.work import Work
+from core_wires import generation
+from core_wires.errors import OPENAI
+from core_wires.values import MAX_VALUES, Value, bounded
 
 if TYPE_CHECKING:
     from core_server.app import Server
@@ -27,7 +27,7 @@ _CHAT = ("messages", *generation.TEMPLATE)
 
 
 async def tokenize(server: Server, work: Work) -> Response:
-    """The ids of a prompt, or of a chat through the model's template."""
+    """Return the ids of a prompt, or of a chat through the model's template."""
     request = await work.read(_to_tokenize)
     served = await server.model_or_first(_text(request, "model"))
     return await work.run(lambda: reply(_tokenized(served, request, work)))
@@ -38,7 +38,7 @@ def _to_tokenize(body: object) -> Value:
     request.only({"model", "prompt", "return_token_strs", _ON, *_CHAT})
     flag = request.get(_ON)
     if flag is not None and not flag.flag():
-        raise flag.wrong("Ids are those that a prompt has, all of it.", "unsupported_value")
+        raise flag.wrong("Must be true: ids include special tokens.", "unsupported_value")
     return request
 
 
@@ -64,7 +64,7 @@ def _tokenized(served: Served, request: Value, work: Work) -> dict[str, object]:
 
 
 async def detokenize(server: Server, work: Work) -> Response:
-    """The text of ids, special tokens left out."""
+    """Return the text of ids, without special tokens."""
     request = await work.read(_to_detokenize)
     served = await server.model_or_first(_text(request, "model"))
     return await work.run(lambda: reply({"prompt": _detokenized(served, request)}))
@@ -82,12 +82,12 @@ def _detokenized(served: Served, request: Value) -> str:
     ids = [each.integer() for each in tokens]
     for place, id in zip(tokens, ids, strict=True):
         if not 0 <= id < size:
-            raise place.wrong(f"The model has the ids 0 to {size - 1}.")
+            raise place.wrong(f"Token id out of range: expected 0 to {size - 1}.")
     return model.decode(ids)
 
 
 async def apply_template(server: Server, work: Work) -> Response:
-    """The prompt that a chat's messages make, as text.
+    """Return the rendered prompt of a chat, as text.
 
     Source: llama.cpp's ``tools/server/README.md``, "POST /apply-template".
     """
@@ -104,7 +104,7 @@ def _to_apply(body: object) -> Value:
 
 
 def _rendered(served: Served, request: Value) -> str:
-    """The prompt of a chat, which the chat template's options of the request are for."""
+    """Return the prompt of a chat, rendered with the request's chat template options."""
     body = {name: request.fields().get(name) for name in _CHAT}
     chat = generation.read_chat({"model": "", **body})
     return served.tokenizing().render_chat(chat.messages, chat.config(served.defaults))

@@ -1,4 +1,4 @@
-"""A request's body, and the work on it: beside the event loop, within the server's allowance."""
+"""A request's body, and the work on it: on threads, within the server's memory budget."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from core.wires.errors import Dialect
-from core.wires.values import MAX_VALUES
 from core_server.allowance import Share
 from core_server.threads import Threads
+from core_wires.errors import Dialect
+from core_wires.values import MAX_VALUES
 
 T = TypeVar("T")
-_QUICK = 1 << 13  # bytes of a body that the event loop reads itself, in milliseconds
-_PARSED = 3  # bytes that a body's values take beside each byte of it, as a rule
+_QUICK = 1 << 13  # bytes of a body that the event loop parses itself, in milliseconds
+_PARSED = 3  # bytes that the parsed values usually take for each byte of a body
 _TEXTS = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 
 class Work:
-    """The body of one request, ``lines`` where it is lines, and what is taken for it."""
+    """The body of one request (``lines`` if it is lines), and its share of memory."""
 
     def __init__(
         self, body: bytes | bytearray | IO[bytes], dialect: Dialect, threads: Threads, share: Share
@@ -32,23 +32,25 @@ class Work:
 
     @property
     def lines(self) -> IO[bytes]:
-        """A body of lines."""
+        """The body, if it is lines."""
         assert not isinstance(self._body, bytes | bytearray)
         return self._body
 
     async def read(self, reader: Callable[[object], T]) -> T:
-        """Return what a reader makes of the body's JSON. Raises `WireError`."""
-        if self.size <= _QUICK:
-            return reader(self._parsed())
-        return await self.run(lambda: reader(self._parsed()))
+        """Return the result of a reader on the body's JSON. Raises `WireError`."""
+        return await self.brief(lambda: reader(self._parsed()))
+
+    async def brief(self, function: Callable[[], T]) -> T:
+        """Return the result of a function that takes long only for a large body."""
+        return function() if self.size <= _QUICK else await self.run(function)
 
     async def run(self, function: Callable[[], T], size: int = 0) -> T:
-        """Return what a function returns, which a thread runs; ``size`` bytes beside the body's."""
+        """Return the result of a function, run on a thread; ``size``: bytes besides the body."""
         return await self._threads.run(self.size + size, function)
 
     @contextmanager
     def part(self) -> Iterator[Share]:
-        """A share for a part of the work, given back after it."""
+        """Yield a share for a part of the work, given back after it."""
         share = self.share.another()
         try:
             yield share
@@ -60,7 +62,7 @@ class Work:
         assert isinstance(body, bytes | bytearray)
         self.share.take(self.size * _PARSED)
         if _values(body) > MAX_VALUES:
-            raise self._dialect.invalid((), f"More than {MAX_VALUES} values.", "too_long")
+            raise self._dialect.invalid((), f"The body has over {MAX_VALUES} values.", "too_long")
         try:
             return msgspec.json.decode(body)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -72,7 +74,7 @@ class Work:
 
 
 def _values(body: bytes | bytearray) -> int:
-    """Return at least how many values a body has: three bytes of it may take a hundred as one."""
+    """Return a lower bound of a body's values: three bytes may take a hundred when parsed."""
     if body.count(b",") <= MAX_VALUES:
         return 0
     return _TEXTS.sub(b"", body).count(b",")

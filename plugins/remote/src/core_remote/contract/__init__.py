@@ -1,1 +1,1 @@
-"""core's own wire (`core.wires.contract`), by which a model of ``infer-cli serve`` is all there."""
+"""core's API (`core_wires.contract`), with all operations of a model of ``infer-cli serve``."""

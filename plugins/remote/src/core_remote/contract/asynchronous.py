@@ -15,12 +15,12 @@ _ITEMS = {"batch_stream": "pairs", "classify_iter": "results"}
 
 
 class AsyncMethods(ContractModel):
-    """No thread is taken for a call: the task waits for what the connection's thread hears."""
+    """Asynchronous calls without a thread each: the task waits for the connection's thread."""
 
     async def call_async(
         self, operation: str, /, *arguments: Any, **options: Any
     ) -> tuple[object, GenerateMetrics]:
-        """What the method of that name returns, and what it cost."""
+        """Return the result of the method of that name, and its metrics."""
         prepare = getattr(self, f"plan_{operation}", None)
         if prepare is None:
             self.check_open()
@@ -29,7 +29,7 @@ class AsyncMethods(ContractModel):
         return await plan.run_async(), plan.metrics
 
     def stream_async(self, operation: str, /, *arguments: Any, **options: Any) -> AsyncStream[Any]:
-        """What the method of that name gives, to ``async for``."""
+        """Return the stream of the method of that name, for ``async for``."""
         if operation in _ITEMS:
             prepare = getattr(self, _ITEMS[operation], None)
             if prepare is None:

@@ -1,4 +1,4 @@
-"""Calls of core's own wire: their bodies, and what is made of the events that come back."""
+"""Calls of core's API: their bodies, and the readers of their events."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from uuid import uuid4
 
 import msgspec
 
-from core.clock import RequestClock
 from core.errors import CoreError, GenerationCancelled, GenerationTimeout
+from core.kit.clock import RequestClock
 from core.options import CancelToken, GenerateConfig
 from core.types import FinishReason, GenerateMetrics, ModelInfo, Token
-from core.wires.contract import PREFIX, Call, End, options_of
-from core.wires.plain import plain, value_of
 from core_remote import failures
 from core_remote.address import Address
 from core_remote.connection import Connection
 from core_remote.contract import checking
 from core_remote.exchange import Exchange
+from core_wires.contract import PREFIX, Call, End, options_of
+from core_wires.plain import plain, value_of
 
 T = TypeVar("T")
 Event = Mapping[str, Any]
@@ -44,7 +44,7 @@ class Asked:
         self.info, self.id = info, uuid4().hex
 
     def send(self, config: GenerateConfig, clock: RequestClock, most: int) -> Exchange:
-        """Send it, with the time that is left of its timeout, for about ``most`` events.
+        """Send the call with the rest of its timeout; it may have about ``most`` events.
 
         Raises `ModelClosedError`.
         """
@@ -56,11 +56,14 @@ class Asked:
         return self.connection.ask(PREFIX + self.operation, plain(call), most)
 
     def stop(self) -> None:
-        """Have the server end the call as one whose cancel was set."""
+        """Have the server end the call as if its cancel was set."""
         self.connection.tell(PREFIX + "cancel", plain(Call(id=self.id)))
 
     def event(self, line: bytes | None) -> Event:
-        """The event of a line. Raises `core.BackendProcessError` for what is none, and for None."""
+        """Return the event of a line.
+
+        Raises `core.BackendProcessError` if it is not an event, and for None.
+        """
         if line is None:
             raise failures.died(self.connection.address)
         try:
@@ -68,11 +71,11 @@ class Asked:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise self.nonsense(f"{error} in {line[:80]!r}") from None
         if not isinstance(event, dict) or not event:
-            raise self.nonsense(f"{line[:80]!r} is no event")
+            raise self.nonsense(f"{line[:80]!r} is not an event")
         return event
 
     def value(self, kind: type[T], data: object) -> T:
-        """What an event holds. Raises `core.BackendProcessError`."""
+        """Return the value in an event. Raises `core.BackendProcessError`."""
         try:
             return value_of(kind, data)
         except (ValueError, CoreError) as error:
@@ -91,19 +94,19 @@ class Asked:
         return token
 
     def check(self, wrong: str | None) -> None:
-        """Raise `core.BackendProcessError` for an answer in which something is wrong."""
+        """Raise `core.BackendProcessError` if ``wrong`` is not None."""
         if wrong is not None:
             raise self.nonsense(wrong)
 
     def nonsense(self, what: str) -> Exception:
-        """The error for what is no answer to this call."""
+        """Return the error for an invalid answer to this call."""
         return failures.nonsense(self.connection.address, f"{what}, in answer to {self.operation}")
 
 
 class RowReader(Generic[T]):
-    """Makes results of the events of a call over rows.
+    """A reader of the results of a call over rows.
 
-    ``metrics`` are the server's; ``results`` has what came, in order.
+    ``metrics`` are the server's; ``results`` has the results so far, in order.
     """
 
     def __init__(self, asked: Asked, kind: type[T], rows: int) -> None:
@@ -130,14 +133,14 @@ class RowReader(Generic[T]):
         return True
 
     def stop(self, error: CoreError) -> bool:
-        """Have the server end it; what it has come to then is the answer."""
+        """Have the server end the call; its results until then are the answer."""
         self.stopped = error
         self._asked.stop()
         return True
 
 
 class ValueReader(Generic[T]):
-    """Makes a value of the events of any other call."""
+    """A reader of the value of any other call."""
 
     def __init__(self, asked: Asked, kind: type[T]) -> None:
         self._asked, self._kind = asked, kind
@@ -159,14 +162,14 @@ class ValueReader(Generic[T]):
         return True
 
     def stop(self, error: CoreError) -> bool:
-        """Have the server end it. There is nothing to wait for."""
+        """Have the server end the call. Returns False: nothing is worth waiting for."""
         self.stopped = error
         self._asked.stop()
         return False
 
 
 class StreamWire:
-    """A stream of core's own wire, for `core_remote.stream.RemoteStream`."""
+    """A stream of core's API, for `core_remote.stream.RemoteStream`."""
 
     def __init__(
         self, asked: Asked, config: GenerateConfig, wrong: CoreError | None = None
@@ -177,18 +180,18 @@ class StreamWire:
         self.reason: FinishReason | None = None
 
     def begin(self, clock: RequestClock) -> Exchange:
-        """Send it. Raises what is wrong with the prompt."""
+        """Send the request. Raises the error of the prompt."""
         if self._wrong is not None:
             raise self._wrong
         return self._asked.send(self._config, clock, self._config.max_tokens)
 
     @property
     def over(self) -> bool:
-        """True once the server has said why it ended."""
+        """True once the server has reported the end."""
         return self.reason is not None
 
     def feed(self, line: bytes | None) -> list[Token]:
-        """The token of a line. Raises the error that it holds."""
+        """Return the token of a line. Raises the error in it."""
         event = self._asked.event(line)
         if "token" in event:
             self._count += 1
@@ -206,7 +209,7 @@ class StreamWire:
         return []
 
     def watch(self, exchange: Exchange, cancel: CancelToken) -> None:
-        """Have the server end it once the cancel is set."""
+        """Have the server end the call once the cancel is set."""
 
         def look() -> bool:
             over = cancel.is_set()
@@ -217,24 +220,24 @@ class StreamWire:
         self._asked.connection.watch(exchange, look)
 
     def stop(self) -> bool:
-        """Have the server end it, and say what it came to."""
+        """Have the server end the call and report its metrics."""
         self._asked.stop()
         return True
 
     def metrics(self, clock: RequestClock, given: int) -> GenerateMetrics:
-        """The server's, in this side's time."""
+        """Return the server's metrics, with the time measured here."""
         return in_time(self._found, clock)
 
     def check_usable(self) -> None:
-        """Raise `core.ModelClosedError` where nothing can be asked any more."""
+        """Raise `core.ModelClosedError` if the connection is closed."""
         self._asked.connection.check_usable()
 
 
 def of_this_side(error: CoreError, config: GenerateConfig, address: Address) -> CoreError:
-    """Return the error as this side has it.
+    """Return the server's error as it applies to the caller.
 
-    A timeout is that of the request, of which the server got what was left. A cancel that was not
-    set here is the server's: to the caller it is a request that failed.
+    A timeout gets the seconds of the request, of which the server got the rest. A cancel that was
+    not set here is the server's: to the caller, the request failed.
     """
     if isinstance(error, GenerationTimeout) and config.timeout is not None:
         return GenerationTimeout(config.timeout)
@@ -245,12 +248,12 @@ def of_this_side(error: CoreError, config: GenerateConfig, address: Address) -> 
 
 
 def in_time(metrics: GenerateMetrics, clock: RequestClock) -> GenerateMetrics:
-    """Metrics of the server, with the total as it was on this side."""
+    """Return the server's metrics, with the total time as measured here."""
     return replace(metrics, total_seconds=max(clock.seconds, metrics.total_seconds))
 
 
 def _sound(stops: Sequence[str]) -> tuple[str, ...]:
-    """The stop strings that a text can hold: one with lone surrogates is in none."""
+    """Return the stop strings that can occur in a text: those without lone surrogates."""
     return tuple(each for each in stops if _has_utf8(each))
 
 

@@ -1,7 +1,7 @@
-"""Checks of what a server answers against what was asked of it.
+"""Checks of a server's answers against the requests.
 
-Values come from outside: their types are checked where they are read (`core.wires.plain`), and here
-that they can be an answer to this request. Each function returns what is wrong, in words, or None.
+The values are untrusted: `core_wires.plain` checks their types on reading, and this module that
+they can be an answer to the request. Each function returns a description of the fault, or None.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def of_info(info: ModelInfo) -> Wrong:
 
 
 def of_metrics(metrics: GenerateMetrics) -> Wrong:
-    """Check what a call is said to have cost."""
+    """Check the metrics of a call."""
     for field in fields(metrics):
         value = getattr(metrics, field.name)
         if not 0 <= value <= LARGEST:
@@ -76,16 +76,16 @@ def of_tokens(tokens: Sequence[Token], config: GenerateConfig, info: ModelInfo) 
 
 
 def too_many(config: GenerateConfig) -> str:
-    """Return the words for more tokens than were asked for."""
+    """Return the words for more tokens than requested."""
     return f"more tokens than max_tokens={config.max_tokens}"
 
 
 def of_attention(snapshot: AttentionSnapshot) -> Wrong:
-    """Check that the keys have the sizes that they are said to have."""
+    """Check that the keys have their declared sizes."""
     size = snapshot.seq_len * snapshot.head_dim
     heads = [len(layer) for layer in snapshot.keys]
     if heads != [snapshot.num_heads] * snapshot.num_layers or size < 1:
-        return f"keys of {len(heads)} layers, said to be {_short(snapshot.num_layers)}"
+        return f"keys of {len(heads)} layers, declared as {_short(snapshot.num_layers)}"
     if any(len(head) != size for head in chain.from_iterable(snapshot.keys)):
         return "keys of another length than seq_len * head_dim"
     return None
@@ -96,7 +96,7 @@ def of_row(
 ) -> Wrong:
     """Check the result of the row at this place of a request with these arguments.
 
-    A row that failed may have tokens until then, and nothing else.
+    A failed row may have the tokens until then, and nothing else.
     """
     if row.error is not None and not isinstance(row, BatchResult | TokenSequence):
         return None
@@ -125,7 +125,7 @@ def _classification(
 
 
 def _wants_label_alone(config: GenerateConfig) -> bool:
-    """Return whether ``labels_only`` counts: what asks for more turns it off."""
+    """Return whether ``labels_only`` applies: options that need more turn it off."""
     more = config.return_logits or config.return_logprobs
     return bool(config.labels) and config.labels_only and not more
 
@@ -134,27 +134,49 @@ def _labels(row: ClassifyResult, config: GenerateConfig) -> Wrong:
     probabilities, labels = row.probabilities, config.labels
     if not labels:
         unasked = row.label is not None or probabilities or row.logprobs
-        return "labels, which nobody asked for" if unasked else None
+        return "labels that were not requested" if unasked else None
     if probabilities is None and _wants_label_alone(config):
-        return None if row.label in labels else f"the label {_short(row.label)}, not asked for"
+        known = row.label in labels
+        return None if known else f"the label {_short(row.label)}, which was not requested"
     if probabilities is None or probabilities.keys() != set(labels):
-        return "probabilities of other labels than were asked for"
+        return "probabilities of other labels than requested"
     values = sorted(probabilities.values(), reverse=True)
     if not all(0 <= value <= 1 + SLACK for value in values) or abs(sum(values) - 1) > SLACK:
         return f"probabilities that do not sum to 1: {_short(values)}"
     if row.label is None or probabilities.get(row.label) != values[0]:
         return f"the label {_short(row.label)}, which is not the most probable one"
-    if row.logprobs is not None and (
-        row.logprobs.keys() != set(labels)
-        or not all(value <= SLACK for value in row.logprobs.values())  # minus infinity is one
-    ):
-        return f"log-probabilities of labels that cannot be: {_short(row.logprobs)}"
     if row.label_mass is not None and not 0 <= row.label_mass <= 1 + SLACK:
         return f"a label_mass of {row.label_mass}"
+    if row.logprobs is not None and not _fit(row.logprobs, probabilities, row.label_mass):
+        return (
+            f"log-probabilities {_short(row.logprobs)}, which do not fit the probabilities or the "
+            "label_mass"
+        )
     margin = values[0] - values[1] if len(values) > 1 else 1.0
     if row.margin is not None and not abs(row.margin - margin) <= SLACK:
         return f"a margin of {row.margin}"
     return None
+
+
+def _fit(
+    logprobs: Mapping[str, float], probabilities: Mapping[str, float], mass: float | None
+) -> bool:
+    """Return whether log-probabilities, normalised, are the probabilities, and fit the mass.
+
+    One label may begin with another, so that the mass of all is less than their sum. Where each is
+    impossible, nothing is known of the probabilities.
+    """
+    if logprobs.keys() != probabilities.keys() or not all(lp <= SLACK for lp in logprobs.values()):
+        return False
+    top = max(logprobs.values())
+    if top == -math.inf:
+        return mass is None or abs(mass) <= SLACK
+    total = math.fsum(math.exp(each - top) for each in logprobs.values())
+    shares = {name: math.exp(each - top) / total for name, each in logprobs.items()}
+    if any(abs(shares[name] - probabilities[name]) > SLACK for name in shares):
+        return False
+    least = math.exp(top)
+    return mass is None or least - SLACK <= mass <= least * total + SLACK
 
 
 def _generation(

@@ -1,4 +1,4 @@
-"""The optional protocols of `core.extensions` over core's own wire, a class for each."""
+"""The optional protocols of `core.extensions` over core's API, a class for each."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from functools import partial
 from typing import Unpack
 
 from core import validate
-from core.chat import RenderedPrompt
 from core.errors import CoreError
+from core.kit.chat import RenderedPrompt
+from core.kit.support import (
+    checked_layers,
+    checked_pairs,
+    checked_prompts,
+    checked_stream,
+    checked_text,
+    text_error,
+    unicode_error,
+)
 from core.messages import checked_conversation
 from core.options import (
     ClassifyOptions,
@@ -18,15 +27,6 @@ from core.options import (
     TemplateOptions,
 )
 from core.protocols import Capability
-from core.support import (
-    checked_layers,
-    checked_pairs,
-    checked_prompts,
-    checked_stream,
-    checked_text,
-    text_error,
-    unicode_error,
-)
 from core.types import (
     AttentionSnapshot,
     ClassifyResult,
@@ -36,7 +36,6 @@ from core.types import (
     Score,
     Token,
 )
-from core.wires.plain import prompt_of
 from core_remote.contract import checking
 from core_remote.contract.calls import Asked
 from core_remote.contract.model import (
@@ -51,6 +50,7 @@ from core_remote.contract.plans import Plan, Rows, Value
 from core_remote.contract.results import Results
 from core_remote.contract.token_methods import TokenPromptsMethods
 from core_remote.stream import RemoteStream
+from core_wires.plain import prompt_of
 
 _PLAIN = GenerateConfig()
 
@@ -59,11 +59,11 @@ class TokenizingMethods(ContractModel):
     """`core.Tokenizing`."""
 
     def encode(self, text: str) -> list[int]:
-        """Token ids as the server's model reads this prompt, a leading BOS included."""
+        """Return the ids that the server's model reads for a prompt, a leading BOS included."""
         return self.plan_encode(text).run()
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of these ids, special tokens left out."""
+        """Return the text of these ids, without special tokens."""
         return self.plan_decode(ids).run()
 
     def render_chat(
@@ -76,7 +76,7 @@ class TokenizingMethods(ContractModel):
         return self.plan_render_chat(messages, config, **options).run()
 
     def plan_encode(self, text: str) -> Plan[list[int]]:
-        """``encode``, checked."""
+        """Return the checked call of ``encode``."""
         self.check_usable()
         checked_text("encode", text)
         if error := unicode_error(text):
@@ -85,7 +85,7 @@ class TokenizingMethods(ContractModel):
         return Value(self.asked("encode", {"text": text}), list[int], _PLAIN, check)
 
     def plan_decode(self, ids: Sequence[int]) -> Plan[str]:
-        """``decode``, checked."""
+        """Return the checked call of ``decode``."""
         self.check_usable()
         given = validate.integers("ids", ids, 0)
         return Value(self.asked("decode", {"ids": given}), str, _PLAIN)
@@ -96,7 +96,7 @@ class TokenizingMethods(ContractModel):
         config: GenerateConfig | None = None,
         **options: Unpack[TemplateOptions],
     ) -> Plan[RenderedPrompt]:
-        """Check a call of ``render_chat``."""
+        """Return the checked call of ``render_chat``."""
         request = self.checked_template(config, options)
         turns = checked_conversation(messages)
         if error := wrong_turn(turns):
@@ -105,7 +105,7 @@ class TokenizingMethods(ContractModel):
 
 
 class Rendered(Value[RenderedPrompt]):
-    """The value of ``render_chat``: a prompt, with its special tokens."""
+    """The result of ``render_chat``: a prompt, with its special tokens."""
 
     def __init__(self, asked: Asked, config: GenerateConfig) -> None:
         super().__init__(asked, object, config)  # type: ignore[arg-type]  # made here
@@ -119,7 +119,7 @@ class Rendered(Value[RenderedPrompt]):
 
 
 def _of_template(config: GenerateConfig) -> GenerateConfig:
-    """Return the options of ``render_chat`` alone."""
+    """Return only the options of ``render_chat``."""
     return GenerateConfig(
         chat_template_kwargs=config.chat_template_kwargs,
         continue_final_message=config.continue_final_message,
@@ -130,7 +130,7 @@ class SubmittingMethods(ContractModel):
     """`core.Submitting`."""
 
     def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> RemoteStream:
-        """``generate`` that is sent at once; its tokens wait in the stream."""
+        """Send ``generate`` at once; its tokens wait in the stream."""
         request = self.checked(Capability.SUBMITTING, config, {})
         [text] = checked_prompts("submit", [prompt])
         stream = self.stream("generate", {"prompt": text}, request, text_error(text))
@@ -147,7 +147,7 @@ class BatchStreamingMethods(ContractModel):
         /,
         **options: Unpack[GenerateOptions],
     ) -> Iterator[tuple[int, Token]]:
-        """Pairs of row index and token, in the order they are made."""
+        """Yield pairs of row index and token, in the order they are generated."""
         return self.pairs(prompts, config, **options).read()
 
     def pairs(
@@ -157,7 +157,7 @@ class BatchStreamingMethods(ContractModel):
         /,
         **options: Unpack[GenerateOptions],
     ) -> Pairs:
-        """``batch_stream``, checked."""
+        """Return the checked call of ``batch_stream``."""
         request = self.checked(Capability.BATCH_STREAMING, config, options)
         texts = checked_prompts("batch_stream", prompts)
         wrong, sound = sorted_out(texts)
@@ -175,7 +175,7 @@ class ClassifyStreamingMethods(ContractModel):
         /,
         **options: Unpack[ClassifyOptions],
     ) -> Iterator[ClassifyResult]:
-        """``classify``, a block of prompts in each request: no server reads while it answers."""
+        """Yield results of ``classify``, a request per block: no server reads while it answers."""
         return self.results(prompts, config, **options).read()
 
     def results(
@@ -185,7 +185,7 @@ class ClassifyStreamingMethods(ContractModel):
         /,
         **options: Unpack[ClassifyOptions],
     ) -> Results:
-        """``classify_iter``, checked."""
+        """Return the checked call of ``classify_iter``."""
         request = self.checked_classify(Capability.CLASSIFY_STREAMING, config, options)
         given = checked_stream("classify_iter", prompts)
         return Results(given, request, self.classification, self.record)
@@ -202,7 +202,7 @@ class ScoringMethods(ContractModel):
         /,
         **options: Unpack[RequestOptions],
     ) -> list[Score]:
-        """How likely ``continuations[i]`` is after ``prompts[i]``."""
+        """Return how likely ``continuations[i]`` is after ``prompts[i]``."""
         return self.answered(self.plan_score(prompts, continuations, config, **options))
 
     def plan_score(
@@ -213,7 +213,7 @@ class ScoringMethods(ContractModel):
         /,
         **options: Unpack[RequestOptions],
     ) -> Plan[list[Score]]:
-        """``score``, checked."""
+        """Return the checked call of ``score``."""
         request = self.checked_request(Capability.SCORING, config, options)
         heads, tails = checked_pairs("score", prompts, continuations)
         wrong, _ = sorted_out(heads)
@@ -237,7 +237,7 @@ class HiddenStatesMethods(ContractModel):
         layers: Sequence[int] = (-1,),
         **options: Unpack[RequestOptions],
     ) -> list[HiddenResult]:
-        """The hidden states at the last token of each prompt."""
+        """Return the hidden states at the last token of each prompt."""
         return self.answered(self.plan_hidden_states(prompts, config, layers=layers, **options))
 
     def plan_hidden_states(
@@ -249,7 +249,7 @@ class HiddenStatesMethods(ContractModel):
         layers: Sequence[int] = (-1,),
         **options: Unpack[RequestOptions],
     ) -> Plan[list[HiddenResult]]:
-        """``hidden_states``, checked."""
+        """Return the checked call of ``hidden_states``."""
         request = self.checked_request(Capability.HIDDEN_STATES, config, options)
         numbers = checked_layers(layers, self.info.num_layers)
         texts = checked_prompts("hidden_states", prompts)
@@ -269,7 +269,7 @@ class AttentionInspectorMethods(ContractModel):
         /,
         **options: Unpack[RequestOptions],
     ) -> AttentionSnapshot:
-        """The keys that one prefill of this prompt computes."""
+        """Return the keys that a prefill of this prompt computes."""
         return self.answered(self.plan_inspect_attention(prompt, config, **options))
 
     def plan_inspect_attention(
@@ -279,7 +279,7 @@ class AttentionInspectorMethods(ContractModel):
         /,
         **options: Unpack[RequestOptions],
     ) -> Plan[AttentionSnapshot]:
-        """``inspect_attention``, checked."""
+        """Return the checked call of ``inspect_attention``."""
         request = self.checked_request(Capability.ATTENTION_INSPECTOR, config, options)
         [text] = checked_prompts("inspect_attention", [prompt])
         if error := text_error(text):
@@ -289,23 +289,23 @@ class AttentionInspectorMethods(ContractModel):
 
 
 class MemoryReportingMethods(ContractModel):
-    """`core.MemoryReporting`: of the server's model."""
+    """`core.MemoryReporting` of the server's model."""
 
     def memory(self) -> MemoryReport:
-        """The device memory held there now, and the peak since the last reset."""
+        """Return the device memory in use there, and the peak since the last reset."""
         return self.plan_memory().run()
 
     def reset_peak_memory(self) -> None:
-        """Start the peak anew."""
+        """Reset the peak."""
         self.plan_reset_peak_memory().run()
 
     def plan_memory(self) -> Plan[MemoryReport]:
-        """``memory``."""
+        """Return the plan of ``memory``."""
         self.check_usable()
         return Value(self.asked("memory", {}), MemoryReport, _PLAIN)
 
     def plan_reset_peak_memory(self) -> Plan[object]:
-        """``reset_peak_memory``."""
+        """Return the plan of ``reset_peak_memory``."""
         self.check_usable()
         return Value(self.asked("reset_peak_memory", {}), object, _PLAIN)
 

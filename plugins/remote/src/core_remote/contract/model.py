@@ -1,12 +1,17 @@
-"""A model of ``infer-cli serve``: what it offers there, it offers here."""
+"""A model of ``infer-cli serve``, with everything that it offers there."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar, Unpack
 
-from core.clock import RequestClock
 from core.errors import CoreError, GenerationCancelled
+from core.kit.clock import RequestClock
+from core.kit.support import (
+    checked_prompts,
+    text_error,
+    unicode_error,
+)
 from core.messages import checked_conversation
 from core.options import (
     ChatOptions,
@@ -15,11 +20,6 @@ from core.options import (
     GenerateOptions,
 )
 from core.protocols import Capability
-from core.support import (
-    checked_prompts,
-    text_error,
-    unicode_error,
-)
 from core.types import BatchResult, ClassifyResult, Conversation, Message, Score
 from core_remote.contract.calls import Asked, StreamWire
 from core_remote.contract.plans import Plan, Rows
@@ -32,7 +32,7 @@ T = TypeVar("T")
 class ContractModel(RemoteModel):
     """The operations; the optional protocols are in `core_remote.contract.methods`.
 
-    What a method does is a plan, which a thread runs and `core.aio` awaits.
+    Each method makes a plan, which a thread runs or `core.aio` awaits.
     """
 
     def generate(
@@ -88,7 +88,7 @@ class ContractModel(RemoteModel):
         /,
         **options: Unpack[ClassifyOptions],
     ) -> Plan[list[ClassifyResult]]:
-        """``classify``, checked."""
+        """Return the checked call of ``classify``."""
         request = self.checked_classify(Capability.CLASSIFY, config, options)
         return self.classification(checked_prompts("classify", prompts), request)
 
@@ -99,7 +99,7 @@ class ContractModel(RemoteModel):
         /,
         **options: Unpack[GenerateOptions],
     ) -> Plan[list[BatchResult]]:
-        """``batch_generate``, checked."""
+        """Return the checked call of ``batch_generate``."""
         request = self.checked(Capability.BATCH_GENERATE, config, options)
         texts = checked_prompts("batch_generate", prompts)
         wrong, sound = sorted_out(texts)
@@ -109,7 +109,7 @@ class ContractModel(RemoteModel):
     def classification(
         self, texts: Sequence[str], request: GenerateConfig, clock: RequestClock | None = None
     ) -> Plan[list[ClassifyResult]]:
-        """A call of ``classify`` with sound options."""
+        """Return a call of ``classify`` with valid options."""
         wrong, sound = sorted_out(texts)
         asked = self.asked("classify", {"prompts": sound})
         count, failed = len(texts), _no_classification
@@ -118,7 +118,7 @@ class ContractModel(RemoteModel):
     # ------------------------------------------------------------------ for the protocols
 
     def asked(self, operation: str, arguments: Mapping[str, object]) -> Asked:
-        """A call of this model that was not sent yet."""
+        """Return a call of this model, not sent yet."""
         return Asked(self._connection, operation, arguments, self.info)
 
     def stream(
@@ -128,25 +128,25 @@ class ContractModel(RemoteModel):
         config: GenerateConfig,
         wrong: CoreError | None,
     ) -> RemoteStream:
-        """A stream that has not begun."""
+        """Return a stream that has not begun."""
         wire = StreamWire(self.asked(operation, arguments), config, wrong)
         return RemoteStream(wire, config, self.record)
 
     def answered(self, plan: Plan[T]) -> T:
-        """What a plan comes to; its metrics are the thread's last."""
+        """Return the result of a plan, and set the thread's last metrics."""
         result = plan.run()
         self.record(plan.metrics)
         return result
 
 
 def wrong_turn(turns: Sequence[Message]) -> CoreError | None:
-    """The error of the first message that no wire could carry."""
+    """Return the error of the first message that cannot be sent."""
     texts = [text for turn in turns for text in (turn.content, turn.name or "")]
     return next(filter(None, (unicode_error(text, "message") for text in texts)), None)
 
 
 def sorted_out(texts: Sequence[str]) -> tuple[dict[int, CoreError], list[str]]:
-    """The errors of texts that are none, by their places, and the others."""
+    """Return the errors of invalid texts by index, and the valid texts."""
     found = [text_error(text) for text in texts]
     wrong: dict[int, CoreError] = {
         place: error for place, error in enumerate(found) if error is not None
@@ -155,7 +155,7 @@ def sorted_out(texts: Sequence[str]) -> tuple[dict[int, CoreError], list[str]]:
 
 
 def without(rows: Sequence[T], wrong: Collection[int]) -> list[T]:
-    """The rows that are sent."""
+    """Return the rows to send."""
     return [row for place, row in enumerate(rows) if place not in wrong]
 
 
@@ -169,5 +169,5 @@ def _no_classification(place: int, error: CoreError) -> ClassifyResult:
 
 
 def no_score(place: int, error: CoreError) -> Score:
-    """The score of a pair that failed."""
+    """Return the score of a failed pair."""
     return Score(error=error)

@@ -1,4 +1,4 @@
-"""A model of ``infer-cli serve``, opened by the description that the server gives of it."""
+"""Opening of a model of ``infer-cli serve``, by its server's description of it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import TypeVar
 
 import msgspec
 
-from core.clock import never_stop
 from core.errors import CoreError, ModelNotFoundError, ProtocolMismatchError
+from core.kit.clock import never_stop
 from core.models.fingerprint import known_as
 from core.protocols import Capability
 from core.types import Choice
-from core.wires.contract import PREFIX, VERSION, Call, Description
-from core.wires.plain import plain, value_of
 from core_remote import failures
 from core_remote.capabilities import of_description
 from core_remote.connection import Connection
@@ -23,14 +21,16 @@ from core_remote.contract.asynchronous import AsyncMethods
 from core_remote.contract.methods import METHODS
 from core_remote.contract.model import ContractModel
 from core_remote.model import Facts
+from core_wires.contract import PREFIX, VERSION, Call, Description
+from core_wires.plain import plain, value_of
 
 T = TypeVar("T")
 
 
 def describe(connection: Connection) -> Description | None:
-    """What the server says of the model; None from a server without this wire.
+    """Return the server's description of the model; None from a server without this API.
 
-    Raises `ModelNotFoundError` for a name that it does not know, `core.BackendProcessError`.
+    Raises `ModelNotFoundError` for an unknown name, `core.BackendProcessError`.
     """
     call = Call(connection.address.model)
     status, body = connection.get(PREFIX + "describe", never_stop, plain(call))
@@ -48,8 +48,8 @@ def describe(connection: Connection) -> Description | None:
         raise failures.nonsense(connection.address, f"{wrong}, as a description")
     if told.wire > VERSION:
         raise ProtocolMismatchError(
-            f"The server at {connection.address.base} speaks version {told.wire} of core's wire, "
-            f"and this backend version {VERSION}. Upgrade core-remote."
+            f"The server at {connection.address.base} has version {told.wire} of core's API, and "
+            f"this backend supports up to {VERSION}. Upgrade infercore-remote."
         )
     return told
 
@@ -57,13 +57,13 @@ def describe(connection: Connection) -> Description | None:
 def open_model(
     backend: str, connection: Connection, told: Description, choices: tuple[Choice, ...]
 ) -> ContractModel:
-    """The model, with the methods of the protocols that the server's model offers."""
+    """Return the model, with the methods of the protocols that the server's model offers."""
     offered = of_description(frozenset(told.capabilities))
     known = tuple(
         Choice(f"server {each.name}" if each.name == "backend" else each.name, *rest(each))
         for each in told.choices
     )
-    own = (*choices, Choice("wire", "core", "the server has the whole contract"))
+    own = (*choices, Choice("wire", "core", "the server supports core's API"))
     facts = Facts(told.info, offered, frozenset(told.refused), own + known)
     model = _class_for(frozenset(offered & METHODS.keys()))(backend, connection, facts)
     if told.fingerprint:
@@ -72,7 +72,7 @@ def open_model(
 
 
 def rest(choice: Choice) -> tuple[str, str]:
-    """What was chosen, and why."""
+    """Return the chosen value, and the reason."""
     return choice.value, choice.reason
 
 
@@ -85,8 +85,7 @@ def _class_for(protocols: Collection[Capability]) -> type[ContractModel]:
 def _names(connection: Connection) -> list[str]:
     try:
         status, body = connection.get("/v1/models", never_stop)
-        return (
-            [str(each["id"]) for each in msgspec.json.decode(body)["data"]] if status == 200 else []
-        )
-    except (CoreError, ModelNotFoundError, KeyError, TypeError, ValueError):
+        listed = msgspec.json.decode(body)["data"] if status == 200 else ()
+        return [str(each["id"]) for each in listed]
+    except (CoreError, ModelNotFoundError, KeyError, TypeError, ValueError, RecursionError):
         return []

@@ -1,12 +1,12 @@
-"""``batch_stream`` over core's own wire: rows and tokens, to a thread or to a task."""
+"""``batch_stream`` over core's API: rows and tokens, for a thread or a task."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
 
-from core.clock import STOPPED, RequestClock
 from core.errors import CoreError, GenerationCancelled
+from core.kit.clock import STOPPED, RequestClock
 from core.options import GenerateConfig
 from core.types import GenerateMetrics, Token
 from core_remote import failures
@@ -18,7 +18,7 @@ Pair = tuple[int, Token]
 
 
 class Pairs:
-    """One call of ``batch_stream``: read once, in one of the two ways."""
+    """A call of ``batch_stream``: read once, by a thread or a task."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Pairs:
         self.metrics = GenerateMetrics()
 
     def read(self) -> Iterator[Pair]:
-        """The pairs as they come; behind them, the error of the first row that failed."""
+        """Yield the pairs as they come; then raise the error of the first row that failed."""
         clock = self._begun()
         try:
             if self._places:
@@ -62,7 +62,7 @@ class Pairs:
         self._raise()
 
     async def read_async(self) -> AsyncGenerator[Pair, None]:
-        """The same, for a task."""
+        """Yield the same, for a task."""
         clock = self._begun()
         try:
             if self._places:
@@ -118,7 +118,7 @@ class Pairs:
         self._record(self.metrics)
 
     def _raise(self) -> None:
-        """Of the rows that failed, the error of the first: it may be one that was not sent."""
+        """Raise the error of the first row that failed, which may be one that was not sent."""
         if self._wrong:
             raise self._wrong[min(self._wrong)]
         if self._error is not None:

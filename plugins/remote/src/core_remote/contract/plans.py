@@ -1,4 +1,4 @@
-"""Calls that are checked and ready to be sent: run by a thread, or awaited by a task."""
+"""Checked calls that are ready to be sent: run by a thread, or awaited by a task."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from core.clock import STOPPED, RequestClock
 from core.errors import CoreError, GenerationCancelled
+from core.kit.clock import STOPPED, RequestClock
 from core.options import GenerateConfig
 from core.types import BatchResult, GenerateMetrics, TokenSequence
 from core_remote import failures
@@ -25,22 +25,22 @@ class Plan(Protocol[T_co]):
 
     @property
     def metrics(self) -> GenerateMetrics:
-        """What it cost."""
+        """The metrics of the call."""
         ...
 
     def run(self) -> T_co:
-        """The result. Raises what keeps the call from one."""
+        """Return the result. Raises the error of the call."""
         ...
 
     async def run_async(self) -> T_co:
-        """The same, for a task."""
+        """Return the same, for a task."""
         ...
 
 
 class Rows(Generic[T]):
-    """A call over rows, of which those with an error of their own are not sent.
+    """A call over rows; rows with an error are not sent.
 
-    ``failed`` makes the result of such a row, by its place, and of one that was stopped.
+    ``failed`` makes the result of such a row, by its index, and of a stopped row.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Rows(Generic[T]):
         self.metrics = GenerateMetrics()
 
     def run(self) -> list[T]:
-        """One result for each row, in order."""
+        """Return a result for each row, in order."""
         try:
             self._check()
             if self._rows > len(self._wrong):
@@ -72,7 +72,7 @@ class Rows(Generic[T]):
         return self._results()
 
     async def run_async(self) -> list[T]:
-        """The same, for a task."""
+        """Return the same, for a task."""
         try:
             self._check()
             if self._rows > len(self._wrong):
@@ -107,7 +107,7 @@ class Rows(Generic[T]):
         return found
 
     def _checked(self, place: int, sent: int, row: Any, stopped: CoreError | None) -> Any:
-        """Return a row that came; ``sent``: its place among those that were sent."""
+        """Return a received row, checked; ``sent``: its index among the rows that were sent."""
         asked, config = self._asked, self._config
         address, error = asked.connection.address, row.error
         wrong = checking.of_row(row, sent, config, asked.info, asked.arguments)
@@ -132,7 +132,7 @@ class Rows(Generic[T]):
 
 
 class Value(Generic[T]):
-    """A call that has one value. ``check`` returns what is wrong with it, if anything is."""
+    """A call with one value. ``check`` returns a description of its fault, or None."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Value(Generic[T]):
         self.metrics = GenerateMetrics()
 
     def run(self) -> T:
-        """The value. Raises what keeps the call from one."""
+        """Return the value. Raises the error of the call."""
         try:
             self._check()
             read(self._sent(), self._reader, self._check)
@@ -156,7 +156,7 @@ class Value(Generic[T]):
         return self._value()
 
     async def run_async(self) -> T:
-        """The same, for a task."""
+        """Return the same, for a task."""
         try:
             self._check()
             await read_async(self._sent(), self._reader, self._check)

@@ -1,13 +1,13 @@
-"""``classify_iter`` over core's own wire: one request for each block of prompts."""
+"""``classify_iter`` over core's API: one request for each block of prompts."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
-from core.clock import RequestClock
+from core.kit.clock import RequestClock
+from core.kit.support import block_sizes, checked_prompts
 from core.options import GenerateConfig
-from core.support import block_sizes, checked_prompts
 from core.types import ClassifyResult, GenerateMetrics
 from core_remote.contract.plans import Plan
 from core_remote.counting import followed
@@ -18,7 +18,7 @@ Classification = Callable[[Sequence[str], GenerateConfig, RequestClock], Plan[li
 
 
 class Results:
-    """One call of ``classify_iter``: read once, in one of the two ways."""
+    """A call of ``classify_iter``: read once, by a thread or a task."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Results:
         self.metrics = GenerateMetrics()
 
     def read(self) -> Iterator[ClassifyResult]:
-        """The results in input order."""
+        """Yield the results in input order."""
         for block in self._blocks():
             plan = self._classification(block, self._config, self._clock())
             results = plan.run()
@@ -40,7 +40,7 @@ class Results:
             yield from results
 
     async def read_async(self) -> AsyncGenerator[ClassifyResult, None]:
-        """The same, for a task."""
+        """Yield the same, for a task."""
         for block in self._blocks():
             plan = self._classification(block, self._config, self._clock())
             results = await plan.run_async()
@@ -58,7 +58,7 @@ class Results:
             yield block
 
     def _clock(self) -> RequestClock:
-        """That of one block; the time that the reader takes between them is not the call's."""
+        """Return the clock of one block, without the time that the reader takes in between."""
         return RequestClock(self._config, self.metrics.total_seconds)
 
     def _count(self, plan: Plan[object]) -> None:

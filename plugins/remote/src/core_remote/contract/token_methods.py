@@ -1,4 +1,4 @@
-"""`core.TokenPrompts` over core's own wire: prompts as ids."""
+"""`core.TokenPrompts` over core's API: prompts as ids."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TokenPromptsMethods(ContractModel):
         /,
         **options: Unpack[GenerateOptions],
     ) -> RemoteStream:
-        """``generate`` of token ids."""
+        """Continue a prompt of token ids, token by token, like ``generate``."""
         request = self.checked(Capability.TOKEN_PROMPTS, config, options, "stream_tokens")
         [row] = token_prompts([prompt])
         return self.stream("stream_tokens", {"prompt": row}, request, None)
@@ -57,7 +57,7 @@ class TokenPromptsMethods(ContractModel):
         /,
         **options: Unpack[RequestOptions],
     ) -> list[Score]:
-        """``score`` of token ids."""
+        """Score continuations of token ids, like ``score``."""
         return self.answered(self.plan_score_tokens(prompts, continuations, config, **options))
 
     def plan_generate_tokens(
@@ -70,7 +70,7 @@ class TokenPromptsMethods(ContractModel):
         num_samples: int = 1,
         **options: Unpack[GenerateOptions],
     ) -> Plan[list[TokenSequence]]:
-        """``generate_tokens``, checked."""
+        """Return the checked call of ``generate_tokens``."""
         request = self.checked(Capability.TOKEN_PROMPTS, config, options, "generate_tokens")
         samples = validate.integer("num_samples", num_samples, 1)
         rows = token_prompts(prompts, attention_mask)
@@ -86,7 +86,7 @@ class TokenPromptsMethods(ContractModel):
         /,
         **options: Unpack[RequestOptions],
     ) -> Plan[list[Score]]:
-        """``score_tokens``, checked."""
+        """Return the checked call of ``score_tokens``."""
         request = self.checked_request(Capability.TOKEN_PROMPTS, config, options, "score_tokens")
         pairs = token_pairs(prompts, continuations)
         heads, tails = [head for head, _ in pairs], [tail for _, tail in pairs]

@@ -1,1 +1,1 @@
-"""The wire of llama.cpp's own server: token ids, and exact log-probabilities of any token."""
+"""The API of llama.cpp's server: token ids, and exact log-probabilities of any token."""

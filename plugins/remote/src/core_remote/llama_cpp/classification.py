@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from core.errors import EmptyPromptError, RequestError
-from core.labels import (
+from core.kit.labels import (
     LabelScores,
     LabelTrie,
     Path,
@@ -16,8 +16,8 @@ from core.labels import (
     score_labels,
     with_scores,
 )
+from core.kit.support import text_error
 from core.options import GenerateConfig
-from core.support import text_error
 from core.types import ClassifyResult, Score, Token
 from core_remote import failures
 from core_remote.llama_cpp.events import LEAST, Likely
@@ -30,7 +30,7 @@ _LIKELY = 64  # tokens told of the first draw: where labels are among them, noth
 
 
 class Classification:
-    """Reads rows with one set of options."""
+    """Reader of rows with one set of options."""
 
     def __init__(self, server: Server, tokenizer: Tokenizer, config: GenerateConfig) -> None:
         self._server, self._tokenizer, self._config = server, tokenizer, config
@@ -38,7 +38,7 @@ class Classification:
         self.prompt_tokens = self.cached_tokens = self.drawn_tokens = 0
 
     async def result(self, prompt: str) -> ClassifyResult:
-        """What ``classify`` says of one prompt. Raises `core.RequestError`."""
+        """Return the result of ``classify`` for one prompt. Raises `core.RequestError`."""
         ids = await _prompt(self._tokenizer, prompt)
         anchor, trie = await self._question(prompt, ids)
         drawn, listed = await self._drawn(ids)
@@ -49,24 +49,24 @@ class Classification:
         return with_scores(result, await self._scores(ids[:anchor], trie, told))
 
     async def score(self, prompt: str, continuation: str) -> Score:
-        """How likely a continuation is. Raises `core.RequestError`."""
+        """Return the score of a continuation. Raises `core.RequestError`."""
         if error := text_error(continuation, "continuation"):
             raise error
         head = await _encoded(self._tokenizer, prompt)
         anchor, [path] = await self._paths(prompt, head, [continuation])
         if anchor == 0 or not path:
             raise RequestError(
-                f"The continuation {continuation!r:.60} adds no token of its own behind this "
-                "prompt. Give a longer prompt, or another continuation."
+                f"The continuation {continuation!r:.60} adds no separate token after this prompt. "
+                "Use a longer prompt, or another continuation."
             )
         return await self.score_tokens(head[:anchor], path)
 
     async def score_tokens(self, prompt: Sequence[int], continuation: Sequence[int]) -> Score:
-        """The same of token ids."""
+        """Return the same for token ids."""
         if not prompt:
-            raise EmptyPromptError("The prompt has no token. Give it at least one.")
+            raise EmptyPromptError("The prompt has no tokens.")
         if not continuation:
-            raise RequestError("The continuation has no token. Give it at least one.")
+            raise RequestError("The continuation has no tokens.")
         self._tokenizer.fitting([*prompt, *continuation[:-1]])
         self._tokenizer.fitting(continuation[-1:])
         self.prompt_tokens += len(prompt) + len(continuation) - 1
@@ -75,7 +75,7 @@ class Classification:
         return Score(sum(values), values, all(each.best for each in found))
 
     async def _question(self, prompt: str, ids: Sequence[int]) -> tuple[int, LabelTrie | None]:
-        """Where the labels begin, and their tokens. Raises `core.LabelError`."""
+        """Return where the labels begin, and their tokens. Raises `core.LabelError`."""
         labels = self._config.labels
         if not labels:
             return len(ids), None
@@ -94,7 +94,7 @@ class Classification:
         return label_paths(ids, continued, lambda: alone)
 
     async def _drawn(self, ids: Sequence[int]) -> tuple[Token, Sequence[Likely]]:
-        """The token that is drawn behind a prompt, and the likeliest ones."""
+        """Return the token that is drawn after a prompt, and the likeliest ones."""
         config = self._config
         wanted = _LIKELY if config.labels else int(config.return_logprobs)
         body = completion(
@@ -144,7 +144,7 @@ async def _encoded(tokenizer: Tokenizer, prompt: str) -> list[int]:
         raise error
     ids = await tokenizer.encode(prompt)
     if not ids:
-        raise EmptyPromptError("The prompt has no token. Give it at least one character.")
+        raise EmptyPromptError("The prompt has no tokens.")
     return ids
 
 

@@ -1,4 +1,4 @@
-"""What llama.cpp's server answers, as values.
+"""Answers of llama.cpp's server, as values.
 
 Source: tools/server/README.md of https://github.com/ggml-org/llama.cpp, and its server-task.cpp,
 as vendored by llama-cpp-python 0.3.36.
@@ -21,7 +21,7 @@ from core_remote.listing import LARGEST, SLACK
 T = TypeVar("T")
 
 LEAST = -87.3
-"""The least log-probability that is told exactly: the server makes it of a float32 above zero."""
+"""The lowest log-probability that the server reports exactly: it comes from a float32 above 0."""
 
 _DATA = b"data:"
 _SAID_ASIDE = (b":", b"event:", b"id:", b"retry:")
@@ -45,26 +45,26 @@ class Likely(msgspec.Struct, frozen=True):
     bytes: list[_Byte] = []
 
     def value(self) -> float:
-        """Return the log-probability. Raises `core.RequestError` where it cannot be one."""
+        """Return the log-probability. Raises `core.RequestError` if it is impossible."""
         if self.logprob is None or self.logprob > SLACK:
             raise failures.not_finite(f"token {self.id}", self.logprob)
         return self.logprob
 
 
 class Reading(Likely, frozen=True):
-    """The same of the token that was drawn; ``top_logprobs`` are the likeliest, best first."""
+    """The token that was drawn; ``top_logprobs`` are the likeliest ones, best first."""
 
     top_logprobs: list[Likely] = []
 
 
 class Timings(msgspec.Struct, frozen=True):
-    """``cache_n``: tokens of the prompt that were there from an earlier request."""
+    """Timings of a request. ``cache_n``: tokens of the prompt that were cached."""
 
     cache_n: _Count = 0
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """Why there is no answer; the numbers are those of a prompt that is too long."""
+    """An error of the server; the numbers are set if a prompt is too long."""
 
     code: int = 500
     message: str = ""
@@ -74,9 +74,9 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One event of a stream, or the whole answer of ``/completion``.
+    """One event of a stream, or the complete answer of ``/completion``.
 
-    ``tokens_predicted`` counts all that were drawn until then, also those that no event has told.
+    ``tokens_predicted`` counts all tokens drawn until then, also those not reported in any event.
     """
 
     tokens: list[_Id] = []
@@ -89,12 +89,15 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def event_of(line: bytes, address: Address) -> Event | None:
-    """The event of a line; None for one that says nothing. Raises the error that it holds."""
+    """Return the event of a line; None for a line without content.
+
+    Raises the error in it.
+    """
     if line.startswith(_SAID_ASIDE):
         return None
     fault = line.startswith(b"error:")  # before 2025, errors had a line of their own
     if not fault and not line.startswith(_DATA):
-        raise failures.nonsense(address, f"{line[:80]!r} is no event")
+        raise failures.nonsense(address, f"{line[:80]!r} is not an event")
     data = line.partition(b":")[2].strip()
     if data == b"[DONE]":
         return None
@@ -107,7 +110,7 @@ def event_of(line: bytes, address: Address) -> Event | None:
 
 
 def told(data: bytes, kind: type[T], address: Address) -> T:
-    """An answer, checked. Raises `core.BackendProcessError` for what is none."""
+    """Return an answer, checked. Raises `core.BackendProcessError` if it is invalid."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -115,7 +118,7 @@ def told(data: bytes, kind: type[T], address: Address) -> T:
 
 
 def refusal_of(status: int, body: bytes, address: Address) -> CoreError:
-    """The error of an answer that is no 200."""
+    """Return the error of an answer with a status other than 200."""
     try:
         fault = msgspec.json.decode(body, type=dict[str, Any])["error"]
         return fault_of(msgspec.convert(fault, Fault), address, status)
@@ -125,23 +128,23 @@ def refusal_of(status: int, body: bytes, address: Address) -> CoreError:
 
 
 def fault_of(fault: Fault, address: Address, status: int = 0) -> CoreError:
-    """The error for a fault: the request's own is a `core.RequestError`."""
+    """Return the error for a fault; an invalid request is a `core.RequestError`."""
     code = status or fault.code
     if fault.type == _TOO_LONG and fault.n_ctx:
         return PromptTooLongError(fault.n_prompt_tokens, fault.n_ctx - 1)
     message = address.quoted(fault.message)[:300]
-    words = f"The server at {address.base} refuses the request ({code}: {message})."
+    words = f"The server at {address.base} refused the request ({code}: {message})."
     if code in _FAULTS:
         return RequestError(words)
-    return ServerError(f"{words} The next call asks it again.", code)
+    return ServerError(f"{words} The next call tries again.", code)
 
 
 def matched(
     tokens: Sequence[int], readings: Sequence[Reading], pieces: Sequence[bytes]
 ) -> list[Reading | None]:
-    """The reading of each token; None where the server left it out.
+    """Return the reading of each token; None if the server omitted it.
 
-    It leaves out a token at which the text ends inside a character.
+    It omits a token at which the text ends inside a character.
     """
     if [each.id for each in readings] == [*tokens]:
         return [*readings]
@@ -155,7 +158,7 @@ def matched(
 
 
 def _whole(pieces: Iterable[bytes]) -> list[bool]:
-    """Whether the text ends with a whole character at each piece."""
+    """Return for each piece whether the text until there ends with a complete character."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     found = []
     for piece in pieces:

@@ -8,8 +8,16 @@ from itertools import islice
 from typing import Unpack
 
 from core import validate
-from core.chat import RenderedPrompt
-from core.clock import RequestClock, never_stop
+from core.kit.chat import RenderedPrompt
+from core.kit.clock import RequestClock, never_stop
+from core.kit.support import (
+    block_sizes,
+    checked_pairs,
+    checked_prompts,
+    checked_stream,
+    checked_text,
+    unicode_error,
+)
 from core.messages import checked_conversation
 from core.options import (
     ClassifyOptions,
@@ -19,14 +27,6 @@ from core.options import (
     TemplateOptions,
 )
 from core.protocols import Capability
-from core.support import (
-    block_sizes,
-    checked_pairs,
-    checked_prompts,
-    checked_stream,
-    checked_text,
-    unicode_error,
-)
 from core.token_ids import TokenIds, token_pairs, token_prompts
 from core.types import ClassifyResult, Conversation, GenerateMetrics, Score, TokenSequence
 from core_remote.counting import followed
@@ -41,7 +41,7 @@ class TokenizingMethods(LlamaModel):
     """`core.Tokenizing`."""
 
     def encode(self, text: str) -> list[int]:
-        """Token ids as the server's model reads this prompt, a leading BOS included."""
+        """Return the ids that the server's model reads for a prompt, a leading BOS included."""
         self.check_usable()
         checked_text("encode", text)
         if error := unicode_error(text):
@@ -51,7 +51,7 @@ class TokenizingMethods(LlamaModel):
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of these ids, special tokens left out."""
+        """Return the text of these ids, without special tokens."""
         self.check_usable()
         return self._tokenizer.decode(ids)
 
@@ -71,7 +71,7 @@ class SubmittingMethods(LlamaModel):
     """`core.Submitting`."""
 
     def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> RemoteStream:
-        """``generate`` that is sent at once; its tokens wait in the stream."""
+        """Send ``generate`` at once; its tokens wait in the stream."""
         request = self.checked(Capability.SUBMITTING, config, {})
         [text] = checked_prompts("submit", [prompt])
         return self.continuing(text, request).begin_now()
@@ -87,7 +87,7 @@ class ClassifyStreamingMethods(LlamaModel):
         /,
         **options: Unpack[ClassifyOptions],
     ) -> Iterator[ClassifyResult]:
-        """``classify``, a block of prompts at a time."""
+        """Yield results of ``classify``, a block of prompts at a time."""
         request = self.checked_classify(Capability.CLASSIFY_STREAMING, config, options)
         return self._blocks(iter(checked_stream("classify_iter", prompts)), request)
 
@@ -117,7 +117,7 @@ class ScoringMethods(LlamaModel):
         /,
         **options: Unpack[RequestOptions],
     ) -> list[Score]:
-        """How likely ``continuations[i]`` is after ``prompts[i]``."""
+        """Return how likely ``continuations[i]`` is after ``prompts[i]``."""
         request = self.checked_request(Capability.SCORING, config, options)
         heads, tails = checked_pairs("score", prompts, continuations)
         reader = Classification(self._server, self._tokenizer, request)
@@ -157,7 +157,7 @@ class TokenPromptsMethods(LlamaModel):
         /,
         **options: Unpack[GenerateOptions],
     ) -> RemoteStream:
-        """``generate`` of token ids."""
+        """Continue a prompt of token ids, token by token, like ``generate``."""
         request = self.checked(Capability.TOKEN_PROMPTS, config, options, "stream_tokens")
         [row] = token_prompts([prompt])
         return self.speaking(partial(self._given, row), request, before=row)
@@ -170,7 +170,7 @@ class TokenPromptsMethods(LlamaModel):
         /,
         **options: Unpack[RequestOptions],
     ) -> list[Score]:
-        """``score`` of token ids."""
+        """Score continuations of token ids, like ``score``."""
         request = self.checked_request(Capability.TOKEN_PROMPTS, config, options, "score_tokens")
         pairs = token_pairs(prompts, continuations)
         reader = Classification(self._server, self._tokenizer, request)

@@ -1,4 +1,4 @@
-"""A model of llama.cpp's own server: its tokens, its chats, its distributions."""
+"""A model of llama.cpp's server: its tokens, chats and distributions."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar, Unpack
 
-from core.chat import RenderedPrompt
-from core.clock import RequestClock
 from core.errors import CoreError
+from core.kit.chat import RenderedPrompt
+from core.kit.clock import RequestClock
+from core.kit.support import (
+    checked_prompts,
+    text_error,
+    unicode_error,
+)
 from core.messages import checked_conversation
 from core.options import (
     ChatOptions,
@@ -18,11 +23,6 @@ from core.options import (
     GenerateOptions,
 )
 from core.protocols import Capability
-from core.support import (
-    checked_prompts,
-    text_error,
-    unicode_error,
-)
 from core.types import (
     BatchResult,
     ClassifyResult,
@@ -48,7 +48,7 @@ T = TypeVar("T")
 class LlamaModel(RemoteModel):
     """The operations; the optional protocols are in `core_remote.llama_cpp.methods`.
 
-    ``slots``: requests that the server works on at once.
+    ``slots``: requests that the server runs concurrently.
     """
 
     def __init__(
@@ -122,26 +122,26 @@ class LlamaModel(RemoteModel):
     def classified(
         self, texts: Sequence[str], config: GenerateConfig, clock: RequestClock
     ) -> tuple[list[ClassifyResult], GenerateMetrics]:
-        """A call of ``classify`` with sound options, and what it cost."""
+        """Return the results of ``classify`` with valid options, and the metrics."""
         reader = Classification(self._server, self._tokenizer, config)
         works = [partial(reader.result, text) for text in texts]
         return self.read(works, reader, clock, ClassifyResult)
 
     async def prepared(self, text: str) -> list[int]:
-        """The ids of a prompt. Raises what is wrong with it."""
+        """Return the ids of a prompt. Raises its error."""
         if error := text_error(text):
             raise error
         return await self._tokenizer.prompt(text)
 
     async def rendered(self, turns: Sequence[Message]) -> RenderedPrompt:
-        """The prompt of a conversation. Raises what is wrong with it."""
+        """Return the prompt of a conversation. Raises its error."""
         for text in (text for turn in turns for text in (turn.content, turn.name or "")):
             if error := unicode_error(text, "message"):
                 raise error
         return await self._tokenizer.render_chat(turns)
 
     def continuing(self, text: str, config: GenerateConfig) -> RemoteStream:
-        """A stream behind a prompt, which has not begun."""
+        """Return a stream that continues a prompt, not begun yet."""
         return self.speaking(partial(self.prepared, text), config)
 
     def speaking(
@@ -151,7 +151,10 @@ class LlamaModel(RemoteModel):
         record: Callable[[GenerateMetrics], None] | None = None,
         before: Sequence[int] = (),
     ) -> RemoteStream:
-        """The same behind ids; ``before`` are those in whose last character a text may go on."""
+        """Return the same for ids.
+
+        ``before`` are the ids whose last character the text may continue.
+        """
         tokenizer = self._tokenizer
         speaking = Speaking(self._server, tokenizer.vocabulary, tokenizer.limit, config)
         detokenizer = tokenizer.detokenizer(before)
@@ -162,7 +165,7 @@ class LlamaModel(RemoteModel):
     def together(
         self, rows: Sequence[tuple[Prepare, GenerateConfig]], config: GenerateConfig
     ) -> list[BatchResult]:
-        """The results of several prompts, each with its options, and what they cost together."""
+        """Return the results of several prompts, each with its options, and their total metrics."""
         clock, costs = RequestClock(config), list[GenerateMetrics]()
         streams = [self.speaking(*row, costs.append).begin_now() for row in rows]
         results, cost = read_all(streams, costs, clock)
@@ -172,7 +175,7 @@ class LlamaModel(RemoteModel):
     def scored(
         self, works: Sequence[Work[Score]], reader: Classification, config: GenerateConfig
     ) -> list[Score]:
-        """The scores of pairs."""
+        """Return the scores of pairs."""
         scores, cost = self.read(works, reader, RequestClock(config), Score)
         self.record(cost)
         return scores
@@ -184,7 +187,10 @@ class LlamaModel(RemoteModel):
         clock: RequestClock,
         failed: Callable[..., T],
     ) -> tuple[list[T], GenerateMetrics]:
-        """The results of rows that are read; ``failed(error=...)`` is that of one that was not."""
+        """Return the results of rows.
+
+        ``failed(error=...)`` makes the result of a row that failed.
+        """
 
         def check() -> None:
             clock.check()
@@ -203,7 +209,7 @@ class LlamaModel(RemoteModel):
 
 
 def of_sample(config: GenerateConfig, sample: int) -> GenerateConfig:
-    """Sample 0 draws what ``generate`` with this seed draws; the others have seeds of their own."""
+    """Sample 0 draws what ``generate`` with this seed draws; the others have separate seeds."""
     if config.seed is None or sample == 0:
         return config
     return replace(config, seed=(config.seed + sample * _STRIDE) % 2**64)

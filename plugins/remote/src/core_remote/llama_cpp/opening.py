@@ -1,8 +1,8 @@
-"""llama.cpp's own server is known by ``/props``, and what its probe shows its model offers.
+"""Opening of a model of llama.cpp's server: recognised by ``/props``, then probed.
 
-Each question of the probe has a token or two, but for one: all tokens of the vocabulary, with
-their bytes, some hundred bytes each. A server that is older than what is asked here, or stands in
-front of others (its router), is one of OpenAI's wire to us.
+Each request of the probe has a token or two, except for one: all tokens of the vocabulary, with
+their bytes, about a hundred bytes each. An older server without these features, or a llama.cpp
+router, is used through OpenAI's API.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from core.clock import never_stop
 from core.errors import CoreError, RequestError
+from core.kit.clock import never_stop
 from core.options import GenerateConfig
 from core.protocols import Capability
 from core.types import Choice, Message, ModelInfo
@@ -48,7 +48,7 @@ class _Defaults(msgspec.Struct):
 
 
 class Properties(msgspec.Struct):
-    """What ``GET /props`` tells; ``n_ctx`` is the context of one slot, in tokens."""
+    """The answer to ``GET /props``; ``n_ctx`` is the context of one slot, in tokens."""
 
     default_generation_settings: _Defaults
     total_slots: int
@@ -60,9 +60,9 @@ class Properties(msgspec.Struct):
 
 
 def describe(connection: Connection) -> Properties | None:
-    """Return what the server says of itself; None of one that is not llama.cpp's.
+    """Return the server's properties; None if it is not llama.cpp's.
 
-    Raises `core.BackendProcessError` for sizes that cannot be.
+    Raises `core.BackendProcessError` for impossible sizes.
     """
     status, body = connection.get("/props", never_stop)
     if status != 200:
@@ -81,7 +81,7 @@ def describe(connection: Connection) -> Properties | None:
 def open_model(
     backend: str, connection: Connection, told: Properties, choices: tuple[Choice, ...]
 ) -> LlamaModel | None:
-    """The model; None where the server does not answer as it is asked here.
+    """Return the model; None if the server lacks a feature that this API needs.
 
     Raises `ModelNotFoundError`, `core.BackendProcessError`.
     """
@@ -111,8 +111,8 @@ def open_model(
         offered.add(Capability.SEED)
     own = (
         *choices,
-        Choice("wire", "llama.cpp", f"the server is llama.cpp's own {told.build_info}".strip()),
-        Choice("parallel_slots", str(slots), "the server has so many"),
+        Choice("wire", "llama.cpp", f"the server is llama.cpp {told.build_info}".strip()),
+        Choice("parallel_slots", str(slots), "the server's number of slots"),
     )
     facts = Facts(_info(told, listed, known, limit), frozenset(offered), frozenset(), own)
     kind = _class_for(frozenset(offered & METHODS.keys()))
@@ -120,15 +120,15 @@ def open_model(
 
 
 async def _try(server: Server, known: Vocabulary) -> None:
-    """Whether the server says exactly the tokens that it is made to say."""
+    """Check that the server generates exactly the tokens that it is forced to."""
     prompt = [*known.lead.bos, known.letter]
     await Readings(server, known).along(prompt, [known.letter, known.letter])
 
 
 def _renders(connection: Connection, tokenizer: Tokenizer) -> bool:
-    """Whether the model has a chat template whose marks it knows.
+    """Return whether the model has a chat template with markers that are special tokens.
 
-    For a model without one, the server writes ChatML's, which other models read as plain text.
+    For a model without one, the server uses ChatML's, which other models read as plain text.
     """
 
     async def rendered() -> bool:
@@ -144,7 +144,7 @@ def _renders(connection: Connection, tokenizer: Tokenizer) -> bool:
 
 
 def _has_seeds(connection: Connection, server: Server, known: Vocabulary, limit: int) -> bool:
-    """Whether one seed draws the same twice, and another something else."""
+    """Return whether a seed draws the same twice, and another seed something else."""
     prompt, config = [*known.lead.bos, known.letter], GenerateConfig(temperature=1.0)
 
     async def drawn() -> list[list[int]]:
@@ -166,7 +166,7 @@ def _has_seeds(connection: Connection, server: Server, known: Vocabulary, limit:
 def _info(
     told: Properties, listed: list[dict[str, Any]], known: Vocabulary, limit: int
 ) -> ModelInfo:
-    """The facts; what no route tells is the least that there can be."""
+    """Return the facts; unreported values are the smallest possible ones."""
     meta = listed[0].get("meta") if listed else None
     meta = meta if isinstance(meta, dict) else {}
     bits = _BITS.match(told.model_ftype)

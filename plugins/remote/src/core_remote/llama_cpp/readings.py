@@ -1,7 +1,7 @@
-"""How likely given tokens are behind a prompt, over the whole vocabulary: read, never estimated.
+"""Exact log-probabilities of given tokens after a prompt, over the entire vocabulary.
 
-The server tells the log-probability of the token that it drew, whatever it was made to draw. So it
-is made to draw the wanted ones, one after the other, in one request.
+The server reports the log-probability of each token that it draws, even a forced one. So a grammar
+forces it to draw the requested tokens, one after the other, in one request.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from core_remote.llama_cpp.server import Server
 from core_remote.llama_cpp.speech import forced
 from core_remote.llama_cpp.vocabulary import ALL, Vocabulary
 
-_AT_ONCE = 64  # tokens of one request: a rule of a grammar is no place for thousands
+_AT_ONCE = 64  # tokens of one request: a grammar rule should not have thousands
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A token's log-probability; ``best``: no other was likelier."""
+    """A token's log-probability; ``best``: no other token was likelier."""
 
     logprob: float
     best: bool
 
 
 class Readings:
-    """Reads log-probabilities off one model."""
+    """Reader of log-probabilities from one model."""
 
     def __init__(self, server: Server, vocabulary: Vocabulary) -> None:
         self._server, self._vocabulary = server, vocabulary
 
     async def along(self, prompt: Sequence[int], path: Sequence[int]) -> list[Known]:
-        """Each token of the path, behind the prompt and what stands before it there.
+        """Return the log-probability of each token of the path, after all before it.
 
-        Raises `core.RequestError` where one is less likely than the server can tell.
+        Raises `core.RequestError` if one is less likely than the server can report.
         """
         found: list[Known] = []
         for run in self._runs(path):
@@ -45,7 +45,7 @@ class Readings:
         return found
 
     async def one(self, prompt: Sequence[int], token: int) -> Known:
-        """One token, whatever it is: the server tells all tokens that could be drawn there."""
+        """Return that of any one token: the server lists all tokens that could be drawn there."""
         body = forced(prompt, [self._vocabulary.letter], probabilities=ALL)
         answer = await self._server.complete(body)
         if not answer.completion_probabilities:
@@ -62,13 +62,13 @@ class Readings:
         answer = await self._server.complete(forced(prompt, run))
         readings = answer.completion_probabilities
         if [each.id for each in readings] != [*run]:
-            said = [each.id for each in readings[:8]]
-            told = f"log-probabilities of {said}, made to say {[*run[:8]]}"
-            raise failures.nonsense(self._server.address, told)
+            drawn = [each.id for each in readings[:8]]
+            message = f"log-probabilities of the tokens {drawn}, forced to draw {[*run[:8]]}"
+            raise failures.nonsense(self._server.address, message)
         return [known(each, each.top_logprobs) for each in readings]
 
     def _runs(self, path: Sequence[int]) -> Iterator[Sequence[int]]:
-        """The path in parts that one request can hold: plain tokens, or one that is not."""
+        """Yield the path in parts of one request each: plain tokens, or a single other one."""
         start = 0
         for end in range(1, len(path) + 1):
             whole = self._is_plain(path[start]) and end < len(path) and self._is_plain(path[end])
@@ -77,7 +77,7 @@ class Readings:
                 start = end
 
     def _is_plain(self, token: int) -> bool:
-        """Whether a grammar allows it: no special token, nor a part of a character."""
+        """Return whether a grammar can force a token: not special, nor part of a character."""
         piece = self._vocabulary.pieces[token]
         if not piece or b"\0" in piece:
             return False
@@ -89,15 +89,15 @@ class Readings:
 
 
 def known(token: Likely, listed: Sequence[Likely]) -> Known:
-    """What is told of a token, where ``listed`` begins with the best one.
+    """Return a token's log-probability; ``listed`` begins with the best token.
 
     Raises `core.RequestError` for one below `LEAST`, and for one that is not a number.
     """
     logprob = token.value()
     if logprob < LEAST:
         raise RequestError(
-            f"The server tells no log-probability below {LEAST:g} exactly, and token {token.id} "
-            "is less likely here. Load the model itself (backend 'llama_cpp') to read it."
+            f"The log-probability of token {token.id} is below {LEAST:g}, the lowest that the "
+            "server reports exactly. Load the model itself (backend 'llama_cpp') to read it."
         )
     best = not listed or token.id == listed[0].id
     return Known(logprob, best)

@@ -1,4 +1,4 @@
-"""Many rows at once: each is work of its own, and what goes wrong with one is its error."""
+"""Many rows at once: each is separate work with its own error."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from core.clock import STOPPED, Check
 from core.errors import CoreError, RequestError
+from core.kit.clock import STOPPED, Check
 from core_remote.connection import Connection
 
 T = TypeVar("T")
@@ -17,9 +17,9 @@ Work = Callable[[], Coroutine[Any, Any, T]]
 def gathered(
     connection: Connection, works: Sequence[Work[T]], at_once: int, check: Check
 ) -> list[T | CoreError]:
-    """What each row comes to, or its error; of rows that were stopped, what stopped them.
+    """Return the result of each row, or its error; a stopped row has the error that stopped it.
 
-    Raises what a server did to all of them.
+    Raises an error that concerns all of them.
     """
     found: list[T | CoreError | None] = [None] * len(works)
     try:

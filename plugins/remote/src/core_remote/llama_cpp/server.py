@@ -1,6 +1,6 @@
 """The routes of llama.cpp's server, for work that runs on the connection's thread.
 
-A ``/completion`` has to have a turn; what needs no model waits for none.
+A ``/completion`` waits for its turn; routes that do not use the model do not wait.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Prompt(msgspec.Struct):
 
 
 class Server:
-    """One server. Every method raises `core.RequestError`, or `core.BackendProcessError`."""
+    """A server. Every method raises `core.RequestError`, or `core.BackendProcessError`."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -42,26 +42,26 @@ class Server:
         self._few = asyncio.Semaphore(_AT_ONCE)
 
     async def tokenize(self, content: str | Sequence[str | int], *, add_special: bool) -> list[int]:
-        """The ids of a text in which nothing is special, or of texts with ids between them."""
+        """Return the ids of a literal text, or of literal texts with ids between them."""
         body = {"content": content, "add_special": add_special, "parse_special": False}
         return (await self._short("/tokenize", body, _Ids)).tokens
 
     async def detokenize(self, tokens: Sequence[int]) -> str:
-        """The text of ids, that of special ones included."""
+        """Return the text of ids, special tokens included."""
         return (await self._short("/detokenize", {"tokens": list(tokens)}, _Content)).content
 
     async def apply_template(self, turns: Sequence[Mapping[str, str]]) -> str:
-        """The prompt that the model's template makes of a conversation."""
+        """Return a conversation rendered with the model's chat template."""
         return (await self._short("/apply-template", {"messages": list(turns)}, _Prompt)).prompt
 
     async def complete(self, body: Mapping[str, Any]) -> Event:
-        """The whole answer of a completion."""
+        """Return the complete answer of a completion."""
         async with self.connection.turn():
             return await self._post(COMPLETION, body, Event)
 
     @asynccontextmanager
     async def stream(self, body: Mapping[str, Any]) -> AsyncIterator[AsyncIterator[Event]]:
-        """The events of a completion; who leaves early has the server stop it."""
+        """Yield the events of a completion; closing the generator early stops the server."""
         connection = self.connection
         async with (
             connection.turn(),

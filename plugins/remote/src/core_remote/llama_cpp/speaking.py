@@ -1,8 +1,8 @@
-"""One generation: a stream of the server's, and shorter requests where it would lose a token.
+"""One generation: a stream of the server, and short requests where the stream omits a token.
 
-A stream tells no token at which the text ends inside a character, only that it was drawn. There it
-is left, and the generation goes on in requests of a few tokens that tell all of them, with seeds
-that follow from the first one: the same seed gives the same tokens.
+A stream omits a token at which the text ends inside a character; it only counts it. There the
+stream is closed, and the generation continues in requests of a few tokens that report all of them,
+with seeds derived from the first one: the same seed gives the same tokens.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TOGETHER = 8  # tokens of one request, where a stream would not tell them
 
 
 class Line(msgspec.Struct, frozen=True):
-    """What a generation says: a token, how long its prompt is, or why it has ended."""
+    """A line of a generation: a token, the prompt's length, or the reason of the end."""
 
     token: int | None = None
     logprob: float | None = None
@@ -38,7 +38,7 @@ class Line(msgspec.Struct, frozen=True):
 class Speaking:
     """One prompt's generation, for work that runs on the connection's thread.
 
-    ``limit``: the tokens that a prompt may have; the last one that is drawn needs no place.
+    ``limit``: tokens that a prompt may have; the last drawn token needs no cell.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class Speaking:
         self._step = self._most = 0
 
     async def run(self, ids: Sequence[int], put: Put) -> None:
-        """Continue a prompt. Raises `core.RequestError` for one that cannot be."""
+        """Continue a prompt. Raises `core.RequestError` if it is invalid."""
         if not ids:
-            raise EmptyPromptError("The prompt has no token. Give it at least one character.")
+            raise EmptyPromptError("The prompt has no tokens.")
         if len(ids) > self._limit:
             raise PromptTooLongError(len(ids), self._limit)
         self._ids = list(ids)
@@ -67,7 +67,7 @@ class Speaking:
         _say(put, Line(reason=reason))
 
     async def _stream(self, put: Put) -> FinishReason | None:
-        """As far as the server tells each token; None where it did not, and there are more."""
+        """Stream as far as the server reports each token; None if it omitted one and continues."""
         last: Event | None = None
         body = self._body(self._most, stream=True)
         async with self._server.stream(body) as events:
@@ -79,7 +79,7 @@ class Speaking:
                 self._vocabulary.known(event.tokens, self._server)
                 if self._step + (last is not None) >= self._most:
                     raise failures.nonsense(
-                        self._server.address, f"more than the {self._most} tokens asked for"
+                        self._server.address, f"more than the {self._most} tokens requested"
                     )
                 if last is not None:
                     self._tell_event(last, put)
@@ -93,7 +93,7 @@ class Speaking:
         raise failures.died(self._server.address)
 
     def _ended(self, event: Event, last: Event | None, put: Put) -> FinishReason | None:
-        """The stream's last event has come; ``last``: a token that may be the end itself."""
+        """Process the stream's last event; ``last``: a token that may itself be the end."""
         _say(put, Line(prompt_tokens=len(self._ids) - self._step, cached_tokens=_cached(event)))
         over = event.stop_type == "eos" and event.tokens_predicted == self._step + 1
         if last is not None and not over:
@@ -103,7 +103,7 @@ class Speaking:
         return "length" if self._step >= self._most else None
 
     async def _some(self, put: Put) -> FinishReason | None:
-        """A few tokens more; the reason where that was all."""
+        """Generate a few more tokens; return the reason if the generation has ended."""
         before = list(self._ids)
         answer = await self._server.complete(self._body(min(_TOGETHER, self._most - self._step)))
         tokens = answer.tokens
@@ -111,9 +111,11 @@ class Speaking:
         if answer.stop_type == "eos":
             tokens = tokens[:-1]
         elif not tokens:
-            raise failures.nonsense(self._server.address, "no tokens, and no end")
+            raise failures.nonsense(self._server.address, "neither tokens nor an end")
         if len(tokens) > self._most - self._step:
-            raise failures.nonsense(self._server.address, f"{len(tokens)} tokens, asked for fewer")
+            raise failures.nonsense(
+                self._server.address, f"{len(tokens)} tokens, more than requested"
+            )
         logprobs = self._logprobs(before, tokens, answer)
         for token in tokens:
             logprob = await anext(logprobs)
@@ -125,7 +127,7 @@ class Speaking:
     async def _logprobs(
         self, before: Sequence[int], tokens: Sequence[int], answer: Event
     ) -> AsyncIterator[float | None]:
-        """The log-probability of each token, where they were asked for."""
+        """Yield the log-probability of each token, None if not requested."""
         pieces = [self._vocabulary.pieces[token] for token in tokens]
         told = answer.completion_probabilities[: len(tokens)]
         readings = matched(tokens, told, pieces)

@@ -1,7 +1,7 @@
-"""What llama.cpp's server is asked: the bodies of ``/completion``.
+"""Bodies of requests to ``/completion`` of llama.cpp's server.
 
-The server has defaults of its own, so that each option is sent, and the order of its samplers is
-the contract's: repeat penalty, typical_p, top_p, min_p, top_k, temperature.
+The server's defaults differ, so every option is sent, and the samplers are in the contract's order:
+repeat penalty, typical_p, top_p, min_p, top_k, temperature.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from core.options import GenerateConfig
 
 COMPLETION = "/completion"
 SEEDS = 2**32 - 1
-"""There are so many: the server takes the last one of 32 bits for none at all."""
+"""The number of seeds: the server treats the last 32-bit value as no seed."""
 
 _ORDER = ["penalties", "typ_p", "top_p", "min_p", "top_k", "temperature"]
 _COLDEST = 1e-6  # is greedy within the rounding of float32, in which the server divides by it
@@ -51,9 +51,10 @@ def completion(
     context: int,
     stream: bool = False,
 ) -> dict[str, Any]:
-    """Continue token ids by ``tokens`` at most; ``probabilities``: so many of the likeliest told.
+    """Return the body that continues token ids by at most ``tokens`` tokens.
 
-    ``stop`` and ``stop_tokens`` are not sent: they are looked for here.
+    ``probabilities``: number of likeliest tokens to report. ``stop`` and ``stop_tokens`` are not
+    sent: this side looks for them.
     """
     greedy = config.temperature < _COLDEST
     return _NEUTRAL | {
@@ -73,10 +74,10 @@ def completion(
 
 
 def forced(prompt: Sequence[int], path: Sequence[int], *, probabilities: int = 1) -> dict[str, Any]:
-    """Have the server go on with these very tokens, and say how likely each of them was.
+    """Return the body that forces the next tokens, and requests their log-probabilities.
 
-    A grammar allows no other (``<[id]>`` in grammars/README.md); what it does to the draw is not
-    in the log-probabilities, which are those before sampling.
+    A grammar allows no others (``<[id]>`` in grammars/README.md); it does not change the
+    log-probabilities, which are taken before sampling.
     """
     plain = GenerateConfig()
     body = completion(
@@ -87,14 +88,14 @@ def forced(prompt: Sequence[int], path: Sequence[int], *, probabilities: int = 1
 
 
 def own_seed(config: GenerateConfig) -> int:
-    """The seed that was asked for, or any: of a greedy request always the same."""
+    """Return the requested seed, or a random one; for a greedy request always the same."""
     if config.seed is not None:
         return config.seed
     return 0 if config.temperature < _COLDEST else randbelow(SEEDS)
 
 
 def seed_of(seed: int, step: int) -> int:
-    """The seed with which a generation goes on, in another request, behind ``step`` tokens."""
+    """Return the seed that continues a generation in another request after ``step`` tokens."""
     if step == 0:
         return seed % SEEDS
     digest = blake2b(f"{seed}:{step}".encode(), digest_size=8).digest()

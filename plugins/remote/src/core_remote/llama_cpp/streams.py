@@ -1,4 +1,4 @@
-"""A generation of llama.cpp's server as a wire, for `core_remote.stream.RemoteStream`."""
+"""A generation of llama.cpp's server as a `core_remote.stream.Wire`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from core.clock import RequestClock
 from core.errors import GenerationCancelled
+from core.kit.clock import RequestClock
+from core.kit.text_stream import StreamDetokenizer, TokenAssembler
 from core.options import CancelToken, GenerateConfig
-from core.text_stream import StreamDetokenizer, TokenAssembler
 from core.types import FinishReason, GenerateMetrics, Token
 from core_remote import failures
 from core_remote.connection import Connection, Put
@@ -19,13 +19,13 @@ from core_remote.exchange import Exchange
 from core_remote.llama_cpp.speaking import Line, Speaking
 
 Prepare = Callable[[], Awaitable[list[int]]]
-"""The ids of the prompt. Raises what is wrong with it."""
+"""The ids of the prompt. Raises its error."""
 
 _decoder = msgspec.json.Decoder(Line)
 
 
 class TokenWire:
-    """One request. Stop strings and stop tokens are looked for here, with core's own rules."""
+    """One request. Stop strings and stop tokens are found on this side, by core's rules."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class TokenWire:
         self.over = False
 
     def begin(self, clock: RequestClock) -> Exchange:
-        """Send it. What is wrong with the prompt is the answer."""
+        """Send the request. An error of the prompt is its answer."""
         self._clock = clock
-        return self._connection.carry_out(self._work)
+        return self._connection.carry_out(lambda exchange: self._work(exchange.put))
 
     def _work(self, put: Put) -> Coroutine[Any, Any, None]:
         async def work() -> None:
@@ -57,7 +57,7 @@ class TokenWire:
         return work()
 
     def feed(self, line: bytes | None) -> list[Token]:
-        """The tokens that a line settles. Raises where the answer ended without an end."""
+        """Return the tokens that a line completes. Raises if the answer stops without an end."""
         if line is None:
             raise failures.died(self._connection.address)
         told = _decoder.decode(line)
@@ -71,7 +71,7 @@ class TokenWire:
         return [] if told.token is None else self._token(told.token, told.logprob)
 
     def watch(self, exchange: Exchange, cancel: CancelToken) -> None:
-        """Leave the server once the cancel is set."""
+        """Close the connection once the cancel is set."""
 
         def look() -> bool:
             over = cancel.is_set()
@@ -84,16 +84,16 @@ class TokenWire:
         self._connection.watch(exchange, look)
 
     def stop(self) -> bool:
-        """There is no way to stop but to leave."""
+        """Close the connection, the only way to stop the server."""
         return False
 
     def metrics(self, clock: RequestClock, given: int) -> GenerateMetrics:
-        """What was seen from here, and what the server says of the prompt."""
+        """Return the metrics as measured here, and the server's of the prompt."""
         prompt, cached = self._prompt_tokens, self._cached_tokens
         return seen(clock, self._first, prompt=prompt, cached=cached, generated=given)
 
     def check_usable(self) -> None:
-        """Raise `core.ModelClosedError` where nothing can be asked any more."""
+        """Raise `core.ModelClosedError` if the connection is closed."""
         self._connection.check_usable()
 
     def _token(self, token: int, logprob: float | None) -> list[Token]:

@@ -1,4 +1,4 @@
-"""Prompts as token ids, by the server's tokenizer, and ids as texts."""
+"""Prompts as token ids, by the server's tokenizer, and ids as text."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from core import validate
-from core.chat import RenderedPrompt, continued, refuse_names, render
 from core.errors import ChatTemplateError, CoreError, PromptTooLongError, RequestError
-from core.text_stream import StreamDetokenizer
+from core.kit.chat import RenderedPrompt, continued, refuse_names, render
+from core.kit.text_stream import StreamDetokenizer
 from core.types import Message
 from core_remote.failures import ServerError
 from core_remote.llama_cpp.server import Server
@@ -19,10 +19,10 @@ _ASKED, _SAID = "Hello", "Good morning"
 
 
 class Tokenizer:
-    """A model's texts and ids. ``limit``: the tokens that a prompt may have.
+    """A model's tokenizer. ``limit``: tokens that a prompt may have.
 
-    ``bos_text``: what a chat begins with where the model asks for a BOS. The server puts the id
-    there itself, whether or not the template writes one, and leaves it out of what it renders.
+    ``bos_text``: the beginning of a chat if the model requires a BOS. The server prepends the id
+    itself, whether or not the template writes one, and omits it from rendered prompts.
     """
 
     def __init__(self, server: Server, vocabulary: Vocabulary, limit: int, bos_text: str) -> None:
@@ -31,10 +31,10 @@ class Tokenizer:
         self._prefills: bool | None = None
 
     async def encode(self, text: str) -> list[int]:
-        """The ids of a prompt, with the BOS that the model asks for.
+        """Return the ids of a prompt, with the BOS that the model requires.
 
-        In a `core.RenderedPrompt`, special tokens count where its template wrote them, and no BOS
-        is added to the template's own.
+        In a `core.RenderedPrompt`, the special tokens of its template count, and no second BOS is
+        added.
         """
         if not isinstance(text, RenderedPrompt):
             if not text:
@@ -44,52 +44,53 @@ class Tokenizer:
         return await self._server.tokenize(parts, add_special=False) if parts else []
 
     async def encode_continued(self, prompt: str, texts: Sequence[str]) -> list[list[int]]:
-        """``encode(prompt + text)`` for each text."""
+        """Return ``encode(prompt + text)`` for each text."""
         whole = continued(prompt, texts, tuple(self.vocabulary.special))
         return await asyncio.gather(*map(self.encode, whole))
 
     async def encode_alone(self, text: str) -> list[int]:
-        """The ids of a text without a BOS."""
+        """Return the ids of a text without a BOS."""
         return await self._server.tokenize(text, add_special=False)
 
     async def prompt(self, text: str) -> list[int]:
-        """`encode`. Raises `PromptTooLongError`."""
+        """Return the same as `encode`. Raises `PromptTooLongError`."""
         return self.fitting(await self.encode(text))
 
     def fitting(self, ids: Sequence[int]) -> list[int]:
-        """The ids. Raises `PromptTooLongError`, and for an id that is none of the model's."""
+        """Return the ids. Raises `PromptTooLongError`, and for an id outside the vocabulary."""
         if len(ids) > self.limit:
             raise PromptTooLongError(len(ids), self.limit)
         wrong = next((id for id in ids if not 0 <= id < self.vocabulary.size), None)
         if wrong is not None:
             size = self.vocabulary.size
-            raise RequestError(f"{wrong} is no token id: the model has {size} tokens.")
+            raise RequestError(f"Unknown token id {wrong}: the model has {size} tokens.")
         return list(ids)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of these ids, special tokens left out, unknown ids too."""
+        """Return the text of these ids, without special tokens and unknown ids."""
         stream = self.detokenizer()
         texts = [stream.add(token_id) for token_id in validate.integers("ids", ids, 0)]
         return "".join(texts) + stream.finish()
 
     def text(self, token_id: int) -> str:
-        """The text of one token by itself."""
+        """Return the text of one token by itself."""
         return self.vocabulary.pieces[token_id].decode(errors="replace")
 
     def detokenizer(self, prompt: Sequence[int] = ()) -> StreamDetokenizer:
-        """The text of tokens that continue a prompt, as they come."""
+        """Return an incremental detokenizer for tokens that continue a prompt."""
         return StreamDetokenizer(self.vocabulary.bytes_of, prompt)
 
     async def render_chat(self, turns: Sequence[Message]) -> RenderedPrompt:
-        """The prompt that asks for the assistant's next turn.
+        """Return the prompt for the assistant's next turn.
 
-        A message spells no special token. Raises `core.ChatTemplateError`, also where the server
-        would have the assistant go on with its own last words.
+        Special tokens in messages are literal text. Raises `core.ChatTemplateError`, also if the
+        server would continue the assistant's last message.
         """
         if turns[-1].role == "assistant" and await self._goes_on():
             raise ChatTemplateError(
-                "The server would go on with the assistant's last message instead of answering it. "
-                "Start it with --no-prefill-assistant, or end the conversation with another turn."
+                "The conversation ends with an assistant message, which this server would continue "
+                "instead of answering. Start the server with --no-prefill-assistant, or end with "
+                "another role."
             )
         safe: list[Message] = []
 
@@ -109,7 +110,7 @@ class Tokenizer:
         return RenderedPrompt(self._bos_text + prompt, marker)
 
     async def _applied(self, turns: Sequence[Message]) -> str:
-        """The prompt that the server makes of messages. Raises `core.ChatTemplateError`."""
+        """Return the messages rendered by the server. Raises `core.ChatTemplateError`."""
         try:
             return await self._server.apply_template([turn.to_dict() for turn in turns])
         except RequestError as error:
@@ -118,7 +119,7 @@ class Tokenizer:
             raise _of_template(error) from None
 
     async def _goes_on(self) -> bool:
-        """Whether the server leaves the assistant's last message open."""
+        """Return whether the server leaves the assistant's last message open."""
         if self._prefills is None:
             turns = [("user", _ASKED), ("assistant", _SAID)]
             said = [{"role": role, "content": content} for role, content in turns]
@@ -127,7 +128,7 @@ class Tokenizer:
         return self._prefills
 
     def _parts(self, prompt: RenderedPrompt) -> list[str | int]:
-        """Plain texts, with the ids of what is special between them."""
+        """Return literal texts, with the ids of special tokens between them."""
         marks = self.vocabulary.marks
         parts = marks.split(prompt.marked) if marks else [prompt.marked]
         found: list[str | int] = []
@@ -141,5 +142,5 @@ class Tokenizer:
 
 
 def _of_template(error: ServerError) -> CoreError:
-    """A template that fails is a fault of the server's, by its own words (500)."""
+    """Return the error of a template that fails, which the server reports with status 500."""
     return ChatTemplateError(str(error)) if error.status == 500 else error

@@ -1,7 +1,7 @@
-"""The tokens of a server's model, all of them, read once: what bytes each id stands for.
+"""The vocabulary of a server's model, read once: the bytes of each token id.
 
-No route lists them. But a server tells as many of the likeliest tokens as it is asked for, each
-with its bytes: asked for all, it lists its vocabulary, and a special token has no bytes in it.
+No route lists it. But a server reports as many of the likeliest tokens as requested, each with its
+bytes: a request for all of them lists the vocabulary, in which special tokens have no bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from core_remote.llama_cpp.server import Server
 from core_remote.llama_cpp.speech import forced
 
 ALL = 2**31 - 1
-"""As many tokens as there are."""
+"""The number to request all tokens with."""
 
 _TEXT = "a"
 _BETWEEN = "\n"
@@ -25,7 +25,7 @@ _BETWEEN = "\n"
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """What stands before a text: ``bos``, or nothing; and whether a space is put before it."""
+    """The start of a tokenised text: ``bos`` ids, if any, and whether a space is prepended."""
 
     bos: tuple[int, ...]
     spaced: bool
@@ -33,9 +33,9 @@ class Lead:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """``pieces[id]`` are the UTF-8 bytes of a token, none of a special one.
+    """A vocabulary. ``pieces[id]`` are the UTF-8 bytes of a token, empty for a special one.
 
-    ``special`` has those by their texts; ``letter`` is a token that is one whole character.
+    ``special`` maps texts of special tokens to ids; ``letter`` is a token of one character.
     """
 
     pieces: Sequence[bytes]
@@ -50,7 +50,7 @@ class Vocabulary:
 
     @cached_property
     def marks(self) -> re.Pattern[str] | None:
-        """Finds special tokens in a text, the longest first."""
+        """The expression that finds special tokens in a text, the longest first."""
         texts = sorted(filter(None, self.special), key=len, reverse=True)
         return re.compile(f"({'|'.join(map(re.escape, texts))})") if texts else None
 
@@ -60,16 +60,16 @@ class Vocabulary:
         return {id: text for text, id in self.special.items()}
 
     def known(self, ids: Sequence[int], server: Server) -> None:
-        """Raise `core.BackendProcessError` for an id that is not one of these tokens."""
+        """Raise `core.BackendProcessError` for an id outside the vocabulary."""
         odd = next((id for id in ids if not 0 <= id < self.size), None)
         if odd is not None:
             told = f"the token id {odd}, of a vocabulary of {self.size}"
             raise failures.nonsense(server.address, told)
 
     def bytes_of(self, token_id: int, first: bool) -> bytes | None:
-        """A token's bytes, as `core.text_stream.TokenBytes`; None where there are none.
+        """Return a token's bytes, as `core.kit.text_stream.TokenBytes`; None for a special token.
 
-        With ``first``, they come without the space that the tokenizer put before the text.
+        With ``first``, they come without the space that the tokenizer prepended to the text.
         """
         data = self.pieces[token_id] if 0 <= token_id < self.size else b""
         if not data:
@@ -78,7 +78,7 @@ class Vocabulary:
 
 
 async def read(server: Server) -> Vocabulary:
-    """Ask for it. Raises `core.BackendProcessError` where the server does not tell all tokens."""
+    """Return the vocabulary. Raises `core.BackendProcessError` if the server omits tokens."""
     plain = await server.tokenize(_TEXT, add_special=False)
     begun = await server.tokenize(_TEXT, add_special=True)
     bos = tuple(begun[: begun.index(plain[0])]) if plain and plain[0] in begun else ()
@@ -87,7 +87,7 @@ async def read(server: Server) -> Vocabulary:
     listed = readings[0].top_logprobs if readings else []
 
     pieces = _in_order(server, listed)
-    if not plain or max(*begun, *plain) >= len(pieces):
+    if not plain or max([*begun, *plain]) >= len(pieces):
         told = f"the ids {[*begun, *plain]} of {_TEXT!r}, of {len(pieces)} tokens"
         raise failures.nonsense(server.address, told)
     hidden = [id for id, piece in enumerate(pieces) if not piece]
@@ -99,12 +99,12 @@ async def read(server: Server) -> Vocabulary:
 def _in_order(server: Server, listed: Sequence[Likely]) -> list[bytes]:
     found = {each.id: bytes(each.bytes) for each in listed}
     if not found or sorted(found) != list(range(len(found))):
-        raise failures.nonsense(server.address, f"{len(listed)} tokens, asked for all that it has")
+        raise failures.nonsense(server.address, f"{len(listed)} tokens, not all of the vocabulary")
     return [found[id] for id in range(len(found))]
 
 
 async def _texts(server: Server, ids: Sequence[int]) -> list[str]:
-    """The texts of special tokens, which are many in some vocabularies: asked for at once."""
+    """Return the texts of special tokens, with one request: some vocabularies have many."""
     line_end = await server.tokenize(_BETWEEN, add_special=False)
     if ids and line_end:
         joined = await server.detokenize([id for each in ids for id in (each, *line_end[-1:])])

@@ -1,1 +1,1 @@
-"""OpenAI's wire, as most servers speak it: texts, and what a probe shows besides."""
+"""OpenAI's API, as most servers have it: texts, and features that a probe shows."""

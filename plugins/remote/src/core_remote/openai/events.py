@@ -1,8 +1,8 @@
 """The events of OpenAI's streams, and the tokens in them.
 
 Source: https://platform.openai.com/docs/api-reference/completions-streaming, and what
-llama-cpp-python 0.3.36 and mlx_lm.server 0.32.2 send. The wire has texts, not tokens: each piece
-that a server sends is taken for one token, unless its log-probabilities name several.
+llama-cpp-python 0.3.36 and mlx_lm.server 0.32.2 send. The API has texts, not tokens: each piece
+that a server sends counts as one token, unless its log-probabilities name several.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _decoder = msgspec.json.Decoder()
 
 
 ID_BITS = 48
-"""Of the ids that texts are given."""
+"""The number of ids for texts."""
 
 
 def id_of(text: str) -> int:
-    """An id for the text of a token: the wire has none, and equal texts have equal ids.
+    """Return an id for the text of a token: the API has none, and equal texts have equal ids.
 
-    It is a digest, the same in every process, and no id of the model's own vocabulary.
+    It is a digest, the same in every process, not an id of the model's vocabulary.
     `core.GenerateConfig.stop_tokens` may name it.
     """
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=ID_BITS // 8)
@@ -41,7 +41,7 @@ def id_of(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one event says. ``reason`` ends the text; ``usage`` may come behind it."""
+    """The content of one event. ``reason`` ends the text; the usage may follow it."""
 
     text: str = ""
     logprobs: tuple[tuple[str, float | None], ...] = ()
@@ -53,11 +53,14 @@ class Piece:
 
 
 def piece_of(line: bytes, address: Address) -> Piece | None:
-    """What a line says; None for one that says nothing, a comment say. Raises its error."""
+    """Return the content of a line; None for a line without any, such as a comment.
+
+    Raises the error in it.
+    """
     if not line.startswith(_DATA):
         if line.startswith((b":", b"event:", b"id:", b"retry:")):
             return None
-        raise failures.nonsense(address, f"{line[:80]!r} is no event")
+        raise failures.nonsense(address, f"{line[:80]!r} is not an event")
     data = line[len(_DATA) :].strip()
     if data == _DONE:
         return Piece(done=True)
@@ -65,12 +68,12 @@ def piece_of(line: bytes, address: Address) -> Piece | None:
         return _piece(_decoded(data), address)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise failures.nonsense(address, f"{error} in {data[:80]!r}") from None
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError):
-        raise failures.nonsense(address, f"{data[:80]!r} is no event of OpenAI's") from None
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError):
+        raise failures.nonsense(address, f"{data[:80]!r} is not an event of OpenAI's API") from None
 
 
 def _decoded(data: bytes) -> Any:
-    """Return the JSON value; with the NaN and Infinity that Python's json writes in it."""
+    """Return the JSON value; NaN and Infinity, which Python's json writes, are accepted."""
     try:
         return _decoder.decode(data)
     except msgspec.DecodeError:
@@ -78,7 +81,7 @@ def _decoded(data: bytes) -> Any:
 
 
 def prompt_tokens(body: bytes) -> int:
-    """The tokens of the prompt that an answer, no stream, tells of; 0 where it does not."""
+    """Return the prompt's tokens as reported in an answer (not a stream); 0 if they are missing."""
     try:
         found = _decoder.decode(body)["usage"]["prompt_tokens"]
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, KeyError, TypeError):
@@ -123,13 +126,17 @@ def _reason(said: object) -> FinishReason | None:
 
 
 def _logprobs(found: Any) -> tuple[tuple[str, float | None], ...]:
-    """Texts and log-probabilities, of completions (lists) or of chats (``content``)."""
+    """Return texts and log-probabilities, of completions (lists) or of chats (``content``)."""
     if not found:
         return ()
     if found.get("content") is not None:
-        return tuple((each["token"], _number(each["logprob"])) for each in found["content"])
-    texts, values = found.get("tokens") or (), found.get("token_logprobs") or ()
-    return tuple(zip(texts, map(_number, values), strict=True))
+        pairs = [(each["token"], _number(each["logprob"])) for each in found["content"]]
+    else:
+        texts, values = found.get("tokens") or (), found.get("token_logprobs") or ()
+        pairs = [*zip(texts, map(_number, values), strict=True)]
+    if not all(isinstance(text, str) for text, _ in pairs):
+        raise TypeError
+    return tuple(pairs)
 
 
 def _number(value: Any) -> float | None:
@@ -137,9 +144,9 @@ def _number(value: Any) -> float | None:
 
 
 def tokens_of(piece: Piece, asked: bool) -> Sequence[Token]:
-    """Return the tokens of a piece; with their log-probabilities where these were asked for.
+    """Return the tokens of a piece, with their log-probabilities if requested.
 
-    Raises `core.RequestError` for one that is null, NaN or infinite.
+    Raises `core.RequestError` for a log-probability that is null, NaN or infinite.
     """
     if not piece.text:
         return ()

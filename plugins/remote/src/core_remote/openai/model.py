@@ -1,13 +1,18 @@
-"""A model of any server that speaks OpenAI's wire: its texts, and its chats."""
+"""A model of any server with OpenAI's API: its texts and its chats."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Unpack
 
-from core.chat import RenderedPrompt, refuse_names
-from core.clock import RequestClock
 from core.errors import CoreError, RequestError
+from core.kit.chat import RenderedPrompt, refuse_names
+from core.kit.clock import RequestClock
+from core.kit.support import (
+    checked_prompts,
+    text_error,
+    unicode_error,
+)
 from core.messages import checked_conversation
 from core.options import (
     ChatOptions,
@@ -15,11 +20,6 @@ from core.options import (
     GenerateOptions,
 )
 from core.protocols import Capability
-from core.support import (
-    checked_prompts,
-    text_error,
-    unicode_error,
-)
 from core.types import BatchResult, Conversation, GenerateMetrics, Message
 from core_remote.batches import read_all
 from core_remote.connection import Connection
@@ -30,9 +30,9 @@ from core_remote.stream import RemoteStream
 
 
 class SpeechModel(RemoteModel):
-    """``generate``, ``chat`` and ``batch_generate``; everything else is refused.
+    """A model with ``generate``, ``chat`` and ``batch_generate``; everything else is refused.
 
-    Ids of tokens are made of their texts, for the wire has texts alone (`events.id_of`).
+    Ids of tokens are derived from their texts, because the API has only texts (`events.id_of`).
     """
 
     def __init__(self, backend: str, connection: Connection, facts: Facts, speech: Speech) -> None:
@@ -61,7 +61,7 @@ class SpeechModel(RemoteModel):
         """Answer a conversation, through the template of the server's model."""
         request = self.checked(Capability.CHAT, config, options)
         turns = checked_conversation(messages)
-        refuse_names(turns, "A server of this wire does not show whether its template has a place")
+        refuse_names(turns, "A server with this API does not show whether its template has a place")
 
         def prepare() -> Request:
             _raise(next(filter(None, map(_of_turn, turns)), None))
@@ -98,8 +98,8 @@ class SpeechModel(RemoteModel):
 def _of_prompt(text: str) -> CoreError | None:
     if isinstance(text, RenderedPrompt):
         return RequestError(
-            "The server reads every prompt as one text, and a core.RenderedPrompt would lose what "
-            "is special in it. Use chat(), or a plain string."
+            "The server reads every prompt as literal text, so a core.RenderedPrompt would lose "
+            "its special tokens. Use chat(), or a plain string."
         )
     return text_error(text)
 

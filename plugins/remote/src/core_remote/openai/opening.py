@@ -1,8 +1,8 @@
-"""A server that speaks OpenAI's wire is tried, and what it shows is what its model offers.
+"""Opening of a model of a server with OpenAI's API, by a probe of its features.
 
-Each question of the probe has a few tokens. Seeds and log-probabilities count as offered where
-texts and chats both have them; fields that a server does not know it may pass over in silence, so
-nothing is believed that was not seen.
+Each request of the probe has a few tokens. Seeds and log-probabilities count as offered if both
+texts and chats have them; a server may silently ignore unknown fields, so every feature is
+verified.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any
 
 from core import validate
-from core.clock import never_stop
 from core.errors import CoreError
+from core.kit.clock import never_stop
+from core.kit.support import REFUSABLE
 from core.options import GenerateConfig, LoadConfig
 from core.protocols import Capability
-from core.support import REFUSABLE
 from core.types import Choice, Message, ModelInfo
 from core_remote import failures
 from core_remote.connection import Connection
@@ -42,7 +42,7 @@ _HONOURED = {"temperature"}
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What was seen of one way to ask, texts or chats."""
+    """The result of probing one route, texts or chats."""
 
     logprobs: bool
     seed: bool
@@ -52,7 +52,7 @@ class _Shown:
 def open_model(
     backend: str, connection: Connection, choices: tuple[Choice, ...], config: LoadConfig
 ) -> SpeechModel:
-    """The model. Raises `ModelNotFoundError`, `core.BackendProcessError`."""
+    """Return the model. Raises `ModelNotFoundError`, `core.BackendProcessError`."""
     listed = listed_models(connection)
     wanted = connection.address.model
     if wanted and listed and wanted not in [str(each.get("id")) for each in listed]:
@@ -66,7 +66,7 @@ def open_model(
     shown = {name: seen for name, seen in found.items() if seen is not None}
     speech = replace(speech, counts_first=not all(seen.counts for seen in shown.values()))
     if not shown:
-        raise failures.nonsense(connection.address, "it streams neither texts nor chats")
+        raise failures.nonsense(connection.address, "neither texts nor chats can be streamed")
     offered = {*shown, Capability.MODEL_PROBE, Capability.DECLARING, Capability.EXPLAINING}
     if Capability.GENERATE in shown:
         offered.add(Capability.BATCH_GENERATE)
@@ -74,16 +74,16 @@ def open_model(
         offered.add(Capability.LOGPROBS)
     if all(seen.seed for seen in shown.values()):
         offered.add(Capability.SEED)
-    own = (*choices, Choice("wire", "openai", "of all that are known here, the server has this"))
+    own = (*choices, Choice("wire", "openai", "the only supported API of the server"))
     facts = Facts(info, frozenset(offered), frozenset(REFUSABLE - _HONOURED), own)
     return SpeechModel(backend, connection, facts, speech)
 
 
 def usual_connections(connection: Connection) -> int:
-    """How many requests at once the server takes, where nobody says.
+    """Return the default number of concurrent requests.
 
-    llama-cpp-python's, known by a route of its own, lets a new request break off the last;
-    mlx_lm.server, like all that stand on Python's own, resets what comes beyond five.
+    llama-cpp-python, recognised by a route, interrupts the last request for a new one;
+    mlx_lm.server, like all based on Python's server, resets connections beyond five.
     """
     body = {"input": "a"}
     try:
@@ -94,9 +94,11 @@ def usual_connections(connection: Connection) -> int:
 
 
 def _speech(connection: Connection, listed: list[dict[str, Any]], wanted: str) -> Speech:
-    """The first way to speak that the server takes: with its own fields, with a model's name.
+    """Return the first variant of requests that the server accepts.
 
-    Raises `ModelNotFoundError` or `core.BackendProcessError`, with its words, where it takes none.
+    Variants: with additional fields or without, with a model's name or without.
+
+    Raises `ModelNotFoundError` or `core.BackendProcessError`, with its message, if it accepts none.
     """
     name = wanted or (str(listed[0].get("id")) if listed else "")
     tried = [Speech(wanted), Speech(name), Speech(wanted, plain=True), Speech(name, plain=True)]
@@ -115,7 +117,7 @@ def _speech(connection: Connection, listed: list[dict[str, Any]], wanted: str) -
 def _seen(
     connection: Connection, speech: Speech, ask: Callable[[GenerateConfig], Request]
 ) -> _Shown | None:
-    """What one way to ask gives; None where it gives no text."""
+    """Return the result of probing one route; None if it returns no text."""
 
     def texts(config: GenerateConfig) -> RemoteStream:
         wire = SpeechWire(connection, speech, config, lambda: ask(config))
@@ -138,7 +140,7 @@ def _has_logprobs(texts: Callable[[GenerateConfig], RemoteStream]) -> bool:
 
 
 def _has_seeds(texts: Callable[[GenerateConfig], RemoteStream]) -> bool:
-    """Whether one seed draws the same twice, and another something else."""
+    """Return whether a seed draws the same twice, and another seed something else."""
     plain = GenerateConfig(max_tokens=_DRAWN, temperature=_HOT)
     try:
         one, again, *others = (texts(replace(plain, seed=seed)).text() for seed in _SEEDS)
@@ -148,7 +150,10 @@ def _has_seeds(texts: Callable[[GenerateConfig], RemoteStream]) -> bool:
 
 
 def _info(listed: list[dict[str, Any]], wanted: str, config: LoadConfig) -> ModelInfo:
-    """The facts; what no wire tells is the least that there can be. Ids are `events.id_of`'s."""
+    """Return the facts; unreported values are the smallest possible ones.
+
+    Ids are `events.id_of`'s.
+    """
     known = next((each for each in listed if not wanted or each.get("id") == wanted), {})
     meta = known.get("meta") if isinstance(known.get("meta"), dict) else {}
     assert isinstance(meta, dict)

@@ -1,4 +1,4 @@
-"""How one server speaks OpenAI's wire, as its probe has shown: what is sent, and what comes."""
+"""Requests to one server with OpenAI's API, in the variant that its probe has shown."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SEEDS = 2**32 - 1  # llama.cpp takes the last one of 32 bits for none at all
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """``model`` is sent where it is not "". ``plain``: fields that OpenAI has not are refused.
+    """A variant of requests. ``model`` is sent unless it is "". ``plain``: only OpenAI's fields.
 
-    ``counts_first``: its streams do not tell how many tokens the prompt has. ``context_length`` is
-    in tokens.
+    ``counts_first``: its streams do not report the prompt's tokens. ``context_length`` is in
+    tokens.
     """
 
     model: str = ""
@@ -32,12 +32,12 @@ class Speech:
     context_length: int = 4096
 
     def completion(self, prompt: str, config: GenerateConfig) -> Request:
-        """The path and the body that continue a prompt."""
+        """Return the path and the body that continue a prompt."""
         own = {"logprobs": 1} if config.return_logprobs else {}
         return "/v1/completions", {**self._options(config), **own, "prompt": prompt}
 
     def chat(self, turns: Sequence[Message], config: GenerateConfig) -> Request:
-        """The path and the body that answer a conversation."""
+        """Return the path and the body that answer a conversation."""
         own = {"logprobs": True} if config.return_logprobs else {}
         messages = [{"role": turn.role, "content": turn.content} for turn in turns]
         return "/v1/chat/completions", {**self._options(config), **own, "messages": messages}

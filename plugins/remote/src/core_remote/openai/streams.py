@@ -1,4 +1,4 @@
-"""A stream of OpenAI's wire, for `core_remote.stream.RemoteStream`."""
+"""A stream of OpenAI's API, for `core_remote.stream.RemoteStream`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from core.clock import RequestClock, never_stop
 from core.errors import CoreError, PromptTooLongError
+from core.kit.clock import RequestClock, never_stop
+from core.kit.text_stream import TokenBuffer
 from core.options import CancelToken, GenerateConfig
-from core.text_stream import TokenBuffer
 from core.types import FinishReason, GenerateMetrics, Token
 from core_remote import failures
 from core_remote.connection import Connection
@@ -24,9 +24,9 @@ _TURN = " " * 32  # about what a template puts around a message
 
 
 class SpeechWire:
-    """One request. Stop strings and stop tokens are looked for here, with core's own rules.
+    """One request. Stop strings and stop tokens are found on this side, by core's rules.
 
-    ``counted``: of one that is stopped early, the tokens of its prompt are asked for.
+    ``counted``: if it is stopped early, another request counts the prompt's tokens.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class SpeechWire:
         self.reason: FinishReason | None = None
 
     def begin(self, clock: RequestClock) -> Exchange:
-        """Send it. Raises what is wrong with the prompt."""
+        """Send the request. Raises the error of the prompt."""
         self._clock = clock
         path, body = self._request = self._prepare()
         if self._speech.counts_first or self._may_be_too_long(body):
@@ -61,7 +61,7 @@ class SpeechWire:
         return self._connection.ask(path, body, self._config.max_tokens)
 
     def _may_be_too_long(self, body: dict[str, Any]) -> bool:
-        """Whether prompt and answer might not fit: a token has a byte at least."""
+        """Return whether prompt and answer might not fit: a token has at least one byte."""
         prompt = body.get("prompt")
         if not isinstance(prompt, str):
             prompt = "".join(f"{_TURN}{turn['content']}" for turn in body["messages"])
@@ -70,9 +70,9 @@ class SpeechWire:
     def _count(
         self, path: str, body: dict[str, Any], clock: RequestClock, *, in_turn: bool = True
     ) -> None:
-        """Have the server count the prompt's tokens, and keep the answer within the context.
+        """Have the server count the prompt's tokens, to limit the answer to the context.
 
-        It reads the prompt for that, and keeps what it has read, as most servers do.
+        The server reads the prompt for that; most servers cache it.
         """
         get = self._connection.get_in_turn if in_turn else self._connection.get
         status, told = get(path, clock.check, {**_plain(body), "max_tokens": 1})
@@ -84,7 +84,7 @@ class SpeechWire:
         body["max_tokens"] = min(body["max_tokens"], max(1, limit - self._prompt_tokens))
 
     def feed(self, line: bytes | None) -> list[Token]:
-        """The tokens that a line settles. Raises the error that it holds."""
+        """Return the tokens that a line completes. Raises the error in it."""
         address = self._connection.address
         if line is None:
             return self._ended()
@@ -113,10 +113,10 @@ class SpeechWire:
         return [*ready, *self._ended()] if piece.done else ready
 
     def watch(self, exchange: Exchange, cancel: CancelToken) -> None:
-        """Leave the server once the cancel is set."""
+        """Close the connection once the cancel is set."""
 
     def stop(self) -> bool:
-        """There is no way to stop but to leave; how long the prompt was can still be asked."""
+        """Close the connection, the only way to stop; the prompt can still be counted."""
         if self._any and self._counted and not self._prompt_tokens and self._request is not None:
             path, body = self._request
             late = RequestClock(GenerateConfig(timeout=_COUNT_SECONDS))
@@ -126,12 +126,12 @@ class SpeechWire:
         return False
 
     def metrics(self, clock: RequestClock, given: int) -> GenerateMetrics:
-        """What was seen from here, and the prompt's tokens where the server counts them."""
+        """Return the metrics as measured here, with the server's count of the prompt's tokens."""
         prompt, cached = self._prompt_tokens, self._cached_tokens
         return seen(clock, self._first, prompt=prompt, cached=cached, generated=given)
 
     def check_usable(self) -> None:
-        """Raise `core.ModelClosedError` where nothing can be asked any more."""
+        """Raise `core.ModelClosedError` if the connection is closed."""
         self._connection.check_usable()
 
     def _see(self) -> None:
@@ -139,7 +139,7 @@ class SpeechWire:
             self._first = self._clock.seconds
 
     def _ended(self) -> list[Token]:
-        """The rest, if the server has said that it is the end."""
+        """Return the rest of the tokens, if the server has reported the end."""
         if self._said is None:
             raise failures.died(self._connection.address) if self._any else self._why()
         self.reason, self.over = self._said, True
@@ -155,9 +155,9 @@ class SpeechWire:
         return rest
 
     def _why(self) -> Exception:
-        """Of a stream that ended before it began, a plain request hears the reason.
+        """Return the error of a stream that ended before its first event, by a plain request.
 
-        llama-cpp-python finds a prompt too long when it has sent the status of the answer already.
+        llama-cpp-python detects a prompt that is too long only after sending the status.
         """
         assert self._request is not None
         path, body = self._request
@@ -172,5 +172,5 @@ class SpeechWire:
 
 
 def _plain(body: dict[str, Any]) -> dict[str, Any]:
-    """The same request, not as a stream."""
+    """Return the same request, not as a stream."""
     return {name: it for name, it in body.items() if name not in ("stream", "stream_options")}

@@ -1,1 +1,1 @@
-"""core's own wire (`core.wires.contract`): the whole contract, for the backend ``remote``."""
+"""core's own wire (`core_wires.contract`): the whole contract, for the backend ``remote``."""

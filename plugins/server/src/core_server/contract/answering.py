@@ -1,14 +1,14 @@
-"""``POST /v1/core/OPERATION``: a call on a thread of its own, and its events as lines.
+"""``POST /v1/core/OPERATION``: a call on a separate thread, and its events as lines.
 
-The thread hands what it makes to the event loop. Who leaves, and who asks for it by the call's id,
-sets the call's cancel; the model then ends it where it is.
+The thread passes its events to the event loop. A client that disconnects, or that cancels the
+call by its id, sets the call's cancel; the model then stops it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -17,32 +17,32 @@ from starlette.responses import Response, StreamingResponse
 
 from core.errors import CoreError, RequestError
 from core.options import GenerateConfig
-from core.wires.contract import ROWS, Call, config_of
-from core.wires.errors import OPENAI
-from core.wires.plain import plain, value_of
 from core_server.contract.calls import Event, events, with_stop
 from core_server.contract.describing import describe
 from core_server.contract.sizes import bytes_of_call
 from core_server.replies import NDJSON, reply
 from core_server.served import Served
 from core_server.work import Work
+from core_wires.contract import ROWS, Call, config_of
+from core_wires.errors import OPENAI
+from core_wires.plain import plain, value_of
 
 if TYPE_CHECKING:
     from core_server.app import Server
 
 _END = b""
-_WAITING = 256  # lines of rows that are made before their reader takes them
-_AT_ONCE = 1024  # lines that make one piece
+_WAITING = 256  # lines of rows that may wait for their reader
+_AT_ONCE = 1024  # lines of one piece
 
 
 class Contract:
-    """The routes of one server, and its calls that run, by the ids that clients gave them."""
+    """The routes of one server, and its running calls by the ids that clients gave them."""
 
     def __init__(self) -> None:
         self._running: dict[str, threading.Event] = {}
 
     async def answer(self, operation: str, server: Server, work: Work) -> Response:
-        """The answer to one request; raises what keeps it from one."""
+        """Return the answer to one request; errors are raised."""
         call = await work.read(_call)
         if operation == "cancel":
             return self._cancelled(call.id)
@@ -51,9 +51,16 @@ class Contract:
             found = await asyncio.to_thread(describe, served)
             return reply({"value": plain(found)})
         cancel = threading.Event()
-        config = with_stop(_config(call.options), cancel, server.settings.timeout)
-        work.share.take(bytes_of_call(operation, call, config, served.model.info))
-        lines = self._lines(served, operation, call, config, cancel)
+
+        def sized() -> tuple[GenerateConfig, int]:
+            config = with_stop(_config(call.options), cancel, server.settings.timeout)
+            return config, bytes_of_call(operation, call, config, served.model.info)
+
+        config, size = await work.brief(sized)
+        work.share.take(size)
+        # What is computed waits for its reader without the model: others may need its room.
+        release = server.models.releasing()
+        lines = self._lines(served, operation, call, config, cancel, release)
         return StreamingResponse(lines, media_type=NDJSON)
 
     def _cancelled(self, id: str) -> Response:
@@ -69,14 +76,15 @@ class Contract:
         call: Call,
         config: GenerateConfig,
         cancel: threading.Event,
+        release: Callable[[], None],
     ) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
         made: asyncio.Queue[bytes] = asyncio.Queue()
         waiting, gone = threading.Semaphore(_WAITING), threading.Event()
 
         def put(line: bytes) -> None:
-            # Rows are all there: as lines, they wait for their reader. Tokens are taken as they
-            # come, for those of other requests are made beside them.
+            # Rows are complete: as lines, they wait for their reader. Tokens are taken as they
+            # come, because other requests decode concurrently.
             while operation in ROWS and not gone.is_set() and not waiting.acquire(timeout=1.0):
                 pass
             try:
@@ -84,14 +92,19 @@ class Contract:
             except RuntimeError:  # the loop has ended
                 cancel.set()
 
+        def done() -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(release)
+
         def work() -> None:
             try:
-                for event in events(served, operation, call, config):
+                for event in events(served, operation, call, config, done):
                     put(_line(event))
                     if gone.is_set():
                         break
-            except BaseException as error:  # noqa: BLE001 - told as the last line
+            except BaseException as error:  # noqa: BLE001 - reported as the last line
                 put(_line(error))
+            done()
             put(_END)
 
         if call.id:
@@ -109,7 +122,7 @@ class Contract:
 
 
 async def _gathered(made: asyncio.Queue[bytes]) -> AsyncIterator[list[bytes]]:
-    """What is there, as soon as anything is: a slow reader gets fewer, larger pieces."""
+    """Yield the available lines, as soon as there are any: a slow reader gets larger pieces."""
     while True:
         lines = [await made.get()]
         with suppress(asyncio.QueueEmpty):
@@ -122,7 +135,7 @@ async def _gathered(made: asyncio.Queue[bytes]) -> AsyncIterator[list[bytes]]:
 
 def _line(item: Event | BaseException) -> bytes:
     if isinstance(item, BaseException):
-        # What a wrong body is told of is the client's own; other words stay inside.
+        # Errors of the body quote only the client's data; other messages stay inside.
         known = isinstance(item, CoreError)
         error = item if known or not isinstance(item, ValueError) else RequestError(str(item))
         item = {"error": plain(error)}
@@ -133,7 +146,7 @@ def _call(body: object) -> Call:
     try:
         return value_of(Call, body)
     except ValueError as error:
-        raise OPENAI.invalid((), f"It is no call: {error}", "invalid_value") from None
+        raise OPENAI.invalid((), f"The body is not a call: {error}", "invalid_value") from None
 
 
 def _config(options: Mapping[str, object]) -> GenerateConfig:

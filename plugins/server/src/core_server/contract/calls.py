@@ -10,9 +10,9 @@ from core.errors import UnsupportedOperationError
 from core.options import GenerateConfig
 from core.protocols import Capability, TokenStream
 from core.types import FinishReason, GenerateMetrics, Message
-from core.wires.contract import ROWS, STREAMS, Call, End
-from core.wires.plain import plain, prompt_of, value_of
 from core_server.served import Served
+from core_wires.contract import ROWS, STREAMS, Call, End
+from core_wires.plain import plain, prompt_of, value_of
 
 Event = dict[str, object]
 _Arguments = Callable[[Mapping[str, object]], tuple[tuple[Any, ...], dict[str, Any]]]
@@ -33,10 +33,17 @@ _NEEDS = {
 _WITHOUT_CONFIG = {"encode", "decode", "memory", "reset_peak_memory"}
 
 
-def events(served: Served, operation: str, call: Call, config: GenerateConfig) -> Iterator[Event]:
-    """The events of an answer, as they are made; errors are raised.
+def events(
+    served: Served,
+    operation: str,
+    call: Call,
+    config: GenerateConfig,
+    done: Callable[[], None] = lambda: None,
+) -> Iterator[Event]:
+    """Yield the events of an answer as they are made; errors are raised.
 
-    Raises ValueError for arguments that the operation does not take.
+    ``done`` is called before the first of many rows, when the model is not needed any more.
+    Raises ValueError for missing, unknown or invalid arguments.
     """
     need = _NEEDS.get(operation) or Capability(operation)
     if need not in served.capabilities:
@@ -50,9 +57,11 @@ def events(served: Served, operation: str, call: Call, config: GenerateConfig) -
     elif operation == "batch_stream":
         yield from _of_pairs(served, method(*positional, **keywords))
     elif operation in ROWS:
-        for result in method(*positional, **keywords):
+        results, end = method(*positional, **keywords), _end(served.model.metrics)
+        done()
+        for result in results:
             yield {"result": plain(result)}
-        yield _end(served.model.metrics)
+        yield end
     else:
         yield {"value": plain(method(*positional, **keywords))}
         yield _end(served.model.metrics)
@@ -63,7 +72,7 @@ def _of_stream(stream: TokenStream) -> Iterator[Event]:
         for token in stream:
             yield {"token": plain(token)}
         yield _end(stream.metrics, stream.finish_reason)
-    except Exception as error:  # noqa: BLE001 - told with what it came to until then
+    except Exception as error:  # noqa: BLE001 - reported with the metrics until then
         yield _end(stream.metrics, stream.finish_reason) | {"error": plain(error)}
     finally:
         stream.close()
@@ -73,7 +82,7 @@ def _of_pairs(served: Served, pairs: Any) -> Iterator[Event]:
     try:
         for row, token in pairs:
             yield {"row": row, "token": plain(token)}
-    except Exception as error:  # noqa: BLE001 - of the first row that failed: told behind all
+    except Exception as error:  # noqa: BLE001 - of the first row that failed: reported last
         yield _end(served.model.metrics) | {"error": plain(error)}
         return
     finally:
@@ -91,15 +100,15 @@ def _end(metrics: GenerateMetrics, reason: FinishReason | None = None) -> Event:
 def _arguments(
     operation: str, given: Mapping[str, object]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a method. Raises ValueError for what it does not take."""
+    """Return the arguments of a method. Raises ValueError for missing or unknown ones."""
     readers, keywords = _TAKES[operation]
     known = {name for name, _ in readers} | keywords.keys()
     if strange := sorted(given.keys() - known):
-        raise ValueError(f"arguments: {operation} takes no {', '.join(strange)}")
+        raise ValueError(f"arguments: {operation} does not accept {', '.join(strange)}")
     positional = []
     for name, read in readers:
         if name not in given:
-            raise ValueError(f"arguments: {operation} needs {name}")
+            raise ValueError(f"arguments: {operation} requires {name}")
         positional.append(_read(name, read, given[name]))
     return tuple(positional), {
         name: _read(name, read, given[name]) for name, read in keywords.items() if name in given
@@ -157,7 +166,7 @@ _TAKES: dict[str, tuple[tuple[tuple[str, _Reader], ...], dict[str, _Reader]]] = 
 
 
 def with_stop(config: GenerateConfig, cancel: Any, most: float | None) -> GenerateConfig:
-    """The config with the server's cancel, and no more time than the server gives."""
+    """Return the config with the server's cancel, its timeout limited to the server's."""
     asked = config.timeout
     limit = asked if most is None else most if asked is None else min(asked, most)
     return replace(config, cancel=cancel, timeout=limit)

@@ -1,4 +1,4 @@
-"""What a served model is and offers, as its clients have to know before they ask."""
+"""Description of a served model and its capabilities, for clients to read before any call."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from contextlib import suppress
 
 from core.errors import CoreError, UnsupportedOptionError
 from core.extensions import Explaining
+from core.kit.support import REFUSABLE
 from core.models.fingerprint import fingerprint_of
 from core.options import GenerateConfig
 from core.protocols import Capability
 from core.sampling_options import SAMPLING_OPTIONS
-from core.support import REFUSABLE
-from core.wires.contract import VERSION, Description
 from core_server.served import Served
+from core_wires.contract import VERSION, Description
 
-# What belongs to a load or to the machine, and what no operation of this wire carries.
+# Capabilities of a load or of the machine, and those without an operation in this API.
 _HERE = frozenset(
     {
         Capability.ROTATE,
@@ -31,7 +31,7 @@ _HERE = frozenset(
 
 
 def describe(served: Served) -> Description:
-    """The description of one model. May read its files, for the fingerprint."""
+    """Return the description of one model. May read its files, for the fingerprint."""
     model = served.model
     offered = sorted(each.value for each in served.capabilities - _HERE)
     found = ""
@@ -51,9 +51,9 @@ def describe(served: Served) -> Description:
 
 
 def _refuses(served: Served, option: str) -> bool:
-    """Whether the model refuses an option that no capability stands for: it is asked.
+    """Return whether the model refuses an option that no capability describes, by trying it.
 
-    A stream begins at its first token, and a call over no rows has none: neither works.
+    Neither attempt computes: a stream begins at its first token, and a call over no rows is empty.
     """
     telling = next(each.telling for each in SAMPLING_OPTIONS if each.name == option)
     config = GenerateConfig(**{option: telling})  # type: ignore[arg-type]

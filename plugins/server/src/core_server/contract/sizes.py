@@ -1,4 +1,4 @@
-"""The size of a call, reckoned from its arguments before any of them is read."""
+"""Size of a call, computed from its arguments before any of them is read."""
 
 from __future__ import annotations
 
@@ -6,22 +6,33 @@ from collections.abc import Mapping
 
 from core.options import GenerateConfig
 from core.types import ModelInfo
-from core.wires.contract import ROWS, Call
-from core.wires.errors import OPENAI
-from core_server.bounds import MAX_ROWS, bytes_of_rows, bytes_of_stops, check_labels, refuse_beyond
+from core_server.bounds import (
+    ID_BYTES,
+    MAX_ROWS,
+    MAX_TOKENS,
+    bytes_of_rows,
+    bytes_of_stops,
+    bytes_of_text,
+    check_labels,
+    check_variables,
+    refuse_beyond,
+)
+from core_wires.contract import ROWS, Call
+from core_wires.errors import OPENAI
 
 
 def bytes_of_call(operation: str, call: Call, config: GenerateConfig, info: ModelInfo) -> int:
-    """Return what the results of a call take. Raises `WireError` for more than one may have."""
+    """Return the bytes that a call's results take. Raises `WireError` beyond the limits."""
     given = call.arguments
     prompts = _length(given, "prompts")
     continuations = given.get("continuations")
     if isinstance(continuations, list) and len(continuations) != prompts:
-        message = f"{len(continuations)} continuations for {prompts} prompts: give each its own."
+        message = f"{len(continuations)} continuations for {prompts} prompts: give as many."
         raise OPENAI.invalid(("arguments", "continuations"), message, "invalid_value")
     check_labels(config.labels)
+    check_variables(config.chat_template_kwargs)
     if operation not in (*ROWS, "batch_stream"):
-        return bytes_of_stops(config.stop, 1)
+        return bytes_of_stops(config.stop, 1) + _bytes_of_tokens(operation, given)
     asked = given.get("num_samples")
     samples = asked if type(asked) is int and asked > 0 else 1
     rows = refuse_beyond(MAX_ROWS, "rows", {"prompts": prompts, "num_samples": samples})
@@ -30,6 +41,19 @@ def bytes_of_call(operation: str, call: Call, config: GenerateConfig, info: Mode
     states = info.hidden_size * _length(given, "layers")
     probabilities = len(config.labels) if operation == "classify" else 0
     return stops + bytes_of_rows(rows, prompts * probabilities, prompts * (logits + states))
+
+
+def _bytes_of_tokens(operation: str, given: Mapping[str, object]) -> int:
+    """Return the bytes that the tokenizer takes for a call without a generation."""
+    if operation == "decode":
+        tokens = {"tokens": _length(given, "ids")}
+        return ID_BYTES * refuse_beyond(MAX_TOKENS, "tokens", tokens)
+    texts: list[object] = []
+    if operation == "encode":
+        texts = [given.get("text")]
+    elif operation == "render_chat" and isinstance(messages := given.get("messages"), list):
+        texts = [each.get("content") for each in messages if isinstance(each, dict)]
+    return sum(bytes_of_text(text) for text in texts if isinstance(text, str))
 
 
 def _length(given: Mapping[str, object], name: str) -> int:

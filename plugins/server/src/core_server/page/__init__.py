@@ -1,8 +1,8 @@
-"""The page at ``/``, to try a model in a browser: a chat, and labels whose bars move as one types.
+"""The page at ``/``, to try a model in a browser: a chat, and labels with bars that update live.
 
-Its files lie beside this one and are sent as they are. They call the routes that any client
-calls, and the headers sent with them let a browser load nothing from elsewhere, run no script
-that stands in the page, and make no markup of a text (Content Security Policy Level 3,
+Its files are in this folder and sent unchanged. They call the same routes as any client, and
+their headers forbid a browser to load anything from elsewhere, to run inline scripts, and to
+insert text as markup (Content Security Policy Level 3,
 https://www.w3.org/TR/CSP3/; Trusted Types, https://www.w3.org/TR/trusted-types/).
 """
 
@@ -52,11 +52,11 @@ def _path(name: str) -> str:
 
 
 PATHS = frozenset(map(_path, _FILES))
-"""Where the page is. It holds no secret, and has a field for the key: none is asked for here."""
+"""The paths of the page. It holds no secret and has a field for the key, so it requires none."""
 
 
 def routes() -> list[Route]:
-    """A route for each file of the page."""
+    """Return a route for each file of the page."""
     return [Route(_path(name), partial(_file, _read(name))) for name in _FILES]
 
 
